@@ -94,9 +94,9 @@ def test_a_suite_is_asked_about_once_and_says_what_it_spent(suite: Suite, ledger
     with suite.provider(TALK) as server:
         refused = suite.test("--record", "new")
         assert (refused.code, refused.out, len(server.requests)) == (2, "", 0)
-        assert "this recording may run tools that are not `effect: read` (refund)" in refused.err
-        assert refused.err.count("tools that run for real: lookup_order, refund (only calls") == 1
-        assert "approvals are answered by: 2 cases, then the cassette\n" in refused.err
+        assert "this recording may run tools without `effect: read` (refund)" in refused.err
+        assert refused.err.count("tools that may run: lookup_order, refund (only calls") == 1
+        assert "approvals answered by: 2 cases, then the cassette\n" in refused.err
         assert "estimated cost: about 7 requests, 105 tokens" in refused.err
         done = suite.test("--record", "new", "--yes", "--json")
     summary = done.summary()["recorded"]

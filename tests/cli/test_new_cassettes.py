@@ -32,9 +32,9 @@ def test_a_case_that_fails_on_its_new_recording_keeps_the_old_one(suite: Suite) 
     assert ran.code == 1
     assert (suite.root / TAPE).read_bytes() == before
     assert "contains: " in ran.out, "the report says which assertion failed"
-    assert f"the new recording is kept in {STAGED}" in ran.out
+    assert f"its cassette did not change; the new one is in {STAGED}" in ran.out
     assert f"agentrun cassette accept {ID}" in ran.out
-    assert f"{ID}  kept in {STAGED}, because of contains; {TAPE} is as it was" in ran.err
+    assert f"{ID}  the new cassette is in {STAGED} because contains failed; {TAPE} did not change" in ran.err
     assert b"Sorry" in load_cassette(suite.root / STAGED).interactions[-1].reply.body
     assert suite.test().code == 0, "the old one is replayed"
 
@@ -199,5 +199,5 @@ def test_a_snapshot_that_another_process_accepted_meanwhile_is_left(
 
     monkeypatch.setattr(snapshots, "write_snapshot", write)
     ran = suite.test("--update")
-    assert (ran.code, "was changed by another process meanwhile" in ran.out) == (1, True)
+    assert (ran.code, "was not written because another process changed it meanwhile" in ran.out) == (1, True)
     assert suite.accepted() == "of another process\n"

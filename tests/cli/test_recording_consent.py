@@ -22,7 +22,7 @@ LOOKS = STORY.replace(
     "",
 )
 PRICED = "name: gpt-4.1-mini, price: {input: 2, output: 8}"
-SENTENCE = "this recording may run tools that are not `effect: read` (refund); confirm it at a terminal, or add --yes"
+SENTENCE = "this recording may run tools without `effect: read` (refund); confirm it at a terminal, or add --yes"
 
 
 @pytest.fixture
@@ -61,17 +61,17 @@ def test_what_is_announced(shop: Project) -> None:
     shop.edit("shop.yaml", "name: gpt-4.1-mini", PRICED)
     first = shop.record()
     assert announced(first.err) == [
-        "tools that run for real: look, refund",
+        "tools that may run: look, refund",
         "of these at_most_once: refund",
-        "approvals are answered by: --approve all",
-        "estimated cost: nothing is known yet, this is the first recording",
+        "approvals answered by: --approve all",
+        "estimated cost: unknown, because this is the first recording",
     ]
     assert "spent: 3 requests, 45 tokens, $0.00018\n" in first.err
     again = shop.record("--record", "new")
     assert announced(again.err) == [
-        "tools that run for real: look, refund (only calls that the cassette has no result of)",
+        "tools that may run: look, refund (only calls without a recorded result)",
         "of these at_most_once: refund",
-        "approvals are answered by: --approve all, then the cassette",
+        "approvals answered by: --approve all, then the cassette",
         "estimated cost: about 3 requests, 45 tokens, $0.00018, as in the last recording",
     ]
     assert "spent: 0 requests, 0 tokens\n" in again.err, "all of it was kept"
@@ -83,9 +83,9 @@ def test_a_read_only_agent_is_not_asked_about(shop: Project) -> None:
         done = shop.run("--mode", "record", **environment)
     assert done.code == 0, done.err
     assert announced(done.err) == [
-        "tools that run for real: look",
-        "approvals are answered by: nobody (the policy asks for none)",
-        "estimated cost: nothing is known yet, this is the first recording",
+        "tools that may run: look",
+        "approvals answered by: no one (the policy asks for no approval)",
+        "estimated cost: unknown, because this is the first recording",
     ]
 
 
@@ -101,10 +101,10 @@ def test_answers_in_a_file_need_consent(shop: Project, by: str) -> None:
         refused = shop.run("--mode", "record", *args, **environment)
         assert (refused.code, len(server.requests)) == (2, 0)
         who = "case default" if by == "cases file" else "--approve answers.yaml"
-        assert f"approvals of this recording are answered by a file ({who}); " in refused.err
+        assert f"a file answers approvals of this recording ({who}); " in refused.err
         done = shop.run("--mode", "record", "--yes", *args, **environment)
     assert (done.code, shop.traces()) == (0, ["look 1042"]), done.err
-    assert f"approvals are answered by: {who}\n" in done.err
+    assert f"approvals answered by: {who}\n" in done.err
 
 
 def test_stubs_do_not_run(shop: Project) -> None:
@@ -113,7 +113,7 @@ def test_stubs_do_not_run(shop: Project) -> None:
     with shop.provider() as (_, environment):
         done = shop.run("--case", "default", "--mode", "record", "--approve", "all", **environment)
     assert (done.code, shop.traces()) == (0, ["look 1042"]), done.err
-    assert "tools that run for real: look\n" in done.err
+    assert "tools that may run: look\n" in done.err
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_person_is_asked_once(shop: Project, typed: str, code: int, traces: li
 def test_the_person_who_is_asked_answers_approvals_too(shop: Project) -> None:
     command = ("--mode", "record")
     with shop.provider() as (_, environment), at_terminal(shop, environment, *command, rows=60) as person:
-        person.until("approvals are answered by: you", "Record? [y/N]")
+        person.until("approvals answered by: you", "Record? [y/N]")
         person.type("y\n")
         person.until("Go ahead?")
         person.type("y\n")

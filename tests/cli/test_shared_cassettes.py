@@ -53,7 +53,7 @@ def test_what_no_case_plays_is_unused(suite: Suite) -> None:
     assert code == 1
     assert "its case does not play 1 of 8 interactions" in out
     code, out, _ = run(suite, "cassette", "prune", "--yes")
-    assert "which its cases do not play: 8" in out
+    assert "that its cases do not play: 8" in out
     assert len(load_cassette(suite.root / TAPE).interactions) == 7
     assert suite.test().code == 0
 

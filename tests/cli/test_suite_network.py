@@ -52,9 +52,9 @@ def test_one_cassette_gives_one_verdict(judged: Suite, judge: Server, environmen
     assert [run.code for run in runs] == [1, 1, 1]
     assert len({run.out for run in runs}) == 1
     assert (
-        f"python: judge_{judge.port}:fetches tried to reach 127.0.0.1:{judge.port}: "
-        "an assertion has no network in a replay and with CI set\n"
-        "    → add `network: true` to the assertion; the report then says that it was live\n"
+        f"python: judge_{judge.port}:fetches tried to reach 127.0.0.1:{judge.port}, "
+        "but assertions have no network in a replay and in CI\n"
+        "    → add `network: true` to the assertion; the report then lists it as live\n"
     ) in runs[0].out
     assert judge.requests == []
 

@@ -147,7 +147,7 @@ def test_from_keeps_the_beginning(suite: Suite) -> None:
     assert load_cassette(suite.root / TAPE).interactions[-1].reply.body.find(b"Paid") > 0
     ran = suite.test("--record", "from:9", "--yes")
     assert ran.code == 3
-    assert "nothing to keep before from:9: the recording has 7 interactions" in ran.out
+    assert "cannot record from:9: the cassette has 7 interactions" in ran.out
 
 
 def test_a_shared_recording_is_made_by_the_case_of_its_name(suite: Suite) -> None:

@@ -58,7 +58,7 @@ def test_an_empty_shard_is_no_mistake(suite: Suite) -> None:
     ("args", "words"),
     [
         (["nowhere"], "there is no file or folder"),
-        (["python"], "holds no cases"),
+        (["python"], "has no cases"),
         ([f"{CASES}::defualt"], 'did you mean "default"?'),
         (["-k", "nothing"], "none of the 1 cases matches -k nothing"),
         (["--tag", "nothing"], "none of the 1 cases matches --tag nothing"),

@@ -18,7 +18,7 @@ def test_there_is_none_yet(suite: Suite) -> None:
     suite.write(KEPT)
     ran = suite.test()
     assert ran.code == 1
-    assert "there is no snapshot of this case yet" in ran.out
+    assert "this case has no snapshot yet" in ran.out
     assert "agentrun test specs/desk.cases.yaml::default --update" in ran.out
     assert not suite.snapshots.exists()
 
@@ -60,7 +60,7 @@ def test_no_credential_gets_into_one(suite: Suite) -> None:
     suite.setenv(SHOP_API_KEY="Please refund 20 of order 1042.")
     ran = suite.test("--update")
     assert ran.code == 1
-    assert "the value of SHOP_API_KEY stands in the journal" in ran.out
+    assert "was not written because the journal contains the value of SHOP_API_KEY" in ran.out
     assert "refund 20" not in ran.out
     assert not suite.snapshots.exists()
 

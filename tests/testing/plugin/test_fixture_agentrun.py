@@ -73,12 +73,15 @@ def test_beside_the_test(project: Project) -> None:
     ("call", "said"),
     [
         ('"specs/desk.yaml", case="defualt"', ['no case "defualt"', 'did you mean "default"?']),
-        ('"specs/desk.yaml", message="Hi."', ["has no recording", "model=scripted"]),
-        ('"specs/desk.yaml", case="default", model=scripted(text("x"))', ["its own model", "leave out"]),
+        ('"specs/desk.yaml", message="Hi."', ["a run without a case needs a `model`", "model=scripted"]),
+        (
+            '"specs/desk.yaml", case="default", model=scripted(text("x"))',
+            ["`case` and `model` cannot be combined", "leave out"],
+        ),
         ('"specs/desk.yaml", case="misfit"', ["cassette.miss", "Where is order 7?"]),
         ('"specs/desk.yaml", case="missing"', ["cassette.miss"]),
-        ('"specs/absent.yaml"', ['there is no file "specs/absent.yaml"', "rootdir", "beside the test"]),
-        ('"bare.yaml"', ["bare.yaml has no cases: there is no bare.cases.yaml beside it", "model=scripted"]),
+        ('"specs/absent.yaml"', ['there is no file "specs/absent.yaml"', "rootdir", "to the folder of the test"]),
+        ('"bare.yaml"', ["bare.yaml has no cases: there is no file bare.cases.yaml next to it", "model=scripted"]),
         ('"specs/desk.yaml", model=scripted(text("x"))', ["host.missing", "look", "tools={'look': stub(…)}"]),
         ('"specs/desk.yaml", model=scripted(text("x")), modle=1', ["modle"]),
     ],
@@ -154,15 +157,15 @@ def test_snapshots_without_syrupy(project: Project) -> None:
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        ("agentrun(3)", "TypeError: spec is a text, not a value of int"),
-        ('agentrun("specs/desk.yaml", case=3)', "TypeError: case is a text, not a value of int"),
-        ('agentrun("specs/desk.yaml", params=[1])', "TypeError: params is a mapping, not a value of list"),
+        ("agentrun(3)", "TypeError: spec must be a string, not int"),
+        ('agentrun("specs/desk.yaml", case=3)', "TypeError: case must be a string, not int"),
+        ('agentrun("specs/desk.yaml", params=[1])', "TypeError: params must be a mapping, not list"),
         ('agentrun("specs/desk.yaml", model=3)', "*the object for the model has no method `ask`: *"),
         (
             'agentrun("specs/desk.yaml", model=3, tools=[1])',
             "*`tools` must be a mapping from names to tools, not a list",
         ),
-        ("assert 3 == journal_snapshot", "TypeError: journal_snapshot is for a run, *, not for a value of int"),
+        ("assert 3 == journal_snapshot", "TypeError: compare journal_snapshot with a run *, not with int"),
     ],
 )
 def test_what_is_of_the_wrong_kind(project: Project, call: str, said: str) -> None:

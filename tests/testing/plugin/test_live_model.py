@@ -27,4 +27,4 @@ def test_both(project: Project) -> None:
     project.cases("name: default")
     result = project.run("--agentrun-live-tools", "--agentrun-live-model")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "nothing to replay" in result.stderr.str()
+    assert "--agentrun-live-tools and --agentrun-live-model cannot be combined" in result.stderr.str()

@@ -40,8 +40,8 @@ def test_an_assertion_has_no_network(project: Project, judge: Server, monkeypatc
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            f"python: judge_{judge.port}:fetches tried to reach 127.0.0.1:{judge.port}: *",
-            "  → add `network: true` to the assertion; the report then says that it was live",
+            f"python: judge_{judge.port}:fetches tried to reach 127.0.0.1:{judge.port}, but assertions have *",
+            "  → add `network: true` to the assertion; the report then lists it as live",
         ]
     )
     result.stdout.no_fnmatch_line("*agentrun live assertions*")

@@ -32,7 +32,7 @@ def test_all(project: Project, provider: ScriptedProvider) -> None:
     result.stdout.fnmatch_lines(
         ["*- agentrun recordings -*", "specs/desk.cases.yaml::default: recorded: cassettes/desk/default.yaml (*)*"]
     )
-    result.stdout.fnmatch_lines(["specs/desk.cases.yaml::same: not recorded: it plays the recording of default"])
+    result.stdout.fnmatch_lines(["specs/desk.cases.yaml::same: not recorded: it reuses the cassette of case default"])
     assert project.traces() == ["look 1042"]
     assert KEY not in project.cassette.read_text(encoding="utf-8")
     project.run().assert_outcomes(passed=2)
@@ -101,14 +101,14 @@ def test_what_does_not_go_with_it(project: Project, other: str) -> None:
     project.cases("name: default")
     result = project.run("--agentrun-record=all", other)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "does not go with" in result.stderr.str()
+    assert "cannot be combined with" in result.stderr.str()
 
 
 def test_one_process(project: Project) -> None:
     project.cases("name: default")
     result = project.run("--agentrun-record=all", "-n", "2")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "in one process" in result.stderr.str()
+    assert "cannot be combined with -n because cases may share a cassette" in result.stderr.str()
 
 
 HARM = '  pay: {kind: python, call: "orders:look", effect: at_most_once}\npolicy:'
@@ -121,11 +121,9 @@ def test_a_recording_that_may_do_harm_needs_yes(project: Project, provider: Scri
     before = project.cassette.read_bytes()
     result = project.run("--agentrun-record=all")
     assert result.ret == 2
-    said = "this recording may run tools that are not `effect: read` (pay); add --agentrun-yes"
+    said = "this recording may run tools without `effect: read` (pay); add --agentrun-yes"
     assert said in result.stdout.str() + result.stderr.str()
-    result.stdout.fnmatch_lines(
-        ["agentrun: tools that run for real: look, pay", "agentrun: of these at_most_once: pay"]
-    )
+    result.stdout.fnmatch_lines(["agentrun: tools that may run: look, pay", "agentrun: of these at_most_once: pay"])
     assert (len(provider.requests), project.traces(), project.cassette.read_bytes() == before) == (0, [], True)
     project.run("--agentrun-record=all", "--collect-only").assert_outcomes()
     project.run("--agentrun-record=all", "-k", "none").assert_outcomes(deselected=1)
@@ -140,7 +138,10 @@ def test_answers_in_a_cases_file_need_yes(project: Project, provider: ScriptedPr
     project.edit("specs/desk.yaml", "allow: look", "ask: look, reason: privacy")
     result = project.run("--agentrun-record=all")
     assert (result.ret, project.traces()) == (2, [])
-    assert "answered by a file (case default); add --agentrun-yes" in result.stdout.str() + result.stderr.str()
+    assert (
+        "a file answers approvals of this recording (case default); add --agentrun-yes"
+        in result.stdout.str() + result.stderr.str()
+    )
     project.run("--agentrun-record=all", "--agentrun-yes").assert_outcomes(passed=1)
     assert project.traces() == ["look 1042"]
 

@@ -22,7 +22,7 @@ def test_a_new_one_is_told_and_not_written(project: Project) -> None:
     project.cases(f"name: default, {KEPT}")
     result = project.run()
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["journal-snapshot: there is no snapshot of this case yet"])
+    result.stdout.fnmatch_lines(["journal-snapshot: this case has no snapshot yet"])
     assert project.kept() == []
 
 
@@ -59,7 +59,9 @@ def test_update_writes_no_credential(project: Project, monkeypatch: pytest.Monke
     finally:
         _environment_redactor.cache_clear()
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["storage.failed: the value of SHOP_TOKEN stands in the journal: *"])
+    result.stdout.fnmatch_lines(
+        ["storage.failed: *default.journal was not written because the journal contains the value of SHOP_TOKEN"]
+    )
     assert project.kept() == []
 
 
@@ -92,7 +94,7 @@ def test_a_snapshot_that_is_no_text(project: Project) -> None:
     (project.snapshots / "default.journal").write_bytes(b"\xff\xfe\0")
     result = project.run()
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["journal-snapshot: the journal is not the one that was accepted"])
+    result.stdout.fnmatch_lines(["journal-snapshot: the journal differs from the accepted one"])
     project.run("--snapshot-update").assert_outcomes(passed=1)
     project.run().assert_outcomes(passed=1)
 
@@ -220,7 +222,7 @@ def test_without_syrupy(project: Project) -> None:
     project.edit("specs/__snapshots__/desk/default.journal", "late", "here")
     result = project.run("-p", "no:syrupy")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["journal-snapshot: the journal is not the one that was accepted"])
+    result.stdout.fnmatch_lines(["journal-snapshot: the journal differs from the accepted one"])
 
 
 def test_a_snapshot_that_cannot_be_read(project: Project) -> None:

@@ -50,5 +50,5 @@ def test_next_to_nothing(project: Project) -> None:
         "agentrun.testing.pytest_plugin",
     ]
     assert said["exits"] == "0 1", done.stdout
-    assert "journal-snapshot: there is no snapshot of this case yet" in done.stdout
+    assert "journal-snapshot: this case has no snapshot yet" in done.stdout
     assert "1 failed, 1 passed" in done.stdout

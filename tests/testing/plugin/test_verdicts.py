@@ -84,7 +84,7 @@ def test_a_failure_tells_the_assertion_the_run_and_the_difference(project: Proje
         [
             "*_ desk/default _*",
             "contains: *absent*",
-            "journal-snapshot: the journal is not the one that was accepted",
+            "journal-snapshot: the journal differs from the accepted one",
             "  → *",
             "The run:",
             "  desk: Where is order 1042?",

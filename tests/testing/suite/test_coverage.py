@@ -10,7 +10,7 @@ from agentrun.core.facts import Continue, Deny
 from agentrun.core.fault import Fault
 from agentrun.testing.doubles import approving, call, calls, fails, hook, says, sink, stub
 
-from .covered import Covered
+from .coverage_runs import Covered
 
 TOOLS = """\
 input: Go.
@@ -107,7 +107,7 @@ def test_a_hook_is_covered_when_it_is_asked_and_it_is_noted_if_it_only_ever_cont
     covered = Covered(tmp_path, text, **{"hooks.py": HOOK}).run("Done.", hooks={"see": hook()})
     assert covered.parts("hook") == {"see": False}
     covered.run(calls("look"), "Done.", hooks={"see": hook(Continue())})
-    assert covered.part("hook", "see").note == "it never said anything but continue"
+    assert covered.part("hook", "see").note == "it always answered `continue`"
     assert covered.of().noted == (covered.part("hook", "see"),)
     covered.run(calls("look"), "Done.", hooks={"see": hook(Deny("no"))})
     assert covered.part("hook", "see").note is None

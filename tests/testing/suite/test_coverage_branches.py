@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agentrun.testing.doubles import calls
 
-from .covered import Covered
+from .coverage_runs import Covered
 
 PARAMS = "params: {region: {type: string, default: eu}, names: {type: array, default: [a]}}\n"
 

@@ -15,7 +15,7 @@ from agentrun.testing.doubles import approving, calls
 from agentrun.testing.suite.coverage import Coverage, CoverageCollector
 from agentrun.testing.suite.coverage.report import PartCoverage, SpecCoverage
 
-from .covered import Covered
+from .coverage_runs import Covered
 from .test_coverage import TOOLS
 
 RUNS: tuple[tuple[Any, ...], ...] = (
@@ -36,7 +36,7 @@ def test_what_is_not_covered_is_told_with_its_place(tmp_path: Path, monkeypatch:
     assert lines[1] == "  spec.yaml:4  not covered: tool pay: the model called it, but it never ran"
     assert lines[2] == "  spec.yaml:9  not covered: rule little"
     assert "  spec.yaml:15  not covered: budget tokens" in lines
-    assert lines[-1] == "in all                 5 of 20      25.0 %"
+    assert lines[-1] == "total                  5 of 20      25.0 %"
     assert "tools                  1 of 2       50.0 %" in lines
 
 

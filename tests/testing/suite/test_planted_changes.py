@@ -10,7 +10,7 @@ from agentrun.testing.suite.evaluation import evaluate_case
 from agentrun.testing.suite.replay import CompiledAgents
 from agentrun.testing.suite.snapshots import accepted_snapshot
 
-from .planted import ROOT, Planted
+from .planted_changes import ROOT, Planted
 
 PROMPT, TOOL, SPEC, TAPE = (
     "specs/prompts/support.md.j2",
@@ -56,7 +56,7 @@ PLANTED: dict[str, tuple[tuple[str, str, str], str, str, list[str]]] = {
         f"{FLIPPED}deny (by default; was by small-refunds)",
         [
             f"{FLIPPED}deny (by default; was by small-refunds)",
-            'turn 3: refund ends otherwise: a result ({"order_id":"1042","refunded":39.9}) → tool.denied',
+            'turn 3: the end of refund: a result ({"order_id":"1042","refunded":39.9}) → tool.denied',
             SECTION.format("policy"),
         ],
     ),
@@ -76,7 +76,7 @@ PLANTED: dict[str, tuple[tuple[str, str, str], str, str, list[str]]] = {
     "last-reply": (
         (TAPE, "have refunded th", "have returned th"),
         "failed",
-        "the journal is not the one that was accepted",
+        "the journal differs from the accepted one",
         [
             (
                 "turn 4: the answer: “…late. I have refunded the whole 39.90 euro; a confirmation goes to [redacted:e…”"
@@ -161,11 +161,11 @@ def test_the_story_of_a_miss_does_not_tell_it_again(project: Planted) -> None:
 
 BARE: dict[str, list[str]] = {
     "policy-asks": [
-        f"the ruling on refund is now ask ({ASKED}), which the recording does not know",
+        f"the ruling on refund is now ask ({ASKED}), unlike in the recording",
         SECTION.format("policy"),
     ],
     "policy-denies": [
-        "the ruling on refund is now deny (by default), which the recording does not know",
+        "the ruling on refund is now deny (by default), unlike in the recording",
         SECTION.format("policy"),
     ],
     "earlier-reply": ['the model\'s reply changed: "I look at the order first." → "I peek at the order first."'],
@@ -209,7 +209,7 @@ cases:
             ("specs/support.cases.yaml", "refund: approved", "refund: denied"),
             [
                 "turn 2: the approval of refund: approved by case approval → denied by case approval",
-                'turn 2: refund ends otherwise: a result ({"order_id":"2077","refunded":120}) → tool.denied',
+                'turn 2: the end of refund: a result ({"order_id":"2077","refunded":120}) → tool.denied',
             ],
             ["the answer about refund is now denied by case approval"],
         ),
@@ -219,7 +219,7 @@ cases:
                 "    approvals:",
                 "    faults: [{at: 'tool:refund', inject: {error: no}}]\n    approvals:",
             ),
-            ['turn 2: refund ends otherwise: a result ({"order_id":"2077","refunded":120}) → tool.execution: no'],
+            ['turn 2: the end of refund: a result ({"order_id":"2077","refunded":120}) → tool.execution: no'],
             [],
         ),
     ],
@@ -256,8 +256,8 @@ IN_READER: dict[str, tuple[str, tuple[str, str, str], list[str]]] = {
         (READER, "Two or three sentences are enough", "One is enough"),
         [
             (
-                'the sub-agent reader: instructions line 2 is "Say only what stands in it. One is enough.", recorded'
-                ' was "Say only what stands in it. Two or three sentences are enough."'
+                'the sub-agent reader: instructions line 2 is "Say only what stands in it. One is enough.", but the'
+                ' cassette has "Say only what stands in it. Two or three sentences are enough."'
             ),
             SECTION.format("agents"),
         ],
@@ -271,7 +271,7 @@ IN_READER: dict[str, tuple[str, tuple[str, str, str], list[str]]] = {
         "default",
         (READER, '"args.document == params.document"', "args.document == 'tides'"),
         [
-            "the ruling on reader/library.read is now deny (by default), which the recording does not know",
+            "the ruling on reader/library.read is now deny (by default), unlike in the recording",
             SECTION.format("agents"),
         ],
     ),

@@ -20,5 +20,5 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path, put: object) -> None
     """A pipe would be waited for, and a device read, for ever."""
     assert callable(put)
     put(tmp_path / "a.journal")
-    with pytest.raises(StorageError, match=r"the snapshot a\.journal cannot be read: it is not a file"):
+    with pytest.raises(StorageError, match=r"the snapshot a\.journal cannot be read: it is not a regular file"):
         read_snapshot(tmp_path / "a.journal")

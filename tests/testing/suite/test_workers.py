@@ -38,7 +38,7 @@ def is_there(pid: int) -> bool:
 
 def test_results_are_those_of_one_process_in_the_same_order(tmp_path: Path) -> None:
     found = cases(tmp_path, [f"case-{number}" for number in range(40)])
-    alone = SuiteRunner(SuiteOptions(coverage=True), covering=(one := CoverageCollector()))
+    alone = SuiteRunner(SuiteOptions(coverage=True), coverage=(one := CoverageCollector()))
     wanted = [alone.run_case(each).verdict for each in found]
     team = Workers(found, SuiteOptions(coverage=True), 2, both := CoverageCollector())
     came = [result.verdict for result in team.results()]

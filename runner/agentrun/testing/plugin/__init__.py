@@ -1,9 +1,8 @@
-"""What the pytest plugin does.
+"""The implementation of the pytest plugin.
 
-options     what the command line asks for
-ways        how cases are run
-items       cases as items
-journals    their journals as snapshots of syrupy
-failure     how a case that failed is shown
-runs        runs of agents for Python tests
+options             checks of the command line, summary sections
+run_modes           replay, partly live runs, recording
+items               cases as pytest items, and how their failures are shown
+syrupy_snapshots    journals as snapshots of syrupy
+fixture             the fixture `agentrun`
 """

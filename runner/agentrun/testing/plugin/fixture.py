@@ -1,8 +1,9 @@
-"""Runs of agents for Python tests: the fixture `agentrun`.
+"""The fixture `agentrun`, which runs agents in Python tests.
 
-Rule 1  A recording that does not fit is no behaviour of the agent: it is raised, not given as an outcome.
-Rule 2  What is wrong is raised without a traceback through us.
-Rule 3  A path is looked for in the root of the project, then beside the test: where pytest was started does not matter.
+Rule 1  A cassette miss is raised, not returned as an outcome, because it is not behaviour of the agent.
+Rule 2  Errors are raised without a traceback through this package.
+Rule 3  A path is relative to pytest's rootdir, or else to the folder of the test; the working directory does not
+        matter.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from agentrun.testing.suite.discovery import LocatedCase, read_located_cases
 from agentrun.testing.suite.evaluation import find_miss
 from agentrun.testing.suite.evidence import ObservedApproval, ObservedCall, ObservedRuling, collect_evidence
 from agentrun.testing.suite.failure_text import safe_lines
-from agentrun.testing.suite.replay import CaseRuns, CompiledAgent
+from agentrun.testing.suite.replay import CaseRuns, CompiledAgents
 from agentrun.testing.suite.snapshots import snapshot_text
 
 if TYPE_CHECKING:
     import pytest
 
 DEFAULT_CASE = "default"
-"""The case that is run when none is named."""
+"""The case that runs if `case` is not given."""
 
 
 class RunSpend(Struct, frozen=True):
@@ -49,26 +50,26 @@ class RunSpend(Struct, frozen=True):
 
 
 class AgentRun:
-    """A run that is over or waits, or the runs of a conversation. `run == journal_snapshot` compares its journal."""
+    """A finished or suspended run, or the runs of a conversation. `run == journal_snapshot` compares its journal."""
 
-    def __init__(self, name: str, played: CaseRuns) -> None:
-        seen = collect_evidence(played)
+    def __init__(self, name: str, case_runs: CaseRuns) -> None:
+        evidence = collect_evidence(case_runs)
         self._name = name
-        self.output: str | None = seen.output
+        self.output: str | None = evidence.output
         """The answer. None: there is none."""
-        self.outcome: str = seen.outcome
+        self.outcome: str = evidence.outcome
         """`completed`, `suspended`, or the code that it stopped with."""
-        self.calls: tuple[ObservedCall, ...] = seen.calls
-        """What the model asked for: `tool`, `args`, `status` (`ok` or a code), `result`, `turn`."""
-        self.rulings: tuple[ObservedRuling, ...] = seen.rulings
-        self.approvals: tuple[ObservedApproval, ...] = seen.approvals
-        self.spend = RunSpend(seen.tokens, seen.cost, seen.turns, seen.time)
-        self.journal: tuple[Record, ...] = tuple(record for run in played.runs for record in run.journal)
-        self._runs = played.runs
+        self.calls: tuple[ObservedCall, ...] = evidence.calls
+        """The tool calls of the model: `tool`, `args`, `status` (`ok` or a code), `result`, `turn`."""
+        self.rulings: tuple[ObservedRuling, ...] = evidence.rulings
+        self.approvals: tuple[ObservedApproval, ...] = evidence.approvals
+        self.spend = RunSpend(evidence.tokens, evidence.cost, evidence.turns, evidence.time)
+        self.journal: tuple[Record, ...] = tuple(record for run in case_runs.runs for record in run.journal)
+        self._runs = case_runs.runs
 
     @property
     def canonical(self) -> str:
-        """The journal as people compare it."""
+        """The canonical journal."""
         return snapshot_text(self._runs)
 
     def __repr__(self) -> str:
@@ -78,9 +79,10 @@ class AgentRun:
 class AgentRunner:
     """Runs agents: `agentrun("specs/support.yaml", case="default")`."""
 
-    def __init__(self, config: pytest.Config, beside: Path) -> None:
+    def __init__(self, config: pytest.Config, test_folder: Path) -> None:
         self._config = config
-        self._beside = beside
+        self._test_folder = test_folder
+        self._agents = CompiledAgents()
 
     def __call__(
         self,
@@ -92,9 +94,9 @@ class AgentRunner:
         profile: str | None = None,
         **world: Unpack[RunOptions],
     ) -> AgentRun:
-        """A case from its recording; with a `model`, any message.
+        """Replay a case, or with a `model` send any message.
 
-        Without a clock of one's own no time passes, and every tool that runs is one of `tools`.
+        With a `model`, every tool must be in `tools`, and without a `clock` no time passes.
         """
         __tracebackhide__ = True
         try:
@@ -107,16 +109,17 @@ class AgentRunner:
         path = self._spec_path(spec)
         try:
             if not path.is_file():
-                where = "it is looked for in pytest's rootdir, then beside the test"
-                raise _request_error(f"there is no file {quote_text(str(spec))}", where)
+                hint = "paths are relative to pytest's rootdir or to the folder of the test"
+                raise _request_error(f"there is no file {quote_text(str(spec))}", hint)
             if "model" in world:
                 if case is not None:
-                    raise _request_error("a case is replayed: it has its own model", "leave out `case`, or `model`")
+                    hint = "leave out `case` or `model`"
+                    raise _request_error("`case` and `model` cannot be combined: a case is replayed", hint)
                 return _run_scripted(path, message, params, profile, world)
             if world or message is not None or params is not None or profile is not None:
                 raise _request_error(
-                    "what is not a case has no recording",
-                    "name a case, or say who plays the model: model=scripted(…)",
+                    "a run without a case needs a `model`, because it has no cassette",
+                    "pass only `case`, or add model=scripted(…)",
                 )
             return self._replay_case(path, DEFAULT_CASE if case is None else case)
         except AgentrunError as error:
@@ -124,33 +127,32 @@ class AgentRunner:
 
     def _spec_path(self, spec: str | Path) -> Path:
         root = self._config.rootpath / spec
-        return root if root.exists() else self._beside / spec
+        return root if root.exists() else self._test_folder / spec
 
     def _replay_case(self, spec: Path, name: str) -> AgentRun:
-        found = _find_case(spec, name)
-        prepared = CompiledAgent(*compile_or_raise(spec, found.case.profile or None))
-        played = replay_runner_for(self._config)(found, prepared)
-        if (wrong := find_miss(played) or played.start_error) is not None:
-            raise wrong
-        return AgentRun(f"{spec.stem}, case {name}", played)
+        located = _find_case(spec, name)
+        case_runs = replay_runner_for(self._config)(located, self._agents.for_case(located))
+        if (error := find_miss(case_runs) or case_runs.start_error) is not None:
+            raise error
+        return AgentRun(f"{spec.stem}, case {name}", case_runs)
 
 
-def _check_types(kinds: tuple[type, ...], **given: Any) -> None:
-    """Raises TypeError, as Python does, for a value of another kind."""
-    for name, value in given.items():
+def _check_types(kinds: tuple[type, ...], **arguments: Any) -> None:
+    """Raise TypeError for an argument of the wrong type."""
+    for name, value in arguments.items():
         if not isinstance(value, kinds):
-            wanted = "a text" if kinds[0] is str else "a mapping"
-            raise TypeError(f"{name} is {wanted}, not a value of {type(value).__name__}")
+            wanted = "a string" if kinds[0] is str else "a mapping"
+            raise TypeError(f"{name} must be {wanted}, not {type(value).__name__}")
 
 
 def _find_case(spec: Path, name: str) -> LocatedCase:
     if not cases_path(spec).is_file():
-        hint = "write one, or say who plays the model: model=scripted(…)"
-        raise _request_error(f"{spec.name} has no cases: there is no {cases_path(spec).name} beside it", hint)
-    cases = {found.case.name: found for found in read_located_cases(cases_path(spec))}
+        hint = "write one, or run without a case: model=scripted(…)"
+        raise _request_error(f"{spec.name} has no cases: there is no file {cases_path(spec).name} next to it", hint)
+    cases = {located.case.name: located for located in read_located_cases(cases_path(spec))}
     if name not in cases:
-        known = did_you_mean(name, cases) or f"there are: {', '.join(cases)}"
-        raise _request_error(f"{spec.name} has no case {quote_text(name)}", known)
+        hint = did_you_mean(name, cases) or f"there are: {', '.join(cases)}"
+        raise _request_error(f"{spec.name} has no case {quote_text(name)}", hint)
     return cases[name]
 
 
@@ -161,15 +163,15 @@ def _run_scripted(
     journals = MemoryJournals()
     world.setdefault("clock", StepClock())
     world.setdefault("project", spec.parent)
-    ended = run_agent(file, message, params=params, journals=journals, **world)
+    ending = run_agent(file, message, params=params, journals=journals, **world)
     first, *others = journals.runs
-    done = FinishedRun(
-        ending=ended,
+    finished = FinishedRun(
+        ending=ending,
         journal=journals.records(first),
         children={each: journals.records(each) for each in others},
         redaction=RunRedaction(file.agent.replay.redact),
     )
-    return AgentRun(spec.stem, CaseRuns((done,)))
+    return AgentRun(spec.stem, CaseRuns((finished,)))
 
 
 def _request_error(message: str, hint: str) -> RequestError:
@@ -177,11 +179,11 @@ def _request_error(message: str, hint: str) -> RequestError:
 
 
 def _add_notes(error: AgentrunError) -> AgentrunError:
-    """The error with what it knows more than its message, as pytest shows it."""
+    """Add the explanation and the hint of an error as notes, which pytest shows."""
     lines = [str(line) for line in error.fields.get("story", ())]
     hint = error.hint
     if error.fields.get("what") == "executor":
-        hint = f"every tool of the agent needs a stand-in: tools={{{error.fields['name']!r}: stub(…)}}"
+        hint = f"pass a stub for every tool of the agent: tools={{{error.fields['name']!r}: stub(…)}}"
     for line in [*lines, *([f"→ {hint}"] if hint else [])]:
         error.add_note("\n".join(safe_lines(line)))
     return error

@@ -1,9 +1,10 @@
-"""Cases as items of pytest.
+"""Cases as pytest items.
 
-Rule 1  A file is read once, and an agent compiled once, however many cases they have.
-Rule 2  The verdict is that of `agentrun test`. Skipping and expecting failure are left to pytest, which has its own
-        ways to show and to overrule them.
-Rule 3  Tags are marks.
+Rule 1  A file is read once, and an agent is compiled once, for all their cases.
+Rule 2  The verdict is that of `agentrun test`. Skipped cases and expected failures are left to pytest, which has its
+        own options for them.
+Rule 3  Tags become marks.
+Rule 4  A failure is shown in the words of `agentrun test`, without a traceback.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from msgspec.structs import replace
 from agentrun.compiler.cases import cassette_owner
 from agentrun.errors import SpecError
 from agentrun.spec.problems import render_problem
-from agentrun.spec.v1.assertions import JournalSnapshot
 from agentrun.testing.plugin.options import LIVE_PROPERTY, RECORDED_PROPERTY, has_syrupy
 from agentrun.testing.plugin.run_modes import recording_runner_for, replay_runner_for
 from agentrun.testing.suite.discovery import LocatedCase, read_located_cases
@@ -36,28 +36,26 @@ from agentrun.testing.suite.snapshots import SnapshotLookup, accepted_snapshot
 from agentrun.testing.suite.verdict import CaseVerdict
 
 USAGE_EXIT_CODE = 2
-"""The exit code of `agentrun test` where consent is missing."""
+"""The exit code of `agentrun test` if consent is missing."""
 RESERVED_MARKS = frozenset({"skip", "skipif", "xfail"})
-"""Tags that would be orders to pytest."""
+"""Tags that have a meaning as pytest marks."""
 
 
 class CaseSession:
-    """What all cases have in common."""
+    """State that all cases of a session share."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self._said: dict[str, str] = {}
-        """What was recorded, in words, by the id of the case."""
-        play = (
-            replay_runner_for(config)
-            if config.option.agentrun_record is None
-            else recording_runner_for(config, self._said)
-        )
-        self._suite = SuiteRunner(SuiteOptions(repeat=config.option.agentrun_repeat), play)
+        self._recordings: dict[str, str] = {}
+        """Descriptions of recordings, by the id of the case."""
+        run_case = replay_runner_for(config)
+        if config.option.agentrun_record is not None:
+            run_case = recording_runner_for(config, self._recordings)
+        self._suite = SuiteRunner(SuiteOptions(repeat=config.option.agentrun_repeat), run_case)
 
     def verdict(self, item: CaseItem, compare: SnapshotLookup) -> CaseVerdict:
-        verdict = self._suite.run_case(item.found, compare).verdict
-        if item.found.id in self._said:
-            item.user_properties.append((RECORDED_PROPERTY, self._said.pop(item.found.id)))
+        verdict = self._suite.run_case(item.located, compare).verdict
+        if item.located.id in self._recordings:
+            item.user_properties.append((RECORDED_PROPERTY, self._recordings.pop(item.located.id)))
         item.user_properties += [(LIVE_PROPERTY, function) for function in verdict.live]
         return verdict
 
@@ -69,80 +67,72 @@ class Cases(pytest.File):
     """A file of cases."""
 
     with_snapshot: frozenset[str] = frozenset()
-    """The cases whose journals are kept."""
+    """The cases with a journal snapshot."""
 
     def collect(self) -> Iterator[CaseItem]:
         try:
             cases = read_located_cases(self.path)
         except SpecError as error:
             raise self.CollectError(problems_text(error)) from None
-        self.with_snapshot = frozenset(found.case.name for found in cases if _snapshot_assertions(found))
-        for tag in sorted({tag for found in cases for tag in found.case.tags}):
-            self.config.addinivalue_line("markers", f"{tag}: a tag of agents' cases")
-        for found in cases:
-            yield CaseItem.from_parent(self, name=found.case.name, found=found)
-
-
-def _snapshot_assertions(found: LocatedCase) -> list[JournalSnapshot]:
-    return [claim for claim in found.case.assertions if isinstance(claim, JournalSnapshot)]
+        self.with_snapshot = frozenset(located.case.name for located in cases if located.snapshot is not None)
+        for tag in sorted({tag for located in cases for tag in located.case.tags}):
+            self.config.addinivalue_line("markers", f"{tag}: a tag of agentrun cases")
+        for located in cases:
+            yield CaseItem.from_parent(self, name=located.case.name, located=located)
 
 
 def _safe_line(reason: str) -> str:
-    """A reason as pytest may print it: on a line, with nothing that acts, and without a credential."""
+    """A reason that is safe to print: on one line, without control characters and credentials."""
     return " ".join(safe_lines(reason.strip()))
 
 
-def _passed_unexpectedly(verdict: CaseVerdict) -> bool:
-    return any(wrong.claim == "xfail" for wrong in verdict.complaints)
-
-
 def case() -> None:
-    """A case of an agent, in a file of cases."""
+    """A case in a case file."""
 
 
 class CaseItem(pytest.Function):
-    """A case: a function of Python to pytest, because syrupy knows no other items."""
+    """A case. It is a Python function to pytest, because syrupy supports no other items."""
 
-    def __init__(self, *, found: LocatedCase, **given: Any) -> None:
-        super().__init__(callobj=case, **given)
-        expected = UNSET if self.config.option.runxfail else found.case.xfail
-        self.found = replace(found, case=replace(found.case, skip=UNSET, xfail=expected))
-        self.path = found.spec  # syrupy looks for snapshots in the folder that has the name of this file
-        for tag in found.case.tags:
+    def __init__(self, *, located: LocatedCase, **options: Any) -> None:
+        super().__init__(callobj=case, **options)
+        expected = UNSET if self.config.option.runxfail else located.case.xfail
+        self.located = replace(located, case=replace(located.case, skip=UNSET, xfail=expected))
+        self.path = located.spec  # syrupy looks for snapshots in the folder with the name of this file
+        for tag in located.case.tags:
             if tag not in RESERVED_MARKS:
                 self.add_marker(tag)
-        if found.case.skip is not UNSET:
-            self.add_marker(pytest.mark.skip(reason=_safe_line(found.case.skip)))
-        if found.case.xfail is not UNSET:
-            self.add_marker(
-                pytest.mark.xfail(reason=_safe_line(found.case.xfail), strict=True, raises=CaseFailedAsExpected)
-            )
+        if located.case.skip is not UNSET:
+            self.add_marker(pytest.mark.skip(reason=_safe_line(located.case.skip)))
+        if located.case.xfail is not UNSET:
+            reason = _safe_line(located.case.xfail)
+            self.add_marker(pytest.mark.xfail(reason=reason, strict=True, raises=CaseFailedAsExpected))
 
     @property
     def cases(self) -> Cases:
         """The file."""
-        assert isinstance(self.parent, Cases), "none else makes them"
+        assert isinstance(self.parent, Cases), "only `Cases` makes items"
         return self.parent
 
     def runtest(self) -> None:
         verdict = self._verdict()
         if verdict.status == "xfailed":
             raise CaseFailedAsExpected(verdict)
-        if verdict.is_bad and not _passed_unexpectedly(verdict):  # of that pytest knows by the mark
+        passed_unexpectedly = any(each.claim == "xfail" for each in verdict.complaints)  # pytest reports it by the mark
+        if verdict.is_bad and not passed_unexpectedly:
             raise CaseFailed(verdict)
 
     def _verdict(self) -> CaseVerdict:
         session = self.config.stash.setdefault(SESSION_KEY, CaseSession(self.config))
         if not has_syrupy(self.config):
             return session.verdict(self, accepted_snapshot)
-        from agentrun.testing.plugin.syrupy_snapshots import CaseSnapshot  # late: syrupy may not be there
+        from agentrun.testing.plugin.syrupy_snapshots import CaseSnapshot  # late: syrupy may not be installed
 
-        snapshot = CaseSnapshot(self, is_kept=self.name in self.cases.with_snapshot)
+        snapshot = CaseSnapshot(self, has_snapshot=self.name in self.cases.with_snapshot)
         return snapshot.settle(session.verdict(self, snapshot.compare))
 
     def reportinfo(self) -> tuple[os.PathLike[str], int, str]:
-        # Not an end of the id: of that pytest would turn dots into colons.
-        return self.found.file, self.found.line - 1, f"{self.found.spec.stem}/{self.name}"
+        # Not the end of the id, because pytest would turn its dots into colons.
+        return self.located.file, self.located.line - 1, f"{self.located.spec.stem}/{self.name}"
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException]) -> Any:  # type: ignore[override]  # as pytest's
         if isinstance(excinfo.value, CaseFailed):
@@ -151,36 +141,35 @@ class CaseItem(pytest.Function):
 
 
 def recording_preview_lines(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
-    """What recording these cases does, in words."""
-    announcement = _recording_preview(config, items)
-    return [] if announcement is None else [f"agentrun: {line}" for line in announcement.lines()]
+    """Describe what recording these cases will do."""
+    preview = _recording_preview(config, items)
+    return [] if preview is None else [f"agentrun: {line}" for line in preview.lines()]
 
 
 def require_recording_consent(config: pytest.Config, items: list[pytest.Item]) -> None:
     """End the session before anything runs if a recording needs consent that was not given."""
-    announcement = _recording_preview(config, items)
-    if announcement is None or not announcement.needs_consent:
+    preview = _recording_preview(config, items)
+    if preview is None or not preview.needs_consent:
         return
     if not config.option.agentrun_yes and not config.option.collectonly:
-        pytest.exit(f"{announcement.reason()}; add --agentrun-yes", returncode=USAGE_EXIT_CODE)
+        pytest.exit(f"{preview.reason()}; add --agentrun-yes", returncode=USAGE_EXIT_CODE)
 
 
 def _recording_preview(config: pytest.Config, items: list[pytest.Item]) -> RecordingPreview | None:
     """None: nothing is recorded."""
-    plans = plan_cassettes(item.found for item in items if isinstance(item, CaseItem) and not _is_skipped(item))
+    cases = (item for item in items if isinstance(item, CaseItem) and item.get_closest_marker("skip") is None)
+    plans = plan_cassettes(item.located for item in cases)
     return preview_recording(plans, config.option.agentrun_record, ApprovalSources()) if plans else None
 
 
-def _is_skipped(item: pytest.Item) -> bool:
-    return item.get_closest_marker("skip") is not None
-
-
 def reuses_cassette(item: pytest.Item) -> bool:
-    """Whether a case plays what another one records: it is run after all that record."""
-    return isinstance(item, CaseItem) and cassette_owner(item.found.case, item.found.file) != item.found.case.name
+    """Whether a case plays the cassette of another case. It must run after the cases that record."""
+    if not isinstance(item, CaseItem):
+        return False
+    return cassette_owner(item.located.case, item.located.file) != item.located.case.name
 
 
-# --- how a case that did not pass is shown by pytest: in the words of `agentrun test` -------------------------
+# --- Failures --------------------------------------------------------------------------------------------------
 
 
 class CaseFailed(Exception):
@@ -192,11 +181,11 @@ class CaseFailed(Exception):
 
 
 class CaseFailedAsExpected(CaseFailed):
-    """It is known to fail, and does."""
+    """A case with `xfail` failed."""
 
 
 def failure_repr(failed: CaseFailed) -> ReprExceptionInfo:
-    """The failure as pytest's own kind of text: no other survives the way from another process with its last line."""
+    """The failure as a class of pytest, because pytest-xdist passes on no other with its last line."""
     verdict = failed.verdict
     text = str(failed)
     place = ReprFileLocation(verdict.file, verdict.line, text.partition("\n")[0])
@@ -206,5 +195,5 @@ def failure_repr(failed: CaseFailed) -> ReprExceptionInfo:
 
 
 def problems_text(error: SpecError) -> str:
-    """All that is wrong in a file of cases, with places."""
+    """All problems of a case file with their places."""
     return "\n".join("\n".join(safe_lines(render_problem(problem))) for problem in error.problems)

@@ -1,8 +1,8 @@
-"""How the cases of a session are run: replayed, with one axis live, or recorded.
+"""Run the cases of a session: replayed, with the model or the tools live, or recorded.
 
-Rule 1  What tools and sinks print is output of the test, which pytest captures. It is written when the run is over:
-        until then what is printed may be kept for the tool.
-Rule 2  A test answers no questions: approvals that the case does not answer find nobody.
+Rule 1  Output of tools and sinks is output of the test, which pytest captures. It is written when the run ends, because
+        until then standard output may be redirected for the tool.
+Rule 2  There is no approver: approvals that the case does not answer are unavailable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from agentrun.testing.suite.replay import CaseRunner, CaseRuns, CompiledAgent
 
 
 def replay_runner_for(config: pytest.Config) -> CaseRunner:
-    """From recordings, as a whole or but for one axis."""
+    """Replay cases, with the model or the tools live if an option says so."""
     option = config.option
     tier = option.agentrun_require_tier
     if option.agentrun_live_tools or option.agentrun_live_model:
@@ -30,24 +30,24 @@ def replay_runner_for(config: pytest.Config) -> CaseRunner:
     return replay_runner(tier)
 
 
-def recording_runner_for(config: pytest.Config, said: dict[str, str]) -> CaseRunner:
-    """Recorded first. `said`: gets in words what was recorded, by the id of the case."""
-    return _live_runner(lambda live: recording.recording_runner(config.option.agentrun_record, live), said)
+def recording_runner_for(config: pytest.Config, descriptions: dict[str, str]) -> CaseRunner:
+    """Record cases. `descriptions` gets a description of each recording, by the id of the case."""
+    return _live_runner(lambda live: recording.recording_runner(config.option.agentrun_record, live), descriptions)
 
 
-def _live_runner(way: Callable[[LiveCallbacks], CaseRunner], said: dict[str, str]) -> CaseRunner:
-    def say(found: LocatedCase, text: str) -> None:
-        said[found.id] = text
+def _live_runner(make_runner: Callable[[LiveCallbacks], CaseRunner], descriptions: dict[str, str]) -> CaseRunner:
+    def describe(located: LocatedCase, text: str) -> None:
+        descriptions[located.id] = text
 
-    def carry_out(found: LocatedCase, prepared: CompiledAgent) -> CaseRuns:
+    def run_case(located: LocatedCase, agent: CompiledAgent) -> CaseRuns:
         printed: list[str] = []
         live = LiveCallbacks(
-            on_recording=say, on_printed=lambda tool, text: printed.append(text), on_sink_line=printed.append
+            on_recording=describe, on_printed=lambda tool, text: printed.append(text), on_sink_line=printed.append
         )
         try:
-            return way(live)(found, prepared)
+            return make_runner(live)(located, agent)
         finally:
             for text in printed:
                 sys.stdout.write("".join(f"{line}\n" for line in safe_lines(text.removesuffix("\n"))))
 
-    return carry_out
+    return run_case

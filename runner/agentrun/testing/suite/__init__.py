@@ -1,25 +1,22 @@
-"""Runs cases: what `agentrun test` and the pytest plugin have in common.
+"""Run cases, for `agentrun test` and the pytest plugin.
 
-One case, in the order of things:
+One case:
 
-found         the cases in files and folders
-chosen        which of them are run; expression reads `-k`
-prepared      each agent compiled once
-overlay       what a case lays over its recording: stubs, faults, a clock
-played        a case replayed: one run, or the runs of a conversation; recorded: the same for real
-evidence      what assertions look at; trail reads it from journals
-claims        whether each assertion holds
-snapshots     journals as they were accepted; accepting writes them
-verdict       what came of a case; told and causes put it into words
-evaluate      all of it, for one case
+discovery           find cases in files and folders
+selection           choose the cases to run: paths, `-k`, tags, shards
+replay              compile the agent once, replay a case
+recording           run a case live, record it, or run it partly live; recording_preview describes it before
+fault_injection     stubs, faults and the clock of a case; stubs_and_faults and http_faults are its parts
+evidence            the data that assertions check, read from journals
+assertions          check each assertion
+snapshots           accepted journals: compare, write and remove them
+evaluation          run one case and judge it
+verdict             the result; failure_text and miss_causes put it into words
 
 Many cases:
 
-carried       a suite, case by case; repeated: each several times
-workers       by several processes; worker is one of them, memory what each does about garbage
-sweep         every fault at every place of a case; upheld: what must hold of every run
-coverage      which parts of the specs no case exercises
+runner              run a suite case by case
+workers             run a suite in several processes
+sweep               inject every fault at every call of a case, and check the invariants
+coverage            the parts of the specs that no case exercises
 """
-
-
-# --- what a case lays over its recording ----------------------------------------------------------------------

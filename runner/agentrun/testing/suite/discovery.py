@@ -1,6 +1,6 @@
-"""Cases in files and folders.
+"""Find cases in files and folders.
 
-A path is a folder (every `*.cases.yaml` in it), a file of cases, the spec beside one, or one case: `FILE::NAME`.
+A path is a folder (every `*.cases.yaml` in it), a case file, the spec next to one, or one case: `FILE::NAME`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from agentrun.compiler.cases import CASES_FILE_SUFFIX, cases_path, read_cases, spec_path
 from agentrun.compiler.lint_cases import lint_cases
@@ -18,13 +18,14 @@ from agentrun.errors import SpecError
 from agentrun.spec.problems import DocumentError
 from agentrun.spec.source_files import display_path
 from agentrun.spec.tree import place_at_path
+from agentrun.spec.v1.assertions import JournalSnapshot
 from agentrun.spec.v1.cases import Case
 
 SKIPPED_DIRECTORIES = frozenset({"__snapshots__", "__pycache__", "node_modules"})
 
 
 class LocatedCase(Struct, frozen=True, kw_only=True):
-    """A case, and where it stands."""
+    """A case and its place."""
 
     file: Path
     spec: Path
@@ -33,17 +34,23 @@ class LocatedCase(Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """`specs/support.cases.yaml::default`: relative to the working directory, as pytest calls it."""
+        """`specs/support.cases.yaml::default`: relative to the working directory, like the ids of pytest."""
         return f"{display_path(self.file)}::{self.case.name}"
+
+    @property
+    def profile(self) -> str | None:
+        return None if self.case.profile is UNSET else self.case.profile
+
+    @property
+    def snapshot(self) -> JournalSnapshot | None:
+        """The assertion that compares its journal with a snapshot."""
+        return next((each for each in self.case.assertions if isinstance(each, JournalSnapshot)), None)
 
 
 def find_case_files(paths: Iterable[Path]) -> list[Path]:
-    """The files of cases, each once, in the order of the paths and of names within a folder."""
-    found: dict[Path, None] = {}
-    for path in paths:
-        for file in _files_of_path(path):
-            found[Path(os.path.abspath(file))] = None
-    return list(found)
+    """The case files, each once, in the order of the paths and of names within a folder."""
+    files = (Path(os.path.abspath(file)) for path in paths for file in _files_of_path(path))
+    return list(dict.fromkeys(files))
 
 
 def _files_of_path(path: Path) -> Iterator[Path]:
@@ -56,22 +63,20 @@ def _files_of_path(path: Path) -> Iterator[Path]:
 
 
 def _files_in_directory(folder: Path) -> Iterator[Path]:
-    for here, folders, names in os.walk(folder):
-        folders[:] = sorted(
-            each for each in folders if each not in SKIPPED_DIRECTORIES and not _is_skipped_directory(here, each)
-        )
-        yield from (
-            Path(here, name) for name in sorted(names) if name.endswith(CASES_FILE_SUFFIX) and not name.startswith(".")
-        )
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(each for each in folders if not _is_skipped_directory(parent, each))
+        for name in sorted(names):
+            if name.endswith(CASES_FILE_SUFFIX) and not name.startswith("."):
+                yield Path(parent, name)
 
 
-def _is_skipped_directory(here: str, folder: str) -> bool:
-    """Hidden, or a virtual environment."""
-    return folder.startswith(".") or os.path.exists(os.path.join(here, folder, "pyvenv.cfg"))
+def _is_skipped_directory(parent: str, name: str) -> bool:
+    is_virtual_environment = os.path.exists(os.path.join(parent, name, "pyvenv.cfg"))
+    return name in SKIPPED_DIRECTORIES or name.startswith(".") or is_virtual_environment
 
 
 def read_located_cases(file: Path) -> list[LocatedCase]:
-    """The cases of a file, in its order. Raises SpecError with all that is wrong in it."""
+    """The cases of a file, in its order. Raises SpecError with all its problems."""
     spec = spec_path(file)
     try:
         root, cases = read_cases(file)

@@ -1,8 +1,11 @@
-"""What assertions look at: all that can be said of the runs of a case, read from their journals.
+"""The data that assertions check, read from the journals of a case.
 
-Rule 1  A conversation is looked at as a whole: its last answer and its last outcome, all its calls, the sum of what it
-        spent.
-Rule 2  What is quoted from it is first rid of what must not be shown, and then cut.
+Rule 1  For a conversation: the last answer, the last outcome, all calls and the total spend.
+Rule 2  Quotes are redacted first and then cut.
+Rule 3  A call counts with the arguments of the model, whether it ran or not. `status` is how it ended, and `result` the
+        text that the model got, also after a hook or a rule changed it.
+Rule 4  The calls of a sub-agent follow its own call, named after the tool that calls it: `read/library.search`.
+Rule 5  A ruling is about a tool, a sink, or the stage itself.
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ MAX_ANSWER_DEPTH = 64
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
-    """A case as it went. A function of an assertion of type `python` is given one."""
+    """The data of a case. Functions of `python` assertions get one."""
 
     output: str | None
     """The answer. None: there is none."""
@@ -56,30 +59,30 @@ class Evidence(Struct, frozen=True, kw_only=True):
     params: dict[str, Any]
     """The agent's params, with their defaults."""
     calls: tuple[ObservedCall, ...]
-    """What the model asked for, in order: `id`, `tool`, `args`, `status`, `result`, `turn`."""
+    """The tool calls of the model in order: `id`, `tool`, `args`, `status`, `result`, `turn`."""
     rulings: tuple[ObservedRuling, ...]
-    """What the policy said: `target`, `stage`, `ruling`, `rules`, `reason`."""
+    """The rulings of the policy: `target`, `stage`, `ruling`, `rules`, `reason`."""
     approvals: tuple[ObservedApproval, ...]
-    """What people said: `target`, `answer`, `by`."""
+    """The answers to approvals: `target`, `answer`, `by`."""
     tokens: int
-    """Tokens in and out, with those of sub-agents."""
+    """Input and output tokens, including sub-agents."""
     cost: int
-    """Micro-dollars, with those of sub-agents."""
+    """Micro-dollars, including sub-agents."""
     turns: int
-    """How often the model was asked."""
+    """The number of model turns."""
     time: int
     """Milliseconds by the clock of the runs."""
     runs: tuple[FinishedRun, ...]
-    """The runs with their journals: of a conversation, one for each turn."""
+    """The runs with their journals: one, or one for each turn of a conversation."""
 
     @property
     def json(self) -> Any:
-        """The answer as JSON, each time anew. None: it is none."""
-        found = parse_answer.__wrapped__(self.output)
-        return found.value if isinstance(found, Valid) else None
+        """The answer as JSON, a new copy each time. None: it is not JSON."""
+        parsed = parse_answer.__wrapped__(self.output)
+        return parsed.value if isinstance(parsed, Valid) else None
 
     def quoted(self, text: str, most: int = SHORT_TEXT_LENGTH) -> str:
-        """A text of the runs as part of a line."""
+        """A text of the runs, redacted and cut, as part of a line."""
         for run in self.runs:
             text = run.redaction.text(text)
         return short_text(text, most)
@@ -90,20 +93,18 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=8)
 def parse_answer(text: str | None) -> ValidationResult | None:
-    """The JSON of an answer, or why it is none. None: there is no answer."""
+    """The answer as JSON, or why it is not JSON. None: there is no answer."""
     return None if text is None else parse_strict_json(text, max_bytes=MAX_ANSWER_BYTES, max_depth=MAX_ANSWER_DEPTH)
 
 
-def collect_evidence(played: CaseRuns) -> Evidence:
-    """The evidence of a whole case."""
-    ends = [run.ending for run in played.runs]
-    last = ends[-1] if ends and played.start_error is None else None
-    starts = [run.journal[0].fact for run in played.runs[:1]]
-    trails = [Trajectory(run) for run in played.runs]
-    spent = [_run_totals(run) for run in played.runs]
+def collect_evidence(case_runs: CaseRuns) -> Evidence:
+    last = case_runs.runs[-1].ending if case_runs.runs and case_runs.start_error is None else None
+    starts = [run.journal[0].fact for run in case_runs.runs[:1]]
+    trails = [Trajectory(run) for run in case_runs.runs]
+    spent = [_run_totals(run) for run in case_runs.runs]
     return Evidence(
         output=last.answer if isinstance(last, Outcome) else None,
-        outcome=_outcome_code(played),
+        outcome=case_runs.outcome_code,
         params=starts[0].params if starts and isinstance(starts[0], RunStarted) else {},
         calls=tuple([call for trail in trails for call in trail.calls]),
         rulings=tuple([ruling for trail in trails for ruling in trail.rulings]),
@@ -111,54 +112,47 @@ def collect_evidence(played: CaseRuns) -> Evidence:
         tokens=sum([tokens for tokens, _, _ in spent]),
         cost=sum([cost for _, cost, _ in spent]),
         turns=sum([turns for _, _, turns in spent]),
-        time=sum([run.journal[-1].at - run.journal[0].at for run in played.runs]),
-        runs=played.runs,
+        time=sum([run.journal[-1].at - run.journal[0].at for run in case_runs.runs]),
+        runs=case_runs.runs,
     )
 
 
 def _run_totals(run: FinishedRun) -> tuple[int, int, int]:
-    """Tokens, micro-dollars and turns. A run that waits has spent something too."""
+    """Tokens, micro-dollars and turns, also of a suspended run."""
     if isinstance(run.ending, Outcome):
         return run.ending.tokens, run.ending.cost, run.ending.turns
     state = fold(run.journal)
     return state.meter.tokens, state.meter.cost, state.turns
 
 
-def _outcome_code(played: CaseRuns) -> str:
-    if played.start_error is not None:
-        return played.start_error.code
-    end = played.runs[-1].ending
-    return "suspended" if not isinstance(end, Outcome) else end.code or "completed"
-
-
-# --- what a run did, step by step, read from its journal: calls, rulings, and answers of people ---------------
+# --- Trajectory ------------------------------------------------------------------------------------------------
 
 
 OPEN_STATUS = "open"
-"""The status of a call that has not ended: the run waits, or ended before it."""
+"""The status of a call that has not ended, because the run is suspended or ended before."""
 
 
 class ObservedCall(Struct, frozen=True, kw_only=True):
-    """A call of a tool, whether it ran or not."""
+    """A tool call, whether it ran or not."""
 
     id: str
     tool: str
-    """Of a sub-agent's call: the tool that is the sub-agent, a slash, and its own tool."""
+    """For a sub-agent: the tool that calls it, a slash, and its own tool."""
     args: dict[str, Any] | None
-    """As the model gave them. None: they are no JSON object."""
+    """The arguments of the model. None: they are not a JSON object."""
     status: str
-    """`ok`, `open` when it has not ended, or the code of what went wrong."""
+    """`ok`, `open` if it has not ended, or the code of the error."""
     result: str
-    """What the model reads."""
+    """The text that the model got."""
     turn: int
 
 
 class ObservedRuling(Struct, frozen=True, kw_only=True):
-    """What the policy said about something."""
+    """A ruling of the policy."""
 
     subject: str
     target: str
-    """The tool, sink or stage that it is about."""
+    """The tool, sink or stage."""
     stage: str
     ruling: str
     rules: tuple[str, ...]
@@ -166,7 +160,7 @@ class ObservedRuling(Struct, frozen=True, kw_only=True):
 
 
 class ObservedApproval(Struct, frozen=True, kw_only=True):
-    """What a person said when asked."""
+    """The answer to an approval."""
 
     subject: str
     target: str
@@ -175,7 +169,7 @@ class ObservedApproval(Struct, frozen=True, kw_only=True):
 
 
 class Trajectory:
-    """What a run and its sub-agents did, in order."""
+    """The calls, rulings and approvals of a run and its sub-agents, in order."""
 
     def __init__(self, run: FinishedRun) -> None:
         self.calls: list[ObservedCall] = []
@@ -192,7 +186,7 @@ class Trajectory:
             steps.read_fact(record.fact)
 
     def walk_child(self, run: str, above: str) -> None:
-        if run not in self._seen:  # one that slept is started again
+        if run not in self._seen:  # a suspended sub-agent is started again
             self._seen.add(run)
             self.walk(self._children.get(run, ()), above)
 
@@ -204,19 +198,19 @@ class _TrajectoryReader:
         self._trail = trail
         self._above = above
         self._call_indexes: dict[str, int] = {}
-        """Where each call stands in the trail."""
+        """The index of each call in the trajectory."""
         self._question_targets: dict[str, str] = {}
-        """What each question is about."""
+        """The target of each question."""
         self._denied: set[str] = set()
         self._latest = 0
-        """Where the calls of the latest reply begin."""
+        """The index of the first call of the last reply."""
 
     def read_fact(self, fact: Fact) -> None:
         match fact:
             case ModelReplied():
                 self._add_calls(fact)
             case ReplyDiscarded():
-                del self._trail.calls[self._latest :]  # the model is asked again, and none of them was looked at
+                del self._trail.calls[self._latest :]  # the model is asked again; the calls were not processed
             case ToolFinished():
                 self._end_call(fact.call, fact.fault.code if fact.fault else "ok", words(fact.parts))
             case CallRefused():

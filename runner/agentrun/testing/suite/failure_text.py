@@ -1,4 +1,4 @@
-"""What a reader is told of a case that did not pass."""
+"""Describe a case that did not pass, as plain text."""
 
 from __future__ import annotations
 
@@ -14,65 +14,55 @@ from agentrun.redactor import Redactor, mask_except_placeholders
 from agentrun.report.formatting import OutputLine, make_paragraph
 from agentrun.report.run_renderer import RunTreeRenderer
 from agentrun.spec.problems import escape_invisible
-from agentrun.testing.suite.replay import CaseRuns, CompiledAgent
+from agentrun.testing.suite.replay import CaseRuns, CompiledAgent, ending_miss
 from agentrun.testing.suite.verdict import CaseVerdict
 
 
-def run_story(prepared: CompiledAgent, played: CaseRuns) -> str:
-    """The runs as they went, in the words of `agentrun run`. Sub-agents stand deeper.
+def run_story(agent: CompiledAgent, case_runs: CaseRuns) -> str:
+    """The steps of the runs in the words of `agentrun run`, with sub-agents indented.
 
-    It ends with the answer, or with why the run failed; not where the recording does not fit, which the verdict tells
-    itself, at length.
+    It ends with the answer or with the failure. A miss is left out, because the verdict explains it.
     """
     lines: list[str] = []
-    for run in played.runs:
-        family = RunTreeRenderer(prepared.file.agent, shows_failure=not _is_miss(run))
-        told = [*_story_lines(family, run, journal_run_id(run.journal), run.journal), *_answer_lines(run)]
-        lines += [f"{'  ' * line.indent}{line.text}" for line in told]
+    for run in case_runs.runs:
+        tree = RunTreeRenderer(agent.file.agent, shows_failure=ending_miss(run) is None)
+        answer = run.ending.answer if isinstance(run.ending, Outcome) else None
+        rendered = [*_story_lines(tree, run, journal_run_id(run.journal), run.journal)]
+        rendered += make_paragraph(answer, indent=1) if answer else ()
+        lines += [f"{'  ' * line.indent}{line.text}" for line in rendered]
     return "\n".join(lines)
 
 
-def _is_miss(run: FinishedRun) -> bool:
-    fault = run.ending.fault if isinstance(run.ending, Outcome) else None
-    return fault is not None and fault.code.startswith("cassette.")
-
-
-def _answer_lines(run: FinishedRun) -> tuple[OutputLine, ...]:
-    """What `agentrun run` has for standard output."""
-    answer = run.ending.answer if isinstance(run.ending, Outcome) else None
-    return make_paragraph(answer, indent=1) if answer else ()
-
-
 def _story_lines(
-    family: RunTreeRenderer, whole: FinishedRun, run: str, records: Sequence[Record]
+    tree: RunTreeRenderer, finished: FinishedRun, run: str, records: Sequence[Record]
 ) -> Iterator[OutputLine]:
     for record in records:
-        yield from family.renderer_for(run, record).render(record)
+        yield from tree.renderer_for(run, record).render(record)
         if isinstance(record.fact, ChildStarted):
-            yield from _story_lines(family, whole, record.fact.run, whole.children.get(record.fact.run, ()))
+            yield from _story_lines(tree, finished, record.fact.run, finished.children.get(record.fact.run, ()))
 
 
 def render_failure(verdict: CaseVerdict) -> str:
-    """A case that did not pass, in plain text: what does not hold, the run as it went, and what differs.
+    """A case that did not pass, as plain text: the complaints, the steps of the run, and the details.
 
-    Nothing that acts on a terminal is in it, and no credential of the environment.
+    It has no control characters and no credentials of the environment.
     """
     parts = ["\n".join(_complaint_lines(verdict))]
     if verdict.story:
         parts.append("\n".join(["The run:", *_indent_lines(verdict.story)]))
-    for wrong in verdict.complaints:
-        if wrong.detail:
-            parts.append("\n".join([f"{wrong.claim}:", *_indent_lines(wrong.detail)]))
+    for complaint in verdict.complaints:
+        if complaint.detail:
+            parts.append("\n".join([f"{complaint.claim}:", *_indent_lines(complaint.detail)]))
     return "\n\n".join(parts)
 
 
 def _complaint_lines(verdict: CaseVerdict) -> Iterator[str]:
-    for wrong in verdict.complaints:
-        first, *rest = safe_lines(wrong.message)
-        yield f"{wrong.claim}: {first}"
+    for complaint in verdict.complaints:
+        first, *rest = safe_lines(complaint.message)
+        yield f"{complaint.claim}: {first}"
         yield from (f"  {line}" for line in rest)
-        if wrong.hint:
-            yield from (f"  → {line}" for line in safe_lines(wrong.hint))
+        if complaint.hint:
+            yield from (f"  → {line}" for line in safe_lines(complaint.hint))
 
 
 def _indent_lines(text: str) -> Iterator[str]:
@@ -80,19 +70,16 @@ def _indent_lines(text: str) -> Iterator[str]:
 
 
 def safe_lines(text: str) -> list[str]:
-    """A text as it may be shown, line by line."""
-    return [
-        escape_invisible(line)
-        for line in mask_except_placeholders(_environment_redactor().redact_excerpt(text)).split("\n")
-    ]
+    """The lines of a text without secrets and control characters."""
+    masked = mask_except_placeholders(_environment_redactor().redact_excerpt(text))
+    return [escape_invisible(line) for line in masked.split("\n")]
 
 
 def find_credential(text: str) -> str | None:
-    """The name of the first credential of the environment that stands in a text."""
+    """The name of the first environment variable whose secret value is in a text."""
     return _environment_redactor().find_first(text)
 
 
 @cache
 def _environment_redactor() -> Redactor:
-    """Knows the credentials of the environment by value."""
     return Redactor(find_credentials(os.environ))

@@ -1,15 +1,33 @@
-"""What a case lays over its recording: stubs, faults, and the clock.
+"""Inject the stubs, faults and clock of a case into its runs.
 
-    laid = LaidOver(case, player)
-    replay_run(request, player, start=laid.start, step=laid.step, wrappers=laid.wrappers)      # every run of the case
-    laid.unmet()                                                                # the faults that never happened
+    injection = FaultInjection(case, player)
+    replay_run(request, player, start=injection.start, step=injection.step, wrappers=injection.wrappers)
+    injection.untriggered_faults()                      # the places of faults that were never injected
 
-Rule 1  It stands before the tape, in a replay and while a recording is made: none of it gets onto one.
-Rule 2  One for a case, also for a conversation: counting goes on from run to run.
-Rule 3  The clock is set for replays alone. A recording is made in real time.
-Rule 4  From the first fault on that a model may read about, recorded replies are played in their order to whatever it
-        is asked: the recording has no others. Who wants to know what it would say records the case with its faults.
-Rule 5  What a fault takes of time is taken once: a recorded moment that is over by then is not waited for again.
+Rule 1  Stubs and faults act before the cassette, in a replay and while recording. They are never recorded.
+Rule 2  One object serves all runs of a case, so that counting continues in a conversation.
+Rule 3  The clock is set only in replays. A recording is made in real time.
+Rule 4  After the first fault that a model can read about, recorded replies are played in their order to any request,
+        because the cassette has no others. To see what a model would answer, record the case with its faults.
+Rule 5  The time of a fault counts once: recorded times that are already over are not waited for again.
+
+Models:
+
+Rule 6  Injected replies and errors are decoded by the codec of the model, as if they had come over the network.
+Rule 7  A cut reply is the recorded one: some of its pieces arrive, then the connection breaks. While recording, nothing
+        arrives. A reply that is not streamed is one piece. A reply that is cut after its last piece is complete, and is
+        kept. A reply with fewer pieces is not cut, and the attempt does not count.
+Rule 8  A recorded reply stays on the cassette for the attempt that succeeds. If another route answers in the end, the
+        reply counts as played.
+
+Tools, approvers, hooks and sinks:
+
+Rule 9  A stub or a fault replaces the call: nothing is run, asked or recorded. The recorded interaction counts as
+        played.
+Rule 10 Timeouts are those of the agent. In a replay the clock moves until the timeout. In real time there is no wait:
+        the timeout is reported at once, and for a tool the clock is moved forward.
+Rule 11 HTTP errors of an HTTP tool have their usual meaning: if a request must not be repeated and has no reply, its
+        outcome is unknown.
 """
 
 from __future__ import annotations
@@ -50,7 +68,7 @@ from agentrun.wire import HttpCall, HttpReply, Sender
 
 
 class FaultInjection:
-    """What is laid over the runs of one case."""
+    """The stubs, faults and clock of one case."""
 
     def __init__(
         self,
@@ -60,117 +78,113 @@ class FaultInjection:
         *,
         watched: bool = False,
     ) -> None:
-        """`player`: plays the recording; None: it is being made. `more`: further faults, which come before its own.
-        `watched`: `places` is wanted, also of a case that lays nothing over its recording."""
+        """`player`: None while recording. `more`: further faults, which come before those of the case. `watched`: list
+        the `places` also for a case without stubs and faults."""
         self._by = f"case {case.name}"
         self._player = player
         self._stubs = CaseStubs(case.stubs)
         self._faults = CaseFaults([*more, *case.faults])
         self.tool_runs: Counter[tuple[str, str]] = Counter()
-        """How often each call reached its tool: by run and call. It is no journal's word."""
+        """How often each call reached its tool, by run and call. Counted here, not read from a journal."""
         self._is_active = bool(case.stubs or case.faults or more or watched)
         clock = case.clock
         self.start = None if clock.start is UNSET else _parse_time(clock.start)
-        """When the clock of a replay begins, in milliseconds since 1970. None: when the recording was made."""
+        """The start of the clock in a replay, in milliseconds since 1970. None: the time of the recording."""
         self.step = None if clock.step is UNSET else milliseconds(clock.step)
-        """How long each recorded exchange takes, in milliseconds. None: as long as it took."""
+        """How long each recorded exchange takes, in milliseconds. None: as long as in the recording."""
         self.wrappers: tuple[Wrapper, ...] = (self.wrap,) if self._is_active else ()
         if isinstance(player, FaultInjectionPlayer):
             player.is_faulted = self._faults.may_change_requests
 
     def untriggered_faults(self) -> tuple[str, ...]:
-        """The places of faults that never happened."""
+        """The places of faults that were never injected."""
         return self._faults.untriggered_places()
 
     def was_triggered(self, fault: FaultInjectionSpec) -> bool:
-        """Whether one of the further faults happened."""
+        """Whether one of the further faults was injected."""
         return self._faults.was_triggered(fault.inject)
 
     @property
     def places(self) -> tuple[FaultPlace, ...]:
-        """Where somebody was asked, in order. Nothing if nothing is laid over and nobody watches."""
+        """The places that the runs reached, in order. Empty without stubs, faults and `watched`."""
         return tuple(self._faults.places)
 
     def wrap(self, world: World) -> World:
-        """The world of one run with all of it before the ports."""
+        """The world of one run with stubs and faults before its ports."""
         member = RunPath(world.path, world.parent_tools)
-        layer = RunInjection(
+        injection = RunInjection(
             member, self._faults, self._stubs, world.clock, self._player, self._by, world.run, self.tool_runs
         )
-        models = InjectingModels(layer)
+        models = InjectingModels(injection)
         return replace(
             world,
             providers={name: _inject_into_model(each, models) for name, each in world.providers.items()},
-            executors={name: _inject_into_tool(layer, each) for name, each in world.executors.items()},
-            hooks={name: injecting_hook(layer, name, each) for name, each in world.hooks.items()},
-            sinks={name: InjectingSink(layer, each) for name, each in world.sinks.items()},
-            approver=None if world.approver is None else InjectingApprover(layer, world.approver),
+            executors={name: _inject_into_tool(injection, each) for name, each in world.executors.items()},
+            hooks={name: injecting_hook(injection, name, each) for name, each in world.hooks.items()},
+            sinks={name: InjectingSink(injection, each) for name, each in world.sinks.items()},
+            approver=None if world.approver is None else InjectingApprover(injection, world.approver),
         )
 
 
 def _inject_into_model(provider: Provider, models: InjectingModels) -> Provider:
-    return (
-        provider.with_sender(models.wrap_sender, models.note_answer) if isinstance(provider, HttpProvider) else provider
-    )
+    if not isinstance(provider, HttpProvider):
+        return provider
+    return provider.with_sender(models.wrap_sender, models.note_answer)
 
 
-def _inject_into_tool(layer: RunInjection, executor: Executor) -> Executor:
-    return (
-        InjectingCuttingTool(layer, executor)
-        if isinstance(executor, TruncatingExecutor)
-        else InjectingTool(layer, executor)
-    )
+def _inject_into_tool(injection: RunInjection, executor: Executor) -> Executor:
+    kind = InjectingCuttingTool if isinstance(executor, TruncatingExecutor) else InjectingTool
+    return kind(injection, executor)
 
 
 @cache
 def _parse_time(text: str) -> int:
-    """Milliseconds since 1970. That it is a date was checked with the file."""
+    """Milliseconds since 1970. The form was checked with the file."""
     return round(datetime.fromisoformat(text).timestamp() * 1000)
 
 
-# --- what is laid over one run of a family, and what stands behind it -----------------------------------------
-
-
 class RunInjection(Struct, frozen=True):
+    """The stubs and faults in one run or sub-agent."""
+
     run_path: RunPath
     faults: CaseFaults
     stubs: CaseStubs
     clock: Clock
     player: Player | None
-    """Plays the recording. None: there is none, or it is being made."""
+    """None: nothing is replayed."""
     by: str
-    """Who answers in place of a person."""
+    """The source of injected answers."""
     run: str
-    """The run's id."""
+    """The id of the run."""
     tool_runs: Counter[tuple[str, str]]
-    """How often each call reached its tool, or what stands before it: by run and call."""
+    """How often each call reached its tool, stub or fault, by run and call."""
 
     @property
     def in_real_time(self) -> bool:
         return not isinstance(self.clock, StepClock)
 
     def mark_played(self, call: HttpCall) -> None:
-        """What the recording has of a request counts as played. It takes no time."""
+        """Mark the recorded interaction of a request as played. This takes no time."""
         if self.player is not None:
             self.player.find(call, self.run_path.path)
 
     async def wait_for_timeout(self) -> None:
-        """Until whoever keeps the time says that it is over."""
+        """Wait until the engine stops the call."""
         await self.clock.sleep_until(FOREVER_MS)
 
 
-# --- the models of a run with faults before them --------------------------------------------------------------
+# --- Models ----------------------------------------------------------------------------------------------------
 
 
 class InjectingModels:
-    """The models of one run, whatever route is taken to them."""
+    """The models of one run on all routes."""
 
-    def __init__(self, layer: RunInjection) -> None:
-        self.injection = layer
+    def __init__(self, injection: RunInjection) -> None:
+        self.injection = injection
         self._failed_calls: list[HttpCall] = []
-        """Requests of the call under way that something was injected for."""
+        """Requests of the current call that got a fault."""
         self._sent: HttpCall | None = None
-        """The latest request that went through."""
+        """The last request that was sent."""
 
     def wrap_sender(self, sender: Sender) -> Sender:
         return _InjectingSender(self, sender)
@@ -182,14 +196,13 @@ class InjectingModels:
         self._sent = call
 
     def note_answer(self, answer: Reply | Fault) -> None:
-        """Told what the codec made of a reply."""
-        self.injection.faults.note_model_answer(
-            self.injection.run_path, answer.code if isinstance(answer, Fault) else None
-        )
+        """Called with the decoded reply."""
+        code = answer.code if isinstance(answer, Fault) else None
+        self.injection.faults.note_model_answer(self.injection.run_path, code)
         if isinstance(answer, Reply):
-            through = None if self._sent is None else (self._sent.url, self._sent.body)
+            answered = None if self._sent is None else (self._sent.url, self._sent.body)
             for key, call in {(each.url, each.body): each for each in self._failed_calls}.items():
-                if key != through:
+                if key != answered:
                     self.injection.mark_played(call)
             self._failed_calls, self._sent = [], None
 
@@ -200,15 +213,16 @@ class _InjectingSender:
         self._sender = sender
 
     async def send(self, call: HttpCall, *, gap: int, time: int, heard: ChunkCallback | None = None) -> HttpReply:
-        layer = self._models.injection
-        fault = layer.faults.next_for_model(layer.run_path)
+        injection = self._models.injection
+        fault = injection.faults.next_for_model(injection.run_path)
         if fault is None:
             return await self._send_unchanged(call, gap, time, heard)
         if fault.inject.cut_after_chunk is not UNSET:
             return await self._send_cut(fault, fault.inject.cut_after_chunk, call, gap, time, heard)
         fault.was_triggered = True
         self._models.note_failed(call)
-        return await simulate_failure(fault.inject, call, layer.clock, gap=gap, time=time, streamed=heard is not None)
+        streamed = heard is not None
+        return await simulate_failure(fault.inject, call, injection.clock, gap=gap, time=time, streamed=streamed)
 
     async def _send_cut(
         self,
@@ -219,15 +233,15 @@ class _InjectingSender:
         time: int,
         heard: ChunkCallback | None,
     ) -> HttpReply:
-        layer = self._models.injection
-        kept = None if layer.player is None else layer.player.peek(call, layer.run_path.path)
-        pieces = (0,) if kept is None else kept.chunks or (len(kept.reply.body),)
-        if kept is None or after < len(pieces):
+        injection = self._models.injection
+        recorded = None if injection.player is None else injection.player.peek(call, injection.run_path.path)
+        pieces = (0,) if recorded is None else recorded.chunks or (len(recorded.reply.body),)
+        if recorded is None or after < len(pieces):
             fault.was_triggered = True
             self._models.note_failed(call)
-            raise simulate_cut(b"" if kept is None else kept.reply.body, pieces, after, heard)
+            raise simulate_cut(b"" if recorded is None else recorded.reply.body, pieces, after, heard)
         if after > len(pieces):
-            fault.give_back(layer.run_path)
+            fault.give_back(injection.run_path)
             return await self._send_unchanged(call, gap, time, heard)
         fault.was_triggered = True
         reply = await self._send_unchanged(call, gap, time, heard)
@@ -236,7 +250,7 @@ class _InjectingSender:
         raise simulate_cut(reply.body, pieces, after, None)
 
     async def _send_unchanged(self, call: HttpCall, gap: int, time: int, heard: ChunkCallback | None) -> HttpReply:
-        """As if nothing were laid over it."""
+        """Send without a fault."""
         self._models.note_sent(call)
         pieces = 0
 
@@ -246,34 +260,34 @@ class _InjectingSender:
             assert heard is not None
             heard(data)
 
-        layer = self._models.injection
+        injection = self._models.injection
         reply = await self._sender.send(call, gap=gap, time=time, heard=None if heard is None else hear)
-        layer.faults.note_reply_pieces(layer.run_path, max(pieces, 1))
+        injection.faults.note_reply_pieces(injection.run_path, max(pieces, 1))
         return reply
 
 
-# --- tools, people, hooks and sinks with stubs and faults before them -----------------------------------------
+# --- Tools, approvers, hooks and sinks -------------------------------------------------------------------------
 
 
 UNANSWERED_BY: dict[ApprovalAnswer, str] = {"timed_out": "clock", "unavailable": "nobody"}
-"""Answers that are the lack of one, and who gives them."""
+"""The `by` of a missing answer, as the journal has it."""
 
 
 class InjectingTool:
-    """Runs the calls of tools, or does not."""
+    """Runs a call, or returns a stub or a fault."""
 
-    def __init__(self, layer: RunInjection, executor: Executor) -> None:
-        self._layer = layer
+    def __init__(self, injection: RunInjection, executor: Executor) -> None:
+        self._injection = injection
         self._executor = executor
 
     async def run(self, call: RunTool) -> ToolReturn:
-        layer = self._layer
-        layer.tool_runs[layer.run, call.id] += 1
-        inject = layer.faults.next_for_port(layer.run_path, "tool", call.name)
+        injection = self._injection
+        injection.tool_runs[injection.run, call.id] += 1
+        inject = injection.faults.next_for_port(injection.run_path, "tool", call.name)
         if inject is not None:
             await self._mark_played(call)
             return await self._run_with_fault(inject, call)
-        stub = layer.stubs.next(layer.run_path, call)
+        stub = injection.stubs.next(injection.run_path, call)
         if stub is not None:
             await self._mark_played(call)
             return stub
@@ -285,106 +299,106 @@ class InjectingTool:
         if inject.fatal is not UNSET:
             return ToolReturn(fault=Fault("tool.fatal", inject.fatal, {"tool": call.name}))
         if isinstance(call.tool, HttpTool) and not (inject.timeout is not UNSET and _is_stopped_by_timeout(call.tool)):
-            return await HttpTools(_FailingSender(inject, self._layer)).run(call)
-        if self._layer.in_real_time:
-            advance_real_clock(self._layer.clock, call.tool.timeout)
+            return await HttpTools(_FailingSender(inject, self._injection)).run(call)
+        if self._injection.in_real_time:
+            advance_real_clock(self._injection.clock, call.tool.timeout)
         else:
-            await self._layer.wait_for_timeout()
+            await self._injection.wait_for_timeout()
         return ToolReturn(fault=tool_timeout_fault(call))
 
     async def _mark_played(self, call: RunTool) -> None:
         if isinstance(call.tool, HttpTool):
-            await HttpTools(_CassetteSender(self._layer)).run(call)
+            await HttpTools(_CassetteSender(self._injection)).run(call)
         else:
-            self._layer.mark_played(form.encode_tool_call(call))
+            self._injection.mark_played(form.encode_tool_call(call))
 
 
 def _is_stopped_by_timeout(tool: HttpTool) -> bool:
-    """Whether a call is stopped from outside when its time is over. One that must not be repeated gives up itself."""
+    """Whether the engine stops a call at its timeout. A call that must not be repeated ends by itself."""
     return tool.effect != "at_most_once"
 
 
 class InjectingCuttingTool(InjectingTool, TruncatingExecutor):
-    """The same before one whose results are what the model reads."""
+    """The same for an executor that truncates its results itself."""
 
 
 class _FailingSender:
-    """What an HTTP tool meets in place of its endpoint, each time it tries in one call."""
+    """Replaces the endpoint of an HTTP tool for all attempts of one call."""
 
-    def __init__(self, inject: InjectedFaultSpec, layer: RunInjection) -> None:
+    def __init__(self, inject: InjectedFaultSpec, injection: RunInjection) -> None:
         self._inject = inject
-        self._layer = layer
+        self._injection = injection
 
     async def send(self, call: HttpCall, *, gap: int, time: int, heard: ChunkCallback | None = None) -> HttpReply:  # noqa: ARG002  # tools do not stream
-        return await simulate_failure(self._inject, call, self._layer.clock, gap=gap, time=time)
+        return await simulate_failure(self._inject, call, self._injection.clock, gap=gap, time=time)
 
 
 class _CassetteSender:
-    """Gives an HTTP tool what the recording has, at once, so that it asks for all that belongs to the call."""
+    """Replays the requests of an HTTP tool at once, so that all requests of a call are marked as played."""
 
-    def __init__(self, layer: RunInjection) -> None:
-        self._layer = layer
+    def __init__(self, injection: RunInjection) -> None:
+        self._injection = injection
 
     async def send(self, call: HttpCall, *, gap: int, time: int, heard: ChunkCallback | None = None) -> HttpReply:  # noqa: ARG002  # tools do not stream
-        found = None if self._layer.player is None else self._layer.player.find(call, self._layer.run_path.path)
-        if found is None or found[1].stopped:
-            raise ProviderError("provider.fatal", "it is not on the tape", fields={"status": None})
-        if found[1].failure is not None:
-            failure = found[1].failure
+        player, path = self._injection.player, self._injection.run_path.path
+        interaction = None if player is None else (player.find(call, path) or (0, None))[1]
+        if interaction is None or interaction.stopped:
+            raise ProviderError("provider.fatal", "the request is not on the cassette", fields={"status": None})
+        if (failure := interaction.failure) is not None:
             raise ProviderError(failure.code, failure.message, fields=failure.fields)
-        return found[1].reply
+        return interaction.reply
 
 
 class InjectingApprover:
-    def __init__(self, layer: RunInjection, approver: Approver) -> None:
-        self._layer = layer
+    def __init__(self, injection: RunInjection, approver: Approver) -> None:
+        self._injection = injection
         self._approver = approver
         self.keeps_time = keeps_time(approver)
 
     async def answer(self, question: Question) -> tuple[ApprovalAnswer, str]:
-        layer = self._layer
-        inject = layer.faults.next_for_port(layer.run_path, "approval", question.target)
+        injection = self._injection
+        inject = injection.faults.next_for_port(injection.run_path, "approval", question.target)
         if inject is None:
             return await self._approver.answer(question)
-        layer.mark_played(form.encode_question(question))
+        injection.mark_played(form.encode_question(question))
         answer: ApprovalAnswer = "timed_out" if inject.answer is UNSET else inject.answer
-        if answer == "timed_out" and not (layer.in_real_time or self.keeps_time):
-            await layer.wait_for_timeout()
-        return answer, UNANSWERED_BY.get(answer, layer.by)
+        if answer == "timed_out" and not (injection.in_real_time or self.keeps_time):
+            await injection.wait_for_timeout()
+        return answer, UNANSWERED_BY.get(answer, injection.by)
 
 
-def injecting_hook(layer: RunInjection, name: str, hook: HookFunction) -> HookFunction:
-    async def laid(question: HookQuestion) -> HookAnswer:
-        inject = layer.faults.next_for_port(layer.run_path, "hook", name)
+def injecting_hook(injection: RunInjection, name: str, hook: HookFunction) -> HookFunction:
+    async def ask(question: HookQuestion) -> HookAnswer:
+        inject = injection.faults.next_for_port(injection.run_path, "hook", name)
         if inject is None:
-            return await call_hook(layer.clock, name, hook, question)
-        layer.mark_played(form.encode_hook_question(name, question))
+            return await call_hook(injection.clock, name, hook, question)
+        injection.mark_played(form.encode_hook_question(name, question))
         if inject.error is not UNSET:
             raise RuntimeError(inject.error)
-        if not layer.in_real_time:
-            await layer.wait_for_timeout()
+        if not injection.in_real_time:
+            await injection.wait_for_timeout()
         return HookFailure(
             Fault("policy.denied", f"the hook {name} took too long", {"hook": name, "reason": "timeout"})
         )
 
-    return laid
+    return ask
 
 
 class InjectingSink:
-    def __init__(self, layer: RunInjection, sink: SinkPort) -> None:
-        self._layer = layer
+    def __init__(self, injection: RunInjection, sink: SinkPort) -> None:
+        self._injection = injection
         self._sink = sink
 
     async def deliver(self, delivery: Deliver) -> Fault | None:
-        layer = self._layer
-        inject = layer.faults.next_for_port(layer.run_path, "sink", delivery.name)
+        injection = self._injection
+        inject = injection.faults.next_for_port(injection.run_path, "sink", delivery.name)
         if inject is None:
             return await self._sink.deliver(delivery)
-        layer.mark_played(form.encode_delivery(delivery))
+        injection.mark_played(form.encode_delivery(delivery))
         if inject.error is not UNSET:
             raise RuntimeError(inject.error)
-        if not layer.in_real_time:
-            await layer.wait_for_timeout()
+        if not injection.in_real_time:
+            await injection.wait_for_timeout()
         fields = {"sink": delivery.name, "reason": "timeout"}
         message = f"the sink {delivery.name} took longer than {delivery.sink.timeout} ms"
         return Fault("delivery.failed", message, fields)

@@ -1,8 +1,8 @@
-"""What comes over the wire when something goes wrong there: replies and errors as the real sender gives them.
+"""Simulate HTTP faults: replies and errors like those of the real sender.
 
-Rule 1  A model's codec reads them as it reads any other: what they mean is not decided here.
-Rule 2  Under a clock that is moved by hand a request that is not answered takes as long as it may. In real time it
-        takes none: whoever records does not wait. The run's clock is put forward: its budget of time knows of it.
+Rule 1  The codec of the model decodes them like any other reply, so their meaning is not decided here.
+Rule 2  In a replay, a timeout takes its full time on the clock. In real time there is no wait; the clock of the run is
+        moved forward instead, so that its time budget includes the timeout.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _EMPTY_REPLY = {
     "status": "completed",
     "output": [],
 }
-"""A reply with nothing in it, in the words of every protocol at once: each codec reads its own."""
+"""An empty reply in all wire formats at once. Each codec reads its own fields."""
 
 
 async def simulate_failure(
     inject: InjectedFaultSpec, call: HttpCall, clock: Clock, *, gap: int, time: int, streamed: bool = False
 ) -> HttpReply:
-    """What a request gets for which something is injected. Not for a reply that is cut: that needs the reply."""
+    """The reply or error of an injected fault. Not for a cut reply, see `simulate_cut`."""
     if inject.status is not UNSET:
         return _status_reply(inject, call)
     if inject.empty is not UNSET:
@@ -58,15 +58,15 @@ async def simulate_failure(
 
 
 def advance_real_clock(clock: Clock, milliseconds: int) -> None:
-    """Let so much time pass that nobody waits for."""
-    from agentrun.engine.system_clock import SystemClock  # late: a replay needs no event loop
+    """Move a real clock forward without waiting."""
+    from agentrun.engine.system_clock import SystemClock  # late: replays need no event loop
 
     if isinstance(clock, SystemClock):
         clock.skip_forward(milliseconds)
 
 
 def _error_fields(call: HttpCall, *, sent: bool, **more: int | str) -> dict[str, object]:
-    """The evidence. Of a tool's request it is told whether it may have been sent."""
+    """The fields of the error. For a tool they include whether the request may have been sent."""
     return {"status": None, **more} if call.reach is None else {"status": None, **more, "sent": sent}
 
 
@@ -81,7 +81,7 @@ def _status_reply(inject: InjectedFaultSpec, call: HttpCall) -> HttpReply:
 def simulate_cut(
     body: bytes, pieces: tuple[int, ...], after: int, heard: Callable[[bytes], None] | None
 ) -> ProviderError:
-    """The error of a reply that breaks off after so many of its pieces. They are heard first."""
+    """The error of a reply that breaks off after some of its pieces, which are passed on first."""
     start = 0
     for size in pieces[:after]:
         if heard is not None:

@@ -1,14 +1,14 @@
-"""What must hold of every run, whatever goes wrong in it, read from its journal.
+"""Invariants of every run, whatever fails in it, checked on its journal.
 
-    ends         a finished run has one terminal record, and it is the last; a run that waits has none
-    budgets      nothing is started beyond a limit; a reply that overshoots one is kept
-    gates        no call is run, and no sink served, that was refused, denied, or not approved
-    once         no call that must not be repeated is started twice, unless somebody decided so
-    closed       every call that was started has its end before the run has
-    told         no call reaches its tool of which the journal does not say so, or more often than it says
-    audit        the journal folds, and today's code makes its decisions
+    check_terminal_record    a finished run has one terminal record at its end; a suspended run has none
+    check_budgets            nothing is started beyond a limit; a reply that exceeds one is kept
+    check_gates              no call and no delivery is started that was refused, denied or not approved
+    check_at_most_once       no call that must not be repeated is started twice without an explicit retry
+    check_calls_ended        every started call ends before the run does
+    check_calls_journaled    no call reaches its tool more often than the journal says
+    check_audit              the journal folds, and the current code makes the same decisions
 
-Each is a function of a journal that says what is broken; `check_calls_journaled` also knows what tools saw of the run.
+Each function yields a text for each violation.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ from agentrun.errors import AgentrunError
 from agentrun.spec.safe_text import plural
 
 APPROVING_ANSWERS = ("approved", "approved_for_session")
-"""Said again here: what judges the runtime does not ask it."""
+"""Defined again here, because a check must not depend on the code that it checks."""
 POLICY_ASKS = "the policy says ask"
-"""What an approval answers. Nothing else that stands against something is."""
+"""The only obstacle that an approval removes."""
 
 Invariant: TypeAlias = Callable[[Package, Sequence[Record]], Iterator[str]]
 
 
 def check_terminal_record(records: Sequence[Record], *, waits: bool) -> Iterator[str]:
-    """`waits`: whether it is for somebody outside that the run stands still."""
+    """`waits`: whether the run is suspended."""
     stops = [record.seq for record in records if isinstance(record.fact, RunStopped)]
     if not stops and not waits:
-        yield "the run is over, and has no terminal record"
+        yield "the run has ended without a terminal record"
     elif stops and waits:
-        yield f"the run waits for somebody, and record {stops[0]} is a terminal one"
+        yield f"the run is suspended, but record {stops[0]} is a terminal record"
     elif len(stops) > 1:
         yield f"there are {len(stops)} terminal records: {', '.join(map(str, stops))}"
     elif stops and stops[0] != records[-1].seq:
-        yield f"record {stops[0]} is the terminal one, and {len(records) - stops[0]} come after it"
+        yield f"the terminal record {stops[0]} is followed by {plural(len(records) - stops[0], 'record')}"
 
 
 def check_budgets(package: Package, records: Sequence[Record]) -> Iterator[str]:
@@ -75,51 +75,50 @@ def check_budgets(package: Package, records: Sequence[Record]) -> Iterator[str]:
             case ToolStarted() | ChildStarted():
                 limit = allowance(package, state).tool_calls
                 if limit is not None and state.meter.tool_calls > limit:
-                    yield f"record {record.seq} starts call {state.meter.tool_calls} of {limit}"
+                    yield f"record {record.seq} starts call {state.meter.tool_calls}, but the limit is {limit}"
             case DeliveryStarted():
                 pass
             case _:
                 continue
         time = allowance(package, state).time
         if time is not None and state.elapsed > time:
-            yield f"record {record.seq} starts something after {state.elapsed} of {time} ms"
+            yield f"record {record.seq} starts work after {state.elapsed} ms, but the limit is {time} ms"
 
 
 def _check_model_budget(package: Package, before: State, fact: ModelAsked, record: Record) -> Iterator[str]:
     limit, used = allowance(package, before), before.meter
     if fact.turn > package.budgets.turns:
-        yield f"record {record.seq} begins turn {fact.turn} of {package.budgets.turns}"
+        yield f"record {record.seq} begins turn {fact.turn}, but the limit is {package.budgets.turns}"
     if limit.tokens is not None and used.tokens + fact.reserved > limit.tokens:
-        yield f"record {record.seq} may take {fact.reserved} tokens, after {used.tokens} of {limit.tokens}"
+        yield f"record {record.seq} may use {fact.reserved} tokens, but {used.tokens} of {limit.tokens} are used"
     if limit.cost is not None and used.cost + fact.cost > limit.cost:
-        yield f"record {record.seq} may cost {fact.cost} micro-dollars, after {used.cost} of {limit.cost}"
+        yield f"record {record.seq} may cost {fact.cost} micro-dollars, but {used.cost} of {limit.cost} are spent"
 
 
 def check_gates(package: Package, records: Sequence[Record]) -> Iterator[str]:  # noqa: ARG001  # the same for every agent
-    """Read from what was said last about each call: not from the state, which decided over it."""
-    stands: dict[str, str | None] = {}
-    """By call or delivery: what stands against it. None: nothing. Absent: nobody was asked."""
+    """Uses the last decision on each call in the journal, and not the state, which made the decision."""
+    obstacles: dict[str, str | None] = {}
+    """By call or delivery. None: there is no obstacle. Absent: there was no ruling."""
     for record in records:
         match record.fact:
             case CallRefused() as fact:
-                stands[fact.call] = f"it was refused with {fact.code}"
+                obstacles[fact.call] = f"it was refused with {fact.code}"
             case Ruled(stage="tool_call" | "delivery") as fact:
-                is_open = (
-                    fact.ruling == "allow" or fact.granted or (fact.stage == "delivery" and fact.ruling == "modify")
-                )
-                stands[fact.subject] = None if is_open else f"the policy says {fact.ruling}"
+                is_modified_delivery = fact.stage == "delivery" and fact.ruling == "modify"
+                is_open = fact.ruling == "allow" or fact.granted or is_modified_delivery
+                obstacles[fact.subject] = None if is_open else f"the policy says {fact.ruling}"
             case HookAnswered(point="before_tool", closes=True) as fact:
-                stands[fact.subject] = f"the hook {fact.hook} said no"
+                obstacles[fact.subject] = f"the hook {fact.hook} denied it"
             case ApprovalAnswered() as fact if fact.answer not in APPROVING_ANSWERS:
-                stands[fact.subject] = f"the answer was {fact.answer}"
-            case ApprovalAnswered() as fact if stands.get(fact.subject) == POLICY_ASKS:
-                stands[fact.subject] = None
+                obstacles[fact.subject] = f"the answer was {fact.answer}"
+            case ApprovalAnswered() as fact if obstacles.get(fact.subject) == POLICY_ASKS:
+                obstacles[fact.subject] = None
             case ToolStarted() | ChildStarted() as fact:
-                if (against := stands.get(fact.call, "nobody ruled on it")) is not None:
-                    yield f"record {record.seq} runs {fact.tool} ({fact.call}), although {against}"
+                if (obstacle := obstacles.get(fact.call, "there was no ruling")) is not None:
+                    yield f"record {record.seq} runs {fact.tool} ({fact.call}), although {obstacle}"
             case DeliveryStarted() as fact:
-                if (against := stands.get(str(DeliveryId(fact.sink)))) is not None:
-                    yield f"record {record.seq} gives the answer to {fact.sink}, although {against}"
+                if (obstacle := obstacles.get(str(DeliveryId(fact.sink)))) is not None:
+                    yield f"record {record.seq} delivers the answer to {fact.sink}, although {obstacle}"
 
 
 def check_at_most_once(package: Package, records: Sequence[Record]) -> Iterator[str]:
@@ -133,12 +132,13 @@ def check_at_most_once(package: Package, records: Sequence[Record]) -> Iterator[
                 if tool is None or tool_effect(tool, fact.tool) != "at_most_once":
                     continue
                 if fact.call in started:
-                    yield f"record {record.seq} starts {fact.tool} ({fact.call}) again: record {started[fact.call]} did"
+                    first = started[fact.call]
+                    yield f"record {record.seq} starts {fact.tool} ({fact.call}) again after record {first}"
                 started.setdefault(fact.call, record.seq)
 
 
 def check_calls_ended(package: Package, records: Sequence[Record]) -> Iterator[str]:  # noqa: ARG001  # the same for every agent
-    """But for a run that a recording cut off: it does not tell what would have become of its calls."""
+    """Not for a run that ended with a miss, because its calls could not be replayed."""
     last = records[-1].fact if records else None
     if not isinstance(last, RunStopped) or (last.fault is not None and last.fault.code.startswith("cassette.")):
         return
@@ -153,32 +153,32 @@ def check_calls_ended(package: Package, records: Sequence[Record]) -> Iterator[s
         yield f"{tool} ({call}) was started and never ended"
 
 
-def check_calls_journaled(records: Sequence[Record], carried_out: Mapping[str, int]) -> Iterator[str]:
-    """`carried_out`: how often each call reached its tool. The journal alone cannot tell of what is not in it."""
+def check_calls_journaled(records: Sequence[Record], tool_runs: Mapping[str, int]) -> Iterator[str]:
+    """`tool_runs`: how often each call reached its tool."""
     starts = Counter(record.fact.call for record in records if isinstance(record.fact, ToolStarted))
-    for call, times in carried_out.items():
+    for call, times in tool_runs.items():
         if times > starts[call]:
-            said = plural(starts[call], "time")
-            yield f"the call {call} reached its tool {plural(times, 'time')}, and was started {said}"
+            journaled = plural(starts[call], "time")
+            yield f"the call {call} reached its tool {plural(times, 'time')}, but the journal has it {journaled}"
 
 
 def check_audit(package: Package, records: Sequence[Record]) -> Iterator[str]:
-    found = find_divergence(package, records)
-    if found is not None:
-        instead: list[Fact] = list(found.instead)
+    divergence = find_divergence(package, records)
+    if divergence is not None:
+        instead: list[Fact] = list(divergence.instead)
         now = fact_kind(instead[0]) if instead else "nothing"
-        yield f"record {found.seq} is {fact_kind(found.was)}, and {now} would be written today"
+        yield f"record {divergence.seq} is {fact_kind(divergence.was)}, but the current code would write {now}"
 
 
 INVARIANTS: tuple[Invariant, ...] = (check_budgets, check_gates, check_at_most_once, check_calls_ended, check_audit)
 
 
 def broken_invariants(package: Package, records: Sequence[Record], *, waits: bool) -> tuple[str, ...]:
-    """All that does not hold of one run."""
-    found = list(check_terminal_record(records, waits=waits))
-    for law in INVARIANTS:
+    """All violations in one run."""
+    violations = list(check_terminal_record(records, waits=waits))
+    for check in INVARIANTS:
         try:
-            found += law(package, records)
+            violations += check(package, records)
         except AgentrunError as error:
-            found.append(f"the journal cannot be folded: {error.message}")
-    return tuple(dict.fromkeys(found))
+            violations.append(f"the journal cannot be folded: {error.message}")
+    return tuple(dict.fromkeys(violations))

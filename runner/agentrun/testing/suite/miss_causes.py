@@ -1,10 +1,10 @@
-"""Why a recording does not fit any more: what the agent does differently, in words.
+"""Explain a miss by what the agent does differently, in words.
 
-Rule 1  Where a snapshot was accepted, the run is compared with it as far as it came. What it lacks says nothing.
-Rule 2  A difference that both the journal and the tape show is told once: a prompt by the tape, which knows its
-        template, anything else by the journal, which knows its turn.
-        What only the tape shows is told with the sub-agent that it is of.
-Rule 3  A ruling that kept a call from what is recorded of it is told as a ruling, not as a result or a missing answer.
+Rule 1  If there is an accepted journal, the run is compared with it up to the miss. Missing records mean nothing.
+Rule 2  A difference that both the journal and the cassette show is reported once: for prompts from the cassette, which
+        knows the template; for all others from the journal, which knows the turn. A difference that only the cassette
+        shows is reported with the name of the sub-agent.
+Rule 3  If a ruling blocked a recorded call, the ruling is reported, not the missing result or answer.
 """
 
 from __future__ import annotations
@@ -36,44 +36,43 @@ _CALL = re.compile(CALL_PATTERN)
 _BLOCKING_RULINGS = frozenset({"ask", "deny", "defer", "interrupt"})
 
 
-def find_miss_causes(miss: AgentrunError, played: CaseRuns, accepted: str | None = None) -> tuple[str, ...]:
-    """What changed since the recording was made. `accepted`: the journal as it was accepted, if it was."""
-    found = _read_differences(miss)
-    if not found:
+def find_miss_causes(miss: AgentrunError, case_runs: CaseRuns, accepted: str | None = None) -> tuple[str, ...]:
+    """The changes since the recording. `accepted`: the accepted journal."""
+    differences = _read_differences(miss)
+    if not differences:
         return (short_text(miss.message, 400),)
-    who = _sub_agent_prefix(miss.fields.get("path"), played)
-    known = _journal_changes(accepted, played)
-    told = [change.text for change in known]
-    if not known and played.runs:
-        told += _blocking_ruling_texts(found, played)
-    if not known:
-        left = [each for each in found if not (told and each.kind in ("absent", "history"))]
-        told += [who + (each.brief or each.sentence()) for each in left]
+    prefix = _sub_agent_prefix(miss.fields.get("path"), case_runs)
+    changes = _journal_changes(accepted, case_runs)
+    texts = [change.text for change in changes]
+    if changes:
+        others = [each for each in differences if each.kind not in _SHOWN_BY_JOURNAL and each.kind != "absent"]
+        texts += [prefix + each.sentence() for each in others]
     else:
-        left = [each for each in found if each.kind not in _SHOWN_BY_JOURNAL and each.kind != "absent"]
-        told += [who + each.sentence() for each in left]
+        texts += _blocking_ruling_texts(differences, case_runs) if case_runs.runs else ()
+        others = [each for each in differences if not (texts and each.kind in ("absent", "history"))]
+        texts += [prefix + (each.brief or each.sentence()) for each in others]
     cause = miss.fields.get("cause")
     if isinstance(cause, str) and cause.startswith("the spec's section"):
-        told.append(short_text(cause, 400))
-    return tuple(told) or tuple(who + each.sentence() for each in found)
+        texts.append(short_text(cause, 400))
+    return tuple(texts) or tuple(prefix + each.sentence() for each in differences)
 
 
-def changed_section_texts(found: LocatedCase, prepared: CompiledAgent) -> tuple[str, ...]:
-    """Which sections of the spec are not those that a case was recorded with. Nothing: none, or it is not known."""
+def changed_section_texts(located: LocatedCase, agent: CompiledAgent) -> tuple[str, ...]:
+    """The sections of the spec that changed since the recording, in words. Empty: none, or unknown."""
     try:
-        tape = prepared.load_cassette(found)
+        cassette = agent.load_cassette(located)
     except AgentrunError:
         return ()
-    names = changed_sections(tape.metadata, MissContext(sections=prepared.file.sections))
+    names = changed_sections(cassette.metadata, MissContext(sections=agent.file.sections))
     return (describe_changed_sections(names),) if names else ()
 
 
-def _sub_agent_prefix(path: object, played: CaseRuns) -> str:
-    """`the sub-agent reader: `. Nothing: it is the run itself that asked."""
-    if not isinstance(path, str) or not played.runs:
+def _sub_agent_prefix(path: object, case_runs: CaseRuns) -> str:
+    """`the sub-agent reader: `. Empty: the request came from the run itself."""
+    if not isinstance(path, str) or not case_runs.runs:
         return ""
     above = ""
-    calls = Trajectory(played.runs[-1]).calls
+    calls = Trajectory(case_runs.runs[-1]).calls
     for call in _CALL.findall(path):
         level = (each.tool for each in calls if each.id == call and each.tool.startswith(above))
         tool = next((tool for tool in level if "/" not in tool[len(above) :]), call)
@@ -88,40 +87,39 @@ def _read_differences(miss: AgentrunError) -> list[RequestDifference]:
         return []
 
 
-def _journal_changes(accepted: str | None, played: CaseRuns) -> tuple[RunChange, ...]:
-    """What the runs did differently as far as they came, but for what the tape tells better."""
-    if accepted is None or not played.runs:
+def _journal_changes(accepted: str | None, case_runs: CaseRuns) -> tuple[RunChange, ...]:
+    """The changes up to the miss, except those that the cassette explains better."""
+    if accepted is None or not case_runs.runs:
         return ()
-    found = compare_journals(accepted, snapshot_text(played.runs), cut=True)
-    return tuple(each for each in found if each.kind not in _SHOWN_BY_CASSETTE and not _is_miss(each.after))
+    changes = compare_journals(accepted, snapshot_text(case_runs.runs), cut=True)
+    return tuple(each for each in changes if each.kind not in _SHOWN_BY_CASSETTE and not _is_miss(each.after))
 
 
 def _is_miss(value: Any) -> bool:
-    """Whether something new in a journal is the miss itself."""
+    """Whether a new value in a journal is the miss itself."""
     code = get_path(value, "fault", "code") or get_path(value, "status")
     return isinstance(code, str) and code.startswith("cassette.")
 
 
-def _blocking_ruling_texts(found: list[RequestDifference], played: CaseRuns) -> Iterator[str]:
-    """The rulings on calls that are not recorded as they went: the last of each, if it held the call back.
+def _blocking_ruling_texts(differences: list[RequestDifference], case_runs: CaseRuns) -> Iterator[str]:
+    """The last ruling on each call that differs from the recording, if it blocked the call.
 
-    A call that a person let pass was not, and one that a person denied is told as that: the tape may know the question.
+    Calls that a person approved are left out. For a call that a person denied, the answer is reported.
     """
-    words = " ".join(each.words for each in found if each.kind in ("absent", "history", "question"))
+    words = " ".join(each.words for each in differences if each.kind in ("absent", "history", "question"))
     about = set(words.replace(":", " ").split())
-    trail = Trajectory(played.runs[-1])
-    ends = {(call.tool, call.id): call.status for call in trail.calls}  # of sub-agents alike, how it went in the last
+    trail = Trajectory(case_runs.runs[-1])
+    ends = {(call.tool, call.id): call.status for call in trail.calls}  # of several sub-agents, the last one
     passed = {call for call, status in ends.items() if status == "ok"}
     passed |= {(each.target, each.subject) for each in trail.approvals if each.answer in APPROVED_ANSWERS}
     answers = {(each.target, each.subject): each for each in trail.approvals}
     for target, ruling in {each.target: each for each in trail.rulings}.items():
-        asked = target, ruling.subject
+        call = target, ruling.subject
         name = target.rpartition("/")[2]
-        if ruling.ruling not in _BLOCKING_RULINGS or asked in passed or not {name, wire_name(name)} & about:
+        if ruling.ruling not in _BLOCKING_RULINGS or call in passed or not {name, wire_name(name)} & about:
             continue
-        if (answer := answers.get(asked)) is not None:
+        if (answer := answers.get(call)) is not None:
             yield f"the answer about {short_text(target)} is now {answer.answer} by {short_text(answer.by)}"
         else:
             rules = format_rules(list(ruling.rules), ruling.reason)
-            now = f"{ruling.ruling} ({rules})"
-            yield f"the ruling on {short_text(target)} is now {now}, which the recording does not know"
+            yield f"the ruling on {short_text(target)} is now {ruling.ruling} ({rules}), unlike in the recording"

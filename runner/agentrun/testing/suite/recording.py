@@ -1,11 +1,13 @@
-"""Cases that are run for real: to record them, or with the model or the tools live. Each gives what `evaluate` takes.
+"""Run cases live: to record them, or with the model or the tools live.
 
-Rule 1  A case that is recorded is judged by the replay of its new recording, which takes the place of its cassette
-        only if the case passes.
-Rule 2  A case that was to be recorded and is not is not judged: only why is told.
-Rule 3  A recording that several cases play is made by the case that has its name, else by the first of its file that
-        plays it. The others replay it.
-Rule 4  Stubs and faults of a case are in force; what they give never gets onto a tape.
+Rule 1  A recorded case is judged by a replay of its new cassette. The new cassette replaces the old one only if the
+        case passes; otherwise it is kept until someone accepts it with `agentrun cassette accept`.
+Rule 2  A case that cannot be recorded is not judged. Only the reason is reported.
+Rule 3  A cassette that several cases play is recorded by the case of its name, or else by the first case of the file
+        that plays it. The others replay it.
+Rule 4  The stubs and faults of a case are active, and never recorded.
+Rule 5  A journal that differs from the accepted one is not a failure of a recording. It is shown, and accepted with
+        `--update`.
 """
 
 from __future__ import annotations
@@ -55,26 +57,26 @@ if TYPE_CHECKING:
 
 
 def _run_in_event_loop(work: Coroutine[Any, Any, Any]) -> Any:
-    import asyncio  # late: a replay needs no event loop
+    import asyncio  # late: replays need no event loop
 
     return asyncio.run(work)
 
 
 class LiveCallbacks(Struct, frozen=True, kw_only=True):
-    """What surrounds runs that are real."""
+    """Callbacks for live runs."""
 
     approver: Callable[[Package], Approver | None] = lambda package: None
-    """Who answers approvals that the case itself does not."""
-    on_recording: Callable[[LocatedCase, str], None] = lambda found, text: None
-    """Told in a line what was recorded, or why not."""
-    on_spent: Callable[[LocatedCase, RecordingResult], None] = lambda found, recorded: None
-    """Told of each recording that was paid for, also of one that is not saved."""
+    """Returns the approver for approvals that the case does not answer."""
+    on_recording: Callable[[LocatedCase, str], None] = lambda located, text: None
+    """Gets one line that describes the recording, or why there is none."""
+    on_spent: Callable[[LocatedCase, RecordingResult], None] = lambda located, recorded: None
+    """Gets each recording that cost money, also if it is not saved."""
     on_printed: Callable[[str, str], None] = lambda tool, text: None
-    """Told what a Python tool printed."""
+    """Gets the output of a Python tool."""
     on_sink_line: Callable[[str], None] = lambda line: None
-    """Given what a sink prints."""
+    """Gets the lines that a sink prints."""
     on_started: Callable[[World], None] = lambda world: None
-    """Given the world of each run as soon as there is one: whoever may want to cancel it."""
+    """Gets the world of each run when it starts, for example to cancel it."""
     run: Callable[[Coroutine[Any, Any, Any]], Any] = _run_in_event_loop
 
 
@@ -82,147 +84,145 @@ NO_CALLBACKS = LiveCallbacks()
 
 
 def replay_runner(require: MatchTier = "normalised") -> CaseRunner:
-    """From the recording, where requests must fit at least so well."""
+    """Replay cases. `require`: the least exact tier that is accepted."""
+    return _catch_errors(
+        lambda located, agent: replay_case(located, agent, make_case_player(located, agent, require=require))
+    )
 
-    def carry_out(found: LocatedCase, prepared: CompiledAgent) -> CaseRuns:
+
+def _catch_errors(run_case: CaseRunner) -> CaseRunner:
+    """Return errors as the reason why the case did not start."""
+
+    def run(located: LocatedCase, agent: CompiledAgent) -> CaseRuns:
         try:
-            return replay_case(found, prepared, make_case_player(found, prepared, require=require))
+            return run_case(located, agent)
         except AgentrunError as error:
             return CaseRuns((), error)
 
-    return carry_out
+    return run
 
 
 def recording_runner(how: str, live: LiveCallbacks = NO_CALLBACKS) -> CaseRunner:
-    """Record, then replay. `how`: new (what the tape lacks), all, or from:N (what comes before it is kept)."""
+    """Record cases, then replay them. `how`: new (missing interactions), all, or from:N (keep those before N)."""
 
-    def carry_out(found: LocatedCase, prepared: CompiledAgent) -> CaseRuns:
-        maker = cassette_owner(found.case, found.file)
-        if maker != found.case.name:
-            live.on_recording(found, f"not recorded: it plays the recording of {maker}")
-            return replay_case(found, prepared)
+    def run_case(located: LocatedCase, agent: CompiledAgent) -> CaseRuns:
+        owner = cassette_owner(located.case, located.file)
+        if owner != located.case.name:
+            live.on_recording(located, f"not recorded: it reuses the cassette of case {owner}")
+            return replay_case(located, agent)
         try:
-            recorded = live.run(_record(found, prepared, how, live))
+            recorded = live.run(_record(located, agent, how, live))
         except AgentrunError as error:
             return CaseRuns((), recording_error=error)
-        live.on_spent(found, recorded)
+        live.on_spent(located, recorded)
         if not recorded.is_saved:
             return CaseRuns(recorded.runs, recording_error=_not_saved_error(recorded))
-        return _replay_staged(found, prepared, recorded, live)
+        return _replay_staged(located, agent, recorded, live)
 
-    return carry_out
+    return run_case
 
 
 def _replay_staged(
-    found: LocatedCase, prepared: CompiledAgent, recorded: RecordingResult, live: LiveCallbacks
+    located: LocatedCase, agent: CompiledAgent, recorded: RecordingResult, live: LiveCallbacks
 ) -> CaseRuns:
-    """Replay a new recording, which is not in place yet."""
-    project, path = prepared.spec.project, prepared.cassette_path(found)
+    """Replay a new cassette that is not in place yet."""
+    project, path = agent.spec.project, agent.cassette_path(located)
     staged = load_cassette(staged_path(project, path), project.cassette_limit)
     new = NewCassette(
         project=project,
         path=path,
-        summary=_recording_summary(recorded, path, prepared),
-        say=lambda text: live.on_recording(found, text),
+        summary=_recording_summary(recorded, path, agent),
+        say=lambda text: live.on_recording(located, text),
     )
-    return replace(replay_case(found, prepared, make_case_player(found, prepared, staged)), new_cassette=new)
+    return replace(replay_case(located, agent, make_case_player(located, agent, staged)), new_cassette=new)
 
 
 def partly_live_runner(
     axis: LiveAxis, live: LiveCallbacks = NO_CALLBACKS, require: MatchTier = "normalised"
 ) -> CaseRunner:
-    """The tools, or the model, for real; the rest from the recording. No time is played: it passes."""
-
-    def carry_out(found: LocatedCase, prepared: CompiledAgent) -> CaseRuns:
-        try:
-            played: CaseRuns = live.run(_run_partly_live(found, prepared, axis, live, require))
-        except AgentrunError as error:
-            return CaseRuns((), error)
-        return played
-
-    return carry_out
+    """Run the tools or the model live, and replay the rest. Time is real time."""
+    return _catch_errors(lambda located, agent: live.run(_run_partly_live(located, agent, axis, live, require)))
 
 
 async def _run_partly_live(
-    found: LocatedCase, prepared: CompiledAgent, axis: LiveAxis, live: LiveCallbacks, require: MatchTier
+    located: LocatedCase, agent: CompiledAgent, axis: LiveAxis, live: LiveCallbacks, require: MatchTier
 ) -> CaseRuns:
-    from agentrun.engine.run import run_in_world  # late: it takes a second
-    from agentrun.engine.worlds.mixed import mixed_world  # late: with it
+    from agentrun.engine.run import run_in_world  # late: the import takes a second
+    from agentrun.engine.worlds.mixed import mixed_world  # late: the import takes a second
 
-    player = make_case_player(found, prepared, require=require, whole=True)
+    player = make_case_player(located, agent, require=require, whole=True)
     if axis == "tools":
-        found = replace(found, case=found.case.without_approvals)
-    laid = FaultInjection(found.case, player)
-    package, project = prepared.file.agent, prepared.spec.project
-    approver = _approver(found, prepared, live)
+        located = replace(located, case=located.case.without_approvals)
+    injection = FaultInjection(located.case, player)
+    package, project = agent.file.agent, agent.spec.project
+    approver = _approver(located, agent, live)
     runs: list[FinishedRun] = []
-    for request in _requests(found, prepared):
+    for request in _requests(located, agent):
         run = new_run_id()
-        given = {"printed": live.on_printed, "write": live.on_sink_line}
-        async with mixed_world(package, project, run, player, axis, approver, **given) as world:
+        outputs = {"printed": live.on_printed, "write": live.on_sink_line}
+        async with mixed_world(package, project, run, player, axis, approver, **outputs) as world:
             live.on_started(world)
             before = [each.journal for each in runs]
-            done = await run_in_world(wrap(world, *laid.wrappers), replace(request, run=run), before)
-        runs.append(replace(done, tier=player.tier))
-        if done.ending.exit_code:
+            finished = await run_in_world(wrap(world, *injection.wrappers), replace(request, run=run), before)
+        runs.append(replace(finished, tier=player.tier))
+        if finished.ending.exit_code:
             break
-    return CaseRuns(tuple(runs), untriggered_faults=laid.untriggered_faults(), is_live=True)
+    return CaseRuns(tuple(runs), untriggered_faults=injection.untriggered_faults(), is_live=True)
 
 
-async def _record(found: LocatedCase, prepared: CompiledAgent, how: str, live: LiveCallbacks) -> RecordingResult:
-    from agentrun.engine.recording import record_runs  # late: it takes a second
-    from agentrun.engine.worlds.live import live_world  # late: with it
+async def _record(located: LocatedCase, agent: CompiledAgent, how: str, live: LiveCallbacks) -> RecordingResult:
+    from agentrun.engine.recording import record_runs  # late: the import takes a second
+    from agentrun.engine.worlds.live import live_world  # late: the import takes a second
 
-    recording = _recording(found, prepared, how)
-    approver = _approver(found, prepared, live)
+    recording = _recording(located, agent, how)
+    approver = _approver(located, agent, live)
 
     @asynccontextmanager
     async def open_world(run: str) -> AsyncIterator[World]:
-        package, project = prepared.file.agent, prepared.spec.project
+        package, project = agent.file.agent, agent.spec.project
         async with live_world(
             package, project, run, approver=approver, printed=live.on_printed, write=live.on_sink_line
         ) as world:
             live.on_started(world)
             yield world
 
-    requests, wrappers = list(_requests(found, prepared)), FaultInjection(found.case).wrappers
-    return await record_runs(recording, open_world, prepared.file, requests, approver, wrappers=wrappers)
+    requests, wrappers = list(_requests(located, agent)), FaultInjection(located.case).wrappers
+    return await record_runs(recording, open_world, agent.file, requests, approver, wrappers=wrappers)
 
 
-def _requests(found: LocatedCase, prepared: CompiledAgent) -> Iterator[Request]:
-    """The runs of a case."""
-    file = prepared.file
-    for message in case_messages(found.case):
-        yield Request(agent=file.agent.name, package=file, message=message, params=found.case.params)
+def _requests(located: LocatedCase, agent: CompiledAgent) -> Iterator[Request]:
+    """The requests of a case, one for each run."""
+    file = agent.file
+    for message in case_messages(located.case):
+        yield Request(agent=file.agent.name, package=file, message=message, params=located.case.params)
 
 
-def _approver(found: LocatedCase, prepared: CompiledAgent, live: LiveCallbacks) -> Approver:
-    case, given = found.case, live.approver(prepared.file.agent)
+def _approver(located: LocatedCase, agent: CompiledAgent, live: LiveCallbacks) -> Approver:
+    case, fallback = located.case, live.approver(agent.file.agent)
     approvers: list[Approver] = [PresetApprover(case.approvals, f"case {case.name}")] if case.approvals else []
-    return ApproverChain(*approvers, given or NoApprover())
+    return ApproverChain(*approvers, fallback or NoApprover())
 
 
-def _recording(found: LocatedCase, prepared: CompiledAgent, how: str) -> CassetteRecording:
-    from agentrun.engine.recording import CassetteRecording  # late: it takes a second
+def _recording(located: LocatedCase, agent: CompiledAgent, how: str) -> CassetteRecording:
+    from agentrun.engine.recording import CassetteRecording  # late: the import takes a second
 
-    case, project, path = found.case, prepared.spec.project, prepared.cassette_path(found)
+    case, project, path = located.case, agent.spec.project, agent.cassette_path(located)
     until = int(how.removeprefix("from:")) - 1 if how.startswith("from:") else None
-    kept = make_case_player(found, prepared) if cassette_exists(path) and (how == "new" or until) else None
-    if until and (kept is None or until > len(kept.cassette.interactions)):
-        there = (
-            f"the recording has {plural(len(kept.cassette.interactions), 'interaction')}" if kept else "there is none"
-        )
-        raise RequestError("input.rejected", f"nothing to keep before {how}: {there}", fields={"reason": "record"})
+    old_player = make_case_player(located, agent) if cassette_exists(path) and (how == "new" or until) else None
+    count = len(old_player.cassette.interactions) if old_player else 0
+    if until and until > count:
+        reason = f"the cassette has {plural(count, 'interaction')}" if old_player else "there is no cassette"
+        raise RequestError("input.rejected", f"cannot record {how}: {reason}", fields={"reason": "record"})
     return CassetteRecording(
         project,
         path,
         {
-            "spec": found.spec.relative_to(project.root).as_posix(),
+            "spec": located.spec.relative_to(project.root).as_posix(),
             "case": case.name,
             **({} if case.profile is UNSET else {"profile": case.profile}),
-            "params": complete_params(prepared.file.agent, case.params),
+            "params": complete_params(agent.file.agent, case.params),
         },
-        old_player=kept,
+        old_player=old_player,
         until=until,
         is_new=not path.exists(),
         is_staged=True,
@@ -230,7 +230,7 @@ def _recording(found: LocatedCase, prepared: CompiledAgent, how: str) -> Cassett
 
 
 def _not_saved_error(recorded: RecordingResult) -> AgentrunError:
-    """Why nothing was written."""
+    """Why the cassette was not written."""
     run = recorded.run
     if run.save_error is not None:
         return run.save_error
@@ -240,64 +240,64 @@ def _not_saved_error(recorded: RecordingResult) -> AgentrunError:
     return CassetteError("cassette.miss", f"{recorded.refusal}{more}", hint=hint)
 
 
-def _recording_summary(recorded: RecordingResult, path: Path, prepared: CompiledAgent) -> str:
-    kept = f", {recorded.reused} of them kept" if recorded.reused else ""
-    nobody = (
-        f"; there was nobody to ask about {', '.join(map(quote_text, recorded.unanswered))}"
-        if recorded.unanswered
-        else ""
-    )
+def _recording_summary(recorded: RecordingResult, path: Path, agent: CompiledAgent) -> str:
+    reused = f", {recorded.reused} of them kept" if recorded.reused else ""
+    names = ", ".join(map(quote_text, recorded.unanswered))
+    unanswered = f"; approval was needed for {names}, but there was no approver" if names else ""
     failed = recorded.failed_calls
     calls = f"; {plural(len(failed), 'tool call')} failed: {', '.join(map(short_text, failed))}" if failed else ""
-    shown = display_path(path, prepared.spec.project.root)
     count = plural(recorded.interactions, "interaction")
-    return f"recorded: {shown} ({count}{kept}), spent {recorded.spent}{nobody}{calls}"
+    file = display_path(path, agent.spec.project.root)
+    return f"recorded: {file} ({count}{reused}), spent {recorded.spent}{unanswered}{calls}"
 
 
-# --- what becomes of a new recording once its case was judged -------------------------------------------------
+# --- Put new cassettes in place --------------------------------------------------------------------------------
 
 
 SNAPSHOT_ASSERTIONS = ("journal-snapshot", "not-journal-snapshot")
 
 
-def settle_new_cassette(found: LocatedCase, verdict: CaseVerdict, new: NewCassette) -> CaseVerdict:
-    """Put a new recording in place, or keep it beside. Raises `storage.failed`."""
-    wrong = [each for each in verdict.complaints if each.claim not in (*SNAPSHOT_ASSERTIONS, "xfail")]
-    if wrong and verdict.is_bad:
-        return _keep_staged(found, verdict, wrong, new)
+def settle_new_cassette(located: LocatedCase, verdict: CaseVerdict, new: NewCassette) -> CaseVerdict:
+    """Put a new cassette in place, or keep it staged if the case failed. Raises `storage.failed`."""
+    failures = [each for each in verdict.complaints if each.claim not in (*SNAPSHOT_ASSERTIONS, "xfail")]
+    if failures and verdict.is_bad:
+        return _keep_staged(located, verdict, failures, new)
     accept_staged(new.project, new.path)
     notes = tuple(each for each in verdict.complaints if each.claim in SNAPSHOT_ASSERTIONS)
     if not notes or verdict.status != "failed":
         new.say(new.summary)
         return verdict
-    new.say(f"{new.summary}; its journal is not the accepted one")
+    new.say(f"{new.summary}; its journal differs from the accepted one")
     return replace(verdict, status="passed", complaints=(), notes=notes, story="")
 
 
-def accept_new_cassette(found: LocatedCase) -> str:
-    """Put the staged cassette of a case in place and return the path of the cassette, as messages show it.
+def accept_new_cassette(located: LocatedCase) -> str:
+    """Put the staged cassette of a case in place and return its path for messages.
 
-    Raises `input.rejected` if there is none, and what is wrong with the spec or the staged cassette.
+    Raises `input.rejected` if there is none, and the errors of the spec or the staged cassette.
     """
-    prepared = CompiledAgents().for_case(found)
-    project, cassette = prepared.spec.project, prepared.cassette_path(found)
+    agent = CompiledAgents().for_case(located)
+    project, cassette = agent.spec.project, agent.cassette_path(located)
     staged = staged_path(project, cassette)
     if not staged.is_file():
-        message = f"there is no new recording of {found.id}"
-        hint = f"record one: agentrun test {found.id} --record new"
+        message = f"there is no new cassette of {located.id} to accept"
+        hint = f"record one: agentrun test {located.id} --record new"
         raise RequestError("input.rejected", message, hint=hint, fields={"reason": "case"})
     load_cassette(staged, project.cassette_limit)
     accept_staged(project, cassette)
     return display_path(cassette, project.root)
 
 
-def _keep_staged(found: LocatedCase, verdict: CaseVerdict, wrong: list[Complaint], new: NewCassette) -> CaseVerdict:
-    kept = display_path(staged_path(new.project, new.path), new.project.root)
-    failed = ", ".join(dict.fromkeys(each.claim for each in wrong))
-    new.say(f"kept in {kept}, because of {failed}; {display_path(new.path, new.project.root)} is as it was")
+def _keep_staged(
+    located: LocatedCase, verdict: CaseVerdict, failures: list[Complaint], new: NewCassette
+) -> CaseVerdict:
+    staged = display_path(staged_path(new.project, new.path), new.project.root)
+    failed = ", ".join(dict.fromkeys(each.claim for each in failures))
+    file = display_path(new.path, new.project.root)
+    new.say(f"the new cassette is in {staged} because {failed} failed; {file} did not change")
     note = Complaint(
         claim="record",
-        message=f"its cassette is as it was; the new recording is kept in {kept}",
-        hint=f"to use it all the same: agentrun cassette accept {quote(found.id)}",
+        message=f"its cassette did not change; the new one is in {staged}",
+        hint=f"to use the new one: agentrun cassette accept {quote(located.id)}",
     )
     return replace(verdict, complaints=(*verdict.complaints, note))

@@ -1,8 +1,8 @@
-"""What a recording is about to do: the tools that run for real, who answers approvals, and the rough cost.
+"""Preview a recording: the tools that may run, who answers approvals, and the estimated cost.
 
 Rule 1  A recording needs consent if a tool without `effect: read` may run, or if a file answers an approval.
 Rule 2  Any tool of the package and its sub-agents may run, unless the case has a stub for it.
-Rule 3  Announcing reads files and nothing else: nothing is sent, and no tool runs.
+Rule 3  The preview only reads files. It sends nothing and runs no tool.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ from agentrun.testing.suite.replay import CompiledAgents
 from agentrun.testing.suite.stubs_and_faults import CaseStubs
 
 MAX_LISTED_TOOLS = 20
-"""Names that are listed; of more only the number is said."""
 
 
 class PlannedCassette(Struct, frozen=True):
-    """One cassette that is about to be recorded."""
+    """A cassette to record."""
 
     package: Package
     case: Case
@@ -40,10 +39,10 @@ class PlannedCassette(Struct, frozen=True):
 
 
 class ApprovalSources(Struct, frozen=True, kw_only=True):
-    """Who else than a case answers approvals."""
+    """Who answers approvals besides the case."""
 
     option: str | None = None
-    """What answers on the command line, such as `--approve all`."""
+    """The option that answers, such as `--approve all`."""
     is_file: bool = False
     """Whether that option names a file."""
     has_person: bool = False
@@ -53,12 +52,12 @@ class ApprovalSources(Struct, frozen=True, kw_only=True):
 
 
 class RecordingPreview(Struct, frozen=True, kw_only=True):
-    """What a recording is about to do."""
+    """What a recording will do."""
 
     tools: dict[str, ToolEffect]
-    """The tools that may run for real, by name; those of a sub-agent as `read/search`."""
+    """The tools that may run, by name; those of a sub-agent as `read/search`."""
     kept_results: str
-    """Which recorded results are kept, in words. Empty: none are."""
+    """Which recorded results are kept, in words. Empty: none."""
     asks_approval: bool
     """Whether the policy asks for any approval."""
     answered_by: tuple[str, ...]
@@ -66,9 +65,9 @@ class RecordingPreview(Struct, frozen=True, kw_only=True):
     files: tuple[str, ...]
     """The files among them."""
     known_spending: Spending
-    """What the recordings that are there used."""
+    """The total of the existing cassettes."""
     without_cassette: int
-    """How many have no recording yet."""
+    """How many cases have no cassette yet."""
     total: int
 
     @property
@@ -77,42 +76,40 @@ class RecordingPreview(Struct, frozen=True, kw_only=True):
 
     @property
     def harmful(self) -> tuple[str, ...]:
-        """The tools that may run and are not read-only."""
+        """The tools that may run and do not have `effect: read`."""
         return tuple(name for name, effect in self.tools.items() if effect != "read")
 
     def reason(self) -> str:
         """Why it needs consent."""
         if self.harmful:
-            return f"this recording may run tools that are not `effect: read` ({_join_names(self.harmful)})"
-        return f"approvals of this recording are answered by a file ({_join_names(self.files)})"
+            return f"this recording may run tools without `effect: read` ({_join_names(self.harmful)})"
+        return f"a file answers approvals of this recording ({_join_names(self.files)})"
 
     def lines(self) -> list[str]:
-        """Four lines at most; the question is the fifth."""
+        """At most four lines."""
         kept = f" ({self.kept_results})" if self.kept_results and self.tools else ""
         once = [name for name, effect in self.tools.items() if effect == "at_most_once"]
         return [
-            f"tools that run for real: {_join_names(self.tools) or 'none'}{kept}",
+            f"tools that may run: {_join_names(self.tools) or 'none'}{kept}",
             *([f"of these at_most_once: {_join_names(once)}"] if once else []),
-            f"approvals are answered by: {self._approvals_text()}",
+            f"approvals answered by: {self._approvals_text()}",
             f"estimated cost: {self._cost_text()}",
         ]
 
     def _approvals_text(self) -> str:
         if not self.asks_approval:
-            return "nobody (the policy asks for none)"
-        return ", then ".join(self.answered_by) or "nobody (what needs approval is denied)"
+            return "no one (the policy asks for no approval)"
+        return ", then ".join(self.answered_by) or "no one (calls that need approval are denied)"
 
     def _cost_text(self) -> str:
         if self.without_cassette == self.total:
-            return "nothing is known yet, this is the first recording"
-        also = (
-            f"; nothing is known yet of {plural(self.without_cassette, 'other case')}" if self.without_cassette else ""
-        )
-        return f"about {self.known_spending}, as in the last recording{also}"
+            return "unknown, because this is the first recording"
+        more = f"; unknown for {plural(self.without_cassette, 'other case')}" if self.without_cassette else ""
+        return f"about {self.known_spending}, as in the last recording{more}"
 
 
 def preview_recording(plans: Sequence[PlannedCassette], how: str, answers: ApprovalSources) -> RecordingPreview:
-    """What recording these cassettes does. `how`: new, all or from:N."""
+    """Preview the recording of these cassettes. `how`: new, all or from:N."""
     tools: dict[str, ToolEffect] = {}
     known, unknown = Spending(), 0
     for plan in plans:
@@ -123,14 +120,11 @@ def preview_recording(plans: Sequence[PlannedCassette], how: str, answers: Appro
     by_case = tuple(f"case {plan.case.name}" for plan in plans if _answers_approvals(plan.case))
     by_case = by_case if len(by_case) <= 1 else (f"{len(by_case)} cases",)
     by_option = () if answers.option is None else (answers.option,)
-    keeps = unknown < len(plans) and how != "all" and how != "from:1"
+    keeps = unknown < len(plans) and how not in ("all", "from:1")
+    kept = _KEEPS_NEW if how == "new" else f"from interaction {how.removeprefix('from:')} on"
     return RecordingPreview(
         tools=dict(sorted(tools.items())),
-        kept_results=""
-        if not keeps
-        else _KEEPS_NEW
-        if how == "new"
-        else f"from interaction {how.removeprefix('from:')} on",
+        kept_results=kept if keeps else "",
         asks_approval=any(_asks_approval(each) for plan in plans for each in iterate_packages(plan.package)),
         answered_by=(
             *(by_option + by_case if answers.option_first else by_case + by_option),
@@ -145,27 +139,27 @@ def preview_recording(plans: Sequence[PlannedCassette], how: str, answers: Appro
 
 
 _HARM: tuple[ToolEffect, ...] = get_args(ToolEffect)
-_KEEPS_NEW = "only calls that the cassette has no result of"
+_KEEPS_NEW = "only calls without a recorded result"
 
 
 def plan_cassettes(cases: Iterable[LocatedCase]) -> list[PlannedCassette]:
-    """The cassettes that recording these cases makes. A spec that cannot be read is reported when its case runs."""
-    preparations, plans = CompiledAgents(), []
-    for found in cases:
-        if found.case.skip is not UNSET:
+    """The cassettes to record for these cases. An invalid spec is reported later, when its case runs."""
+    agents, plans = CompiledAgents(), []
+    for located in cases:
+        if located.case.skip is not UNSET:
             continue
         try:
-            if cassette_owner(found.case, found.file) != found.case.name:
+            if cassette_owner(located.case, located.file) != located.case.name:
                 continue
-            prepared = preparations.for_case(found)
+            agent = agents.for_case(located)
         except AgentrunError:
             continue
-        plans.append(PlannedCassette(prepared.file.agent, found.case, prepared.cassette_path(found)))
+        plans.append(PlannedCassette(agent.file.agent, located.case, agent.cassette_path(located)))
     return plans
 
 
 def real_tools(package: Package, stubs: CaseStubs, above: str = "") -> Iterator[tuple[str, ToolEffect]]:
-    """The tools that may run for real, those of sub-agents included."""
+    """The tools that may run, including those of sub-agents."""
     for name in argument_schemas(package.tools):
         tool, full = find_tool(package, name), f"{above}{name}"
         if tool is None or stubs.find_target(full) is not None:
@@ -177,7 +171,7 @@ def real_tools(package: Package, stubs: CaseStubs, above: str = "") -> Iterator[
 
 
 def _recorded_spending(plan: PlannedCassette) -> Spending | None:
-    """What the recording that is there used. None: there is none, or none that can be read."""
+    """The spending of the existing cassette. None: there is no readable cassette."""
     try:
         return sum_spending(plan.package, load_cassette(plan.cassette).interactions)
     except (AgentrunError, OSError):
@@ -185,9 +179,9 @@ def _recorded_spending(plan: PlannedCassette) -> Spending | None:
 
 
 def _answers_approvals(case: Case) -> bool:
-    """Whether a case gives an answer to any approval. That nobody can be asked is none."""
-    given = [*case.approvals.values(), *(each.inject.answer for each in case.faults)]
-    return any(answer in ("approved", "approved_for_session", "denied") for answer in given)
+    """Whether a case answers any approval. `unavailable` is not an answer."""
+    answers = [*case.approvals.values(), *(each.inject.answer for each in case.faults)]
+    return any(answer in ("approved", "approved_for_session", "denied") for answer in answers)
 
 
 def _asks_approval(package: Package) -> bool:
@@ -196,6 +190,6 @@ def _asks_approval(package: Package) -> bool:
 
 
 def _join_names(names: Iterable[str]) -> str:
-    found = [short_text(name) for name in names]
-    more = f" and {len(found) - MAX_LISTED_TOOLS} more" if len(found) > MAX_LISTED_TOOLS else ""
-    return ", ".join(found[:MAX_LISTED_TOOLS]) + more
+    texts = [short_text(name) for name in names]
+    more = f" and {len(texts) - MAX_LISTED_TOOLS} more" if len(texts) > MAX_LISTED_TOOLS else ""
+    return ", ".join(texts[:MAX_LISTED_TOOLS]) + more

@@ -1,4 +1,4 @@
-"""Agents, compiled once however many cases they have."""
+"""Compile agents once, and replay cases: one run, or the runs of a conversation."""
 
 from __future__ import annotations
 
@@ -36,93 +36,106 @@ from agentrun.testing.suite.verdict import OWN_CASSETTE_HINT
 
 
 class CompiledAgent(Struct, frozen=True):
-    """An agent under a profile."""
+    """An agent with a profile."""
 
     spec: Spec
     file: PackageFile
 
-    def cassette_path(self, found: LocatedCase) -> Path:
-        """Where the recording of a case is, or would be."""
-        return self.spec.project.cassette_directory / self.file.agent.name / f"{found.case.cassette_name}.yaml"
+    def cassette_path(self, located: LocatedCase) -> Path:
+        """The path of the cassette of a case."""
+        return self.spec.project.cassette_directory / self.file.agent.name / f"{located.case.cassette_name}.yaml"
 
-    def load_cassette(self, found: LocatedCase) -> Cassette:
-        """Read the recording of a case. Raises `cassette.miss`, `cassette.damaged`."""
-        return load_cassette(self.cassette_path(found), self.spec.project.cassette_limit)
+    def load_cassette(self, located: LocatedCase) -> Cassette:
+        """Read the cassette of a case. Raises `cassette.miss`, `cassette.damaged`."""
+        return load_cassette(self.cassette_path(located), self.spec.project.cassette_limit)
 
 
 class CompiledAgents:
     """Compiles each spec once with each profile."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Path, str | None], CompiledAgent | AgentrunError] = {}
+        self._results: dict[tuple[Path, str | None], CompiledAgent | AgentrunError] = {}
 
-    def for_case(self, found: LocatedCase) -> CompiledAgent:
-        """The agent of a case. Raises SpecError, for each of its cases the same."""
-        return self.for_spec(found.spec, None if found.case.profile is UNSET else found.case.profile)
+    def for_case(self, located: LocatedCase) -> CompiledAgent:
+        """The agent of a case. Raises the same SpecError for each of its cases."""
+        return self.for_spec(located.spec, located.profile)
 
     def for_spec(self, spec: Path, profile: str | None) -> CompiledAgent:
-        """An agent under a profile. Raises SpecError, `input.rejected`."""
+        """An agent with a profile. Raises SpecError, `input.rejected`."""
         key = (spec, profile)
-        if key not in self._known:
+        if key not in self._results:
             try:
-                self._known[key] = CompiledAgent(*compile_or_raise(spec, profile))
+                self._results[key] = CompiledAgent(*compile_or_raise(spec, profile))
             except AgentrunError as error:
-                self._known[key] = error
-        known = self._known[key]
-        if isinstance(known, AgentrunError):
-            raise known
-        return known
-
-
-# --- a case, replayed: one run, or the runs of a conversation -------------------------------------------------
+                self._results[key] = error
+        result = self._results[key]
+        if isinstance(result, AgentrunError):
+            raise result
+        return result
 
 
 class NewCassette(Struct, frozen=True, kw_only=True):
-    """A new recording that waits for the verdict on its case."""
+    """A new cassette that waits for the verdict on its case."""
 
     project: Project
     path: Path
-    """The cassette whose place it takes."""
+    """The cassette that it replaces."""
     summary: str
-    """What was recorded, in a line."""
+    """A description of the recording in one line."""
     say: Callable[[str], None]
 
 
 class CaseRuns(Struct, frozen=True):
-    """The runs of a case, as far as they came."""
+    """The runs of a case, up to the first failure."""
 
     runs: tuple[FinishedRun, ...]
     start_error: AgentrunError | None = None
     """Why the next run did not start."""
     untriggered_faults: tuple[str, ...] = ()
-    """The places of faults that never happened."""
+    """The places of faults that were never injected."""
     has_diverged: bool = False
-    """Whether recorded replies were played to other requests, after a fault."""
+    """Whether a recorded reply was played to another request after a fault."""
     is_live: bool = False
-    """Whether the tools or the model ran for real."""
+    """Whether the tools or the model were live."""
     recording_error: AgentrunError | None = None
-    """Why it was not recorded, although it was to be."""
+    """Why it could not be recorded."""
     new_cassette: NewCassette | None = None
-    """Its new recording, if it was recorded."""
+    """Its new cassette, if it was recorded."""
 
     @property
     def any_error(self) -> AgentrunError | None:
-        """Why a run did not start, or what is wrong with a recording although the run is well."""
+        """Why a run did not start, or the error of a cassette although the run completed."""
         return self.start_error or (self.runs[-1].error if self.runs else None)
 
+    @property
+    def outcome_code(self) -> str:
+        """`completed`, `suspended`, or the code that the last run stopped with."""
+        if self.start_error is not None:
+            return self.start_error.code
+        ending = self.runs[-1].ending
+        return "suspended" if not isinstance(ending, Outcome) else ending.code or "completed"
 
-def is_rest_of_shared_cassette(found: LocatedCase, problem: AgentrunError) -> bool:
-    """Whether all that is wrong is that a case does not play the whole recording of another one."""
-    return problem.code == "cassette.unused" and found.case.cassette_name != found.case.name
+
+def ending_miss(run: FinishedRun) -> CassetteError | None:
+    """The miss that ended a run."""
+    fault = run.ending.fault if isinstance(run.ending, Outcome) else None
+    if fault is None or not fault.code.startswith("cassette."):
+        return None
+    return CassetteError(fault.code, fault.message, hint=fault.hint, fields=fault.fields)
 
 
-def is_rest_after_fault(played: CaseRuns, problem: AgentrunError) -> bool:
-    """Whether all that is wrong is what follows from a fault: the rest of the recording is not asked for."""
-    return problem.code == "cassette.unused" and played.has_diverged
+def is_rest_of_shared_cassette(located: LocatedCase, problem: AgentrunError) -> bool:
+    """Whether the only problem is that a case does not play all of another case's cassette."""
+    return problem.code == "cassette.unused" and located.case.cassette_name != located.case.name
+
+
+def is_rest_after_fault(case_runs: CaseRuns, problem: AgentrunError) -> bool:
+    """Whether the only problem is that after a fault the rest of the cassette was not played."""
+    return problem.code == "cassette.unused" and case_runs.has_diverged
 
 
 def case_messages(case: Case) -> Iterator[str | None]:
-    """What the agent is told, run by run. None: its own input."""
+    """The message of each run. None: the agent's own input."""
     if case.turns is UNSET:
         yield None if case.input is UNSET else case.input
         return
@@ -131,136 +144,130 @@ def case_messages(case: Case) -> Iterator[str | None]:
 
 
 def replay_case(
-    found: LocatedCase, prepared: CompiledAgent, player: Player | None = None, laid: FaultInjection | None = None
+    located: LocatedCase, agent: CompiledAgent, player: Player | None = None, injection: FaultInjection | None = None
 ) -> CaseRuns:
-    """Replay a case. A conversation ends with the first run that fails. `laid`: what is laid over the recording, if it
-    is more than the case says."""
-    case, package = found.case, prepared.file.agent
+    """Replay a case. A conversation ends with the first run that fails. `injection`: by default that of the case."""
+    case, package = located.case, agent.file.agent
     runs: list[FinishedRun] = []
     try:
-        player = player or make_case_player(found, prepared)
-        laid = laid or FaultInjection(case, player)
+        player = player or make_case_player(located, agent)
+        injection = injection or FaultInjection(case, player)
         for message in case_messages(case):
-            done = replay_run(
-                Request(agent=package.name, package=prepared.file, message=message, params=case.params),
+            finished = replay_run(
+                Request(agent=package.name, package=agent.file, message=message, params=case.params),
                 player,
                 approver=PresetApprover(case.approvals, f"case {case.name}") if case.approvals else None,
                 after=runs,
-                start=laid.start,
-                step=laid.step,
-                wrappers=laid.wrappers,
+                start=injection.start,
+                step=injection.step,
+                wrappers=injection.wrappers,
             )
-            runs.append(done)
-            if done.ending.exit_code:
+            runs.append(finished)
+            if finished.ending.exit_code:
                 break
     except AgentrunError as error:
         return CaseRuns(tuple(runs), error)
     return CaseRuns(
         tuple(runs),
-        untriggered_faults=laid.untriggered_faults(),
+        untriggered_faults=injection.untriggered_faults(),
         has_diverged=isinstance(player, FaultInjectionPlayer) and player.has_diverged,
     )
 
 
 def make_case_player(
-    found: LocatedCase,
-    prepared: CompiledAgent,
-    tape: Cassette | None = None,
+    located: LocatedCase,
+    agent: CompiledAgent,
+    cassette: Cassette | None = None,
     require: MatchTier = "normalised",
     *,
     whole: bool = False,
 ) -> Player:
-    """Plays the recording of a case, or another. `whole`: after a miss only a whole new recording helps. Raises
+    """A player for the cassette of a case, or for another one. `whole`: after a miss, `--record all` is needed. Raises
     `cassette.miss`, `cassette.damaged`."""
-    rules = prepared.file.agent.replay
-    played = _load_cassette(found, prepared) if tape is None else tape
-    kind = FaultInjectionPlayer if found.case.faults and require == "normalised" else Player
+    rules = agent.file.agent.replay
+    loaded = _load_cassette(located, agent) if cassette is None else cassette
+    kind = FaultInjectionPlayer if located.case.faults and require == "normalised" else Player
     return kind(
-        played,
+        loaded,
         volatile=rules.volatile,
         redaction=RunRedaction(rules.redact),
         require=require,
-        context=lambda: _case_miss_context(found, prepared, played, whole=whole),
+        context=lambda: _case_miss_context(located, agent, loaded, whole=whole),
     )
 
 
-def _case_miss_context(found: LocatedCase, prepared: CompiledAgent, tape: Cassette, *, whole: bool) -> MissContext:
-    """What is known of a case that its recording does not fit. Where the recording is another's and the spec is the
-    recorded one, making it again changes nothing: what the case does differently is its own."""
-    case = found.case
-    here = make_miss_context(
-        prepared.spec,
-        prepared.file,
+def _case_miss_context(located: LocatedCase, agent: CompiledAgent, cassette: Cassette, *, whole: bool) -> MissContext:
+    """The context of a case whose cassette does not match. If the cassette belongs to another case and the spec did not
+    change, recording it again would not help, because the difference comes from this case."""
+    case = located.case
+    context = make_miss_context(
+        agent.spec,
+        agent.file,
         message=next(case_messages(case)),
         params=case.params,
-        accept=case_command(found, prepared),
+        accept=case_command(located, agent),
         whole=whole,
     )
-    if changed_sections(tape.metadata, here) != [] or cassette_owner(case, found.file) == case.name:
-        return here
-    command = f"agentrun test {quote(f'{display_path(found.file, prepared.spec.project.root)}::{case.name}')}"
+    if changed_sections(cassette.metadata, context) != [] or cassette_owner(case, located.file) == case.name:
+        return context
+    command = f"agentrun test {quote(f'{display_path(located.file, agent.spec.project.root)}::{case.name}')}"
     return replace(
-        here,
+        context,
         record_command=f"{OWN_CASSETTE_HINT}: {case.cassette_name}` from the case, then {command}",
         needs_full_recording=False,
     )
 
 
-def _load_cassette(found: LocatedCase, prepared: CompiledAgent) -> Cassette:
-    path = prepared.cassette_path(found)
+def _load_cassette(located: LocatedCase, agent: CompiledAgent) -> Cassette:
+    path = agent.cassette_path(located)
     if cassette_exists(path):
-        return prepared.load_cassette(found)
-    root = prepared.spec.project.root
+        return agent.load_cassette(located)
+    root = agent.spec.project.root
     raise CassetteError(
         "cassette.miss",
         f"there is no cassette {display_path(path, root)}",
-        hint=f"record it: {case_command(found, prepared)} --record new",
+        hint=f"record it: {case_command(located, agent)} --record new",
         fields={"file": display_path(path, root)},
     )
 
 
-def case_command(found: LocatedCase, prepared: CompiledAgent) -> str:
-    """The command that runs the case whose recording it plays, and with `--record` records it."""
-    root, name = prepared.spec.project.root, cassette_owner(found.case, found.file)
-    if found.case.turns is UNSET:
-        return f"agentrun {quote(display_path(found.spec, root))} --case {quote(name)}"
-    return f"agentrun test {quote(f'{display_path(found.file, root)}::{name}')}"
-
-
-# --- replay cases against cassettes for `agentrun cassette`, in memory and offline ----------------------------
+def case_command(located: LocatedCase, agent: CompiledAgent) -> str:
+    """The command that runs the case that owns the cassette, and with `--record` records it."""
+    root, name = agent.spec.project.root, cassette_owner(located.case, located.file)
+    if located.case.turns is UNSET:
+        return f"agentrun {quote(display_path(located.spec, root))} --case {quote(name)}"
+    return f"agentrun test {quote(f'{display_path(located.file, root)}::{name}')}"
 
 
 class SuiteReplays:
-    """Compiles each spec once with each profile."""
+    """The `CaseReplays` of `agentrun cassette`: replays cases in memory and offline."""
 
     def __init__(self) -> None:
-        self._prepared = CompiledAgents()
+        self._agents = CompiledAgents()
 
     def package(self, owner: Owner) -> PackageFile:
-        """The compiled spec of a case under its profile. Raises `SpecError`, `input.rejected`."""
         return self._compile(owner).file
 
     def replay(self, owner: Owner, cassette: Cassette) -> ReplayResult:
-        """Replay a case against a cassette. Never raises: errors are in the result."""
         try:
-            prepared = self._compile(owner)
-            found = LocatedCase(file=cases_path(owner.spec), spec=owner.spec, case=owner.case, line=1)
-            player = make_case_player(found, prepared, cassette)
+            agent = self._compile(owner)
+            located = LocatedCase(file=cases_path(owner.spec), spec=owner.spec, case=owner.case, line=1)
+            player = make_case_player(located, agent, cassette)
         except AgentrunError as error:
             return ReplayResult("not_started", f"{error.code}: {error.message}")
-        played = replay_case(found, prepared, player)
-        if played.start_error is not None:
-            return ReplayResult("not_started", f"{played.start_error.code}: {played.start_error.message}")
-        outcome = played.runs[-1].ending
+        case_runs = replay_case(located, agent, player)
+        if case_runs.start_error is not None:
+            return ReplayResult("not_started", f"{case_runs.start_error.code}: {case_runs.start_error.message}")
+        outcome = case_runs.runs[-1].ending
         unused = player.unused()
         if not isinstance(outcome, Outcome):
-            return ReplayResult("suspended", "it waits for an answer that is not on the tape", unused=unused)
+            return ReplayResult("suspended", "it waits for an answer that is not on the cassette", unused=unused)
         if outcome.fault is None:
             return ReplayResult(unused=unused, answer=outcome.answer)
         return ReplayResult(outcome.fault.code, outcome.fault.message, outcome.fault.fields, unused)
 
     def _compile(self, owner: Owner) -> CompiledAgent:
-        return self._prepared.for_spec(owner.spec, owner.profile)
+        return self._agents.for_spec(owner.spec, owner.profile)
 
 
 CaseRunner: TypeAlias = Callable[[LocatedCase, CompiledAgent], CaseRuns]

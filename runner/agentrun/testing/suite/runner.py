@@ -1,7 +1,9 @@
-"""A suite, case by case: each evaluated as often as asked, swept if asked, and its journal accepted if asked.
+"""Run a suite case by case: repeat each case, sweep it, and accept its journal, if the options say so.
 
-Rule 1  What goes wrong with one case is its verdict, and no other's: the suite goes on.
-Rule 2  Nothing here knows of other cases: in whatever order, and in however many processes, the results are the same.
+Rule 1  An error in one case is its verdict only. The suite continues.
+Rule 2  Cases do not share state: the results are the same in any order and with any number of processes.
+Rule 3  With `repeat`, each run must give the same verdict and journal, whether the case has a snapshot or not. The
+        first run that differs ends the repetition.
 """
 
 from __future__ import annotations
@@ -10,8 +12,6 @@ import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from difflib import unified_diff
-from itertools import islice
 from traceback import extract_tb
 
 from msgspec import Struct
@@ -19,8 +19,6 @@ from msgspec.structs import replace
 
 from agentrun.cassette.match import MatchTier
 from agentrun.errors import AgentrunError
-from agentrun.report.journal_diff import compare_journals
-from agentrun.spec.source_files import display_path
 from agentrun.testing.suite.coverage import CoverageCollector
 from agentrun.testing.suite.discovery import LocatedCase
 from agentrun.testing.suite.evaluation import evaluate_case, find_miss
@@ -34,18 +32,18 @@ from agentrun.testing.suite.replay import (
     replay_case,
 )
 from agentrun.testing.suite.snapshots import (
-    MAX_DIFF_LINES,
     SnapshotLookup,
     SnapshotUpdate,
     WrittenSnapshot,
     accepted_snapshot,
+    journal_diff,
     snapshot_text,
 )
-from agentrun.testing.suite.verdict import CaseVerdict, Complaint
+from agentrun.testing.suite.verdict import CaseVerdict, Complaint, case_verdict, complaint_of
 
 
 class SuiteOptions(Struct, frozen=True, kw_only=True):
-    """What is done with each case."""
+    """What to do with each case."""
 
     update: bool = False
     require: MatchTier = "normalised"
@@ -55,157 +53,148 @@ class SuiteOptions(Struct, frozen=True, kw_only=True):
 
 
 class SweepCounts(Struct, frozen=True):
-    """How many faults a case was put under, and how it ended under them."""
+    """How many faults were injected into a case, and how its runs ended."""
 
     tried: int
     endings: dict[str, int]
 
 
 class CaseResult(Struct, frozen=True, kw_only=True):
-    """What came of one case."""
-
     verdict: CaseVerdict
     written: WrittenSnapshot | None = None
     swept: SweepCounts | None = None
 
 
 class SuiteRunner:
-    """Carries cases out, one after the other. Each agent is compiled once."""
+    """Runs cases one after the other. Each agent is compiled once."""
 
     def __init__(
-        self, orders: SuiteOptions, carry_out: CaseRunner | None = None, covering: CoverageCollector | None = None
+        self, options: SuiteOptions, run_case: CaseRunner | None = None, coverage: CoverageCollector | None = None
     ) -> None:
-        self._orders = orders
-        self._carry_out = carry_out or replay_runner(orders.require)
-        self._preparations = CompiledAgents()
+        self._options = options
+        self._replay_or_record = run_case or replay_runner(options.require)
+        self._agents = CompiledAgents()
         self._last: tuple[CompiledAgent, CaseRuns] | None = None
-        """What was carried out last."""
-        self._covering = covering or CoverageCollector()
+        """The agent and the runs of the last case."""
+        self._coverage = coverage or CoverageCollector()
 
-    def run_case(self, found: LocatedCase, compare: SnapshotLookup = accepted_snapshot) -> CaseResult:
-        """`compare`: who knows what was accepted, where nothing new is accepted here."""
+    def run_case(self, located: LocatedCase, compare: SnapshotLookup = accepted_snapshot) -> CaseResult:
+        """`compare`: used unless `update` is set."""
         try:
-            return self._run_case(found, compare)
+            return self._run_case(located, compare)
         except AgentrunError as error:
-            wrong = Complaint(claim=error.code, message=error.message, hint=error.hint)
-        except Exception as error:  # our bug must not cost the verdicts on all other cases
+            complaint = complaint_of(error)
+        except Exception as error:  # a bug in agentrun must not lose the verdicts on the other cases
             if os.environ.get("AGENTRUN_TRACEBACK"):
                 raise
-            wrong = _internal_error_complaint(error)
-        return CaseResult(verdict=replace(_failed_verdict(found), status="failed", complaints=(wrong,)))
+            complaint = _internal_error_complaint(error)
+        return CaseResult(verdict=case_verdict(located, "failed", complaint))
 
-    def _run_case(self, found: LocatedCase, compare: SnapshotLookup) -> CaseResult:
-        accepting = SnapshotUpdate() if self._orders.update else None
-        verdict = self._verdict(found, accepting or compare)
+    def _run_case(self, located: LocatedCase, compare: SnapshotLookup) -> CaseResult:
+        update = SnapshotUpdate() if self._options.update else None
+        verdict = self._verdict(located, update or compare)
         swept = None
         if self._last is not None and (new := self._last[1].new_cassette) is not None:
-            verdict = settle_new_cassette(found, verdict, new)
-        if self._orders.coverage:
-            self._add_coverage(found)
-        if self._last is not None and self._orders.sweep and verdict.status != "unreadable":
-            swept, wrong = _sweep_case(found, *self._last)
-            verdict = _add_complaints(verdict, wrong)
+            verdict = settle_new_cassette(located, verdict, new)
+        if self._options.coverage:
+            self._add_coverage(located)
+        if self._last is not None and self._options.sweep and verdict.status != "unreadable":
+            swept, complaints = _sweep_case(located, *self._last)
+            if complaints:  # a failure even if the case has `xfail`
+                verdict = replace(verdict, status="failed", complaints=(*verdict.complaints, *complaints))
         written = None
-        if accepting is not None and verdict.status == "passed":
-            written = accepting.write(found)
+        if update is not None and verdict.status == "passed":
+            written = update.write(located)
             verdict = replace(verdict, changes=verdict.changes if written is None else written.changes)
         return CaseResult(verdict=verdict, written=written, swept=swept)
 
-    def _verdict(self, found: LocatedCase, compare: SnapshotLookup) -> CaseVerdict:
+    def _verdict(self, located: LocatedCase, compare: SnapshotLookup) -> CaseVerdict:
         self._last = None
-        return evaluate_repeatedly(self._orders.repeat, found, self._preparations, compare, self._run_and_remember)
+        return evaluate_repeatedly(self._options.repeat, located, self._agents, compare, self._run_and_remember)
 
-    def _add_coverage(self, found: LocatedCase) -> None:
+    def _add_coverage(self, located: LocatedCase) -> None:
         if self._last is None:
-            self._covering.add_spec(found)
+            self._coverage.add_spec(located)
         else:
-            self._covering.add(found, *self._last)
+            self._coverage.add(located, *self._last)
 
-    def _run_and_remember(self, found: LocatedCase, prepared: CompiledAgent) -> CaseRuns:
-        played = self._carry_out(found, prepared)
-        self._last = prepared, played
-        return played
+    def _run_and_remember(self, located: LocatedCase, agent: CompiledAgent) -> CaseRuns:
+        case_runs = self._replay_or_record(located, agent)
+        self._last = agent, case_runs
+        return case_runs
 
 
 def _sweep_case(
-    found: LocatedCase, prepared: CompiledAgent, played: CaseRuns
+    located: LocatedCase, agent: CompiledAgent, case_runs: CaseRuns
 ) -> tuple[SweepCounts | None, list[Complaint]]:
-    """A case that does not fit its recording is not swept, but what it did is looked at: that may be why."""
-    from agentrun.testing.suite.sweep import find_violations, sweep  # late: few need it
+    """Sweep a case. After a miss only the invariants are checked, because a violation may be the cause of the miss."""
+    from agentrun.testing.suite.sweep import find_violations, sweep  # late: rarely needed
 
-    wrong = [
-        Complaint(claim="sweep", message=f"{what}, without any fault") for what in find_violations(prepared, played)
+    complaints = [
+        Complaint(claim="sweep", message=f"{violation}, without a fault")
+        for violation in find_violations(agent, case_runs)
     ]
-    miss = find_miss(played)
-    if wrong or (miss is not None and not is_rest_of_shared_cassette(found, miss)):
-        return None, wrong
-    report = sweep(found, prepared)
-    wrong = [
+    miss = find_miss(case_runs)
+    if complaints or (miss is not None and not is_rest_of_shared_cassette(located, miss)):
+        return None, complaints
+    report = sweep(located, agent)
+    complaints = [
         Complaint(
             claim="sweep",
-            message=f"{what}, under a fault",
+            message=f"{violation}, with an injected fault",
             detail=result.story,
-            hint=f"put it into the case to see it again: faults: [{result.yaml.removeprefix('- ')}]",
+            hint=f"to reproduce it, add this to the case: faults: [{result.yaml.removeprefix('- ')}]",
         )
         for result in report.violations
-        for what in result.violations
+        for violation in result.violations
     ]
-    return SweepCounts(report.tried, report.endings), wrong
-
-
-def _add_complaints(verdict: CaseVerdict, wrong: list[Complaint]) -> CaseVerdict:
-    """The verdict with more complaints: with one it is bad, whatever was expected."""
-    return replace(verdict, status="failed", complaints=(*verdict.complaints, *wrong)) if wrong else verdict
-
-
-def _failed_verdict(found: LocatedCase) -> CaseVerdict:
-    return CaseVerdict(id=found.id, file=display_path(found.file), line=found.line, status="failed")
+    return SweepCounts(report.tried, report.endings), complaints
 
 
 def _internal_error_complaint(error: Exception) -> Complaint:
-    """Where our own mistake is, without anything that a user gave."""
+    """The place of a bug in agentrun, without any data of the user."""
     frames = extract_tb(error.__traceback__)
     place = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else "?"
     return Complaint(
         claim="internal",
-        message=f"{type(error).__name__} at {place}: a mistake in agentrun, not in your case",
-        hint="set AGENTRUN_TRACEBACK=1 to see where it comes from, and report it",
+        message=f"{type(error).__name__} at {place}: this is a bug in agentrun, not in your case",
+        hint="please report it; AGENTRUN_TRACEBACK=1 shows the traceback",
     )
 
 
-# --- cases that are run again and again: what is not always the same is a failure -----------------------------
+# --- Repeat ----------------------------------------------------------------------------------------------------
 
 
 def evaluate_repeatedly(
     times: int,
-    found: LocatedCase,
-    preparations: CompiledAgents,
+    located: LocatedCase,
+    agents: CompiledAgents,
     compare: SnapshotLookup,
-    carry_out: CaseRunner = replay_case,
+    run_case: CaseRunner = replay_case,
 ) -> CaseVerdict:
-    """As `evaluate_case`, so many times."""
+    """Like `evaluate_case`, but several times."""
     if times == 1:
-        return evaluate_case(found, preparations, compare, carry_out)
+        return evaluate_case(located, agents, compare, run_case)
     journals: list[str] = []
 
-    def watched(found: LocatedCase, prepared: CompiledAgent) -> CaseRuns:
-        played = carry_out(found, prepared)
-        journals.append(snapshot_text(played.runs))
-        return played
+    def run_and_keep_journal(located: LocatedCase, agent: CompiledAgent) -> CaseRuns:
+        case_runs = run_case(located, agent)
+        journals.append(snapshot_text(case_runs.runs))
+        return case_runs
 
-    first = evaluate_case(found, preparations, compare, watched)
+    first = evaluate_case(located, agents, compare, run_and_keep_journal)
     seconds = first.seconds
     for number in range(2, times + 1):
-        again = evaluate_case(found, preparations, compare, watched)
+        again = evaluate_case(located, agents, compare, run_and_keep_journal)
         seconds += again.seconds
         if _comparable(again) != _comparable(first) or journals[-1:] != journals[:1]:
-            wrong = Complaint(
+            complaint = Complaint(
                 claim="repeat",
-                message=f"run {number} of {times} did not go as the first one",
+                message=f"run {number} of {times} differs from the first one",
                 detail="\n".join(_repeat_differences(first, again, journals)),
-                hint="something in it is not replayed: chance, the clock, the order of a set, or a tool that is live",
+                hint="something is not replayed: randomness, the clock, the order of a set, or a live tool",
             )
-            return replace(again, status="failed", complaints=(wrong, *again.complaints), seconds=seconds)
+            return replace(again, status="failed", complaints=(complaint, *again.complaints), seconds=seconds)
     return replace(first, seconds=seconds)
 
 
@@ -218,26 +207,23 @@ def _repeat_differences(first: CaseVerdict, again: CaseVerdict, journals: list[s
         yield f"first {_verdict_line(first)}"
         yield f"then {_verdict_line(again)}"
     if journals[-1:] != journals[:1]:
-        yield from (change.text for change in compare_journals(journals[0], journals[-1]))
-        yield ""
-        lines = unified_diff(journals[0].splitlines(), journals[-1].splitlines(), "first", "then", lineterm="")
-        yield from islice(lines, MAX_DIFF_LINES)
+        yield from journal_diff(journals[0], journals[-1], "first", "then")
 
 
 def _verdict_line(verdict: CaseVerdict) -> str:
-    return "; ".join([verdict.status, *(f"{wrong.claim}: {wrong.message}" for wrong in verdict.complaints)])
+    return "; ".join([verdict.status, *(f"{each.claim}: {each.message}" for each in verdict.complaints)])
 
 
-# --- memory while many cases run ------------------------------------------------------------------------------
+# --- Garbage collection ----------------------------------------------------------------------------------------
 
 
 GC_THRESHOLD = 50_000
-"""Objects after which it is worth while to look for garbage: a case leaves some hundred, in circles hardly any."""
+"""Objects between collections. A case leaves a few hundred objects, and hardly any cycles."""
 
 
 @contextmanager
 def relaxed_garbage_collection() -> Iterator[None]:
-    """What is loaded by now stays: looking through it for garbage again and again is a tenth of all the work."""
+    """Collect garbage less often, and ignore what is already loaded. This saves a tenth of the time of a suite."""
     before = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, *before[1:])

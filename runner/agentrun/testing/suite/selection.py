@@ -1,10 +1,17 @@
-"""Which cases are run.
+r"""Select the cases to run.
 
-Rule 1  Paths give files in their order, files give cases in theirs; a case that is meant twice is run once.
-Rule 2  A path that holds no case is a mistake, and is told before anything runs.
-Rule 3  A file that cannot be read has a verdict of its own; the others are run.
-Rule 4  A case is in shard i of n by the hash of its id alone: no two shards have a case in common, together they have
-        all, and on another machine they are the same.
+Rule 1  Files come in the order of the paths, cases in the order of their file. A case that is named twice runs once.
+Rule 2  A path without a case is an error before anything runs.
+Rule 3  A file that cannot be read gets its own verdict; the others run.
+Rule 4  Only the hash of its id decides the shard of a case. So shards do not overlap, together they have all cases, and
+        they are the same on every machine.
+Rule 5  `-k EXPR` is the same language as in pytest:
+
+            refund                      cases whose id or tags contain the word, ignoring case
+            support and not retry       `and`, `or`, `not` and parentheses; `not` binds first, then `and`
+            (slow or net) and ops
+
+        A word consists of letters, digits and `_ : + - . [ ] \ /`.
 """
 
 from __future__ import annotations
@@ -29,33 +36,33 @@ CASE_SEPARATOR = "::"
 
 
 class CaseFilter(Struct, frozen=True, kw_only=True):
-    """What a case must have to be run."""
+    """The conditions for a case to run."""
 
     keyword: CaseMatcher | None = None
     """`-k`"""
     tags: frozenset[str] = frozenset()
-    """One of these."""
+    """The case needs one of these."""
     shard: tuple[int, int] | None = None
     """(2, 4): the second of four."""
 
-    def accepts(self, found: LocatedCase) -> bool:
-        tags = found.case.tags
+    def accepts(self, located: LocatedCase) -> bool:
+        tags = located.case.tags
         if self.tags and self.tags.isdisjoint(tags):
             return False
-        if self.keyword is not None and not self.keyword([text.lower() for text in (found.id, *tags)]):
+        if self.keyword is not None and not self.keyword([text.lower() for text in (located.id, *tags)]):
             return False
-        return self.shard is None or shard_of(found.id, self.shard[1]) == self.shard[0]
+        return self.shard is None or shard_of(located.id, self.shard[1]) == self.shard[0]
 
 
 class SelectedCases(Struct, frozen=True, kw_only=True):
-    """The cases to run, and what could not be read."""
+    """The cases to run, and the verdicts on files that cannot be read."""
 
     cases: tuple[LocatedCase, ...]
     unreadable: tuple[CaseVerdict, ...]
     complete_files: tuple[tuple[LocatedCase, ...], ...]
-    """The cases of each file of which all are run."""
+    """The cases of each file of which all cases run."""
     seen: int
-    """Cases that were looked at."""
+    """The number of cases before filtering."""
 
 
 def shard_of(id: str, shards: int) -> int:
@@ -64,72 +71,71 @@ def shard_of(id: str, shards: int) -> int:
 
 
 def select_cases(paths: Sequence[str], picks: CaseFilter) -> SelectedCases:
-    """The cases in files and folders. Raises `input.rejected` for a path that holds none."""
+    """Select cases from files and folders. Raises `input.rejected` for a path without a case."""
     cases: list[LocatedCase] = []
     unreadable: list[CaseVerdict] = []
-    whole: list[tuple[LocatedCase, ...]] = []
+    complete: list[tuple[LocatedCase, ...]] = []
     seen = 0
-    for file, meant in _requested_cases(paths).items():
+    for file, requested in _requested_cases(paths).items():
         try:
-            all_ = read_located_cases(file)
+            every = read_located_cases(file)
         except SpecError as error:
             unreadable.append(_unreadable_file_verdict(file, error.problems))
             continue
-        named = _find_named(file, all_, meant.names)
-        named = all_ if meant.is_whole else named
-        taken = [found for found in named if picks.accepts(found)]
+        named = _find_named(file, every, requested.names)
+        named = every if requested.is_whole else named
+        accepted = [located for located in named if picks.accepts(located)]
         seen += len(named)
-        cases += taken
-        if len(taken) == len(all_):
-            whole.append(tuple(all_))
-    return SelectedCases(cases=tuple(cases), unreadable=tuple(unreadable), complete_files=tuple(whole), seen=seen)
+        cases += accepted
+        if len(accepted) == len(every):
+            complete.append(tuple(every))
+    return SelectedCases(cases=tuple(cases), unreadable=tuple(unreadable), complete_files=tuple(complete), seen=seen)
 
 
 class _RequestedCases(Struct):
-    """What of a file is meant."""
+    """The requested cases of a file."""
 
     names: dict[str, None]
-    """Cases that are named, in order."""
+    """In order."""
     is_whole: bool = False
 
 
 def _requested_cases(paths: Sequence[str]) -> dict[Path, _RequestedCases]:
-    """Files of cases, and what of them is meant."""
-    meant: dict[Path, _RequestedCases] = {}
+    requested: dict[Path, _RequestedCases] = {}
     for text in paths:
         path, mark, name = text.partition(CASE_SEPARATOR)
         for file in _requested_files(path, text):
-            each = meant.setdefault(file, _RequestedCases({}))
+            each = requested.setdefault(file, _RequestedCases({}))
             if mark:
                 each.names[name] = None
             else:
                 each.is_whole = True
-    return meant
+    return requested
 
 
 def _requested_files(path: str, text: str) -> list[Path]:
-    """The files that a path means. Raises `input.rejected`."""
+    """The case files of a path. Raises `input.rejected`."""
     if not os.path.exists(path):
         raise _path_error(f"there is no file or folder {quote_text(path)}")
     is_folder = os.path.isdir(path)
     if is_folder and CASE_SEPARATOR in text:
-        raise _path_error(f"{quote_text(text)}: a case is named by its file, FILE::NAME, not by a folder")
-    found = find_case_files([Path(path)])
-    if not found:
-        raise _path_error(f"{quote_text(path)} holds no cases: there is no file NAME{CASES_FILE_SUFFIX} in it")
-    if not is_folder and not found[0].exists():
-        beside = display_path(cases_path(Path(path)))
-        raise _path_error(f"{quote_text(path)} has no cases: there is no {beside}", "write one, or record a case")
-    return found
+        raise _path_error(f"{quote_text(text)}: to name a case, write FILE::NAME with a file, not a folder")
+    files = find_case_files([Path(path)])
+    if not files:
+        raise _path_error(f"{quote_text(path)} has no cases: there is no file NAME{CASES_FILE_SUFFIX} in it")
+    if not is_folder and not files[0].exists():
+        missing = display_path(cases_path(Path(path)))
+        raise _path_error(f"{quote_text(path)} has no cases: there is no {missing}", "write it, or record a case")
+    return files
 
 
 def _find_named(file: Path, cases: list[LocatedCase], names: Iterable[str]) -> list[LocatedCase]:
-    known = {found.case.name: found for found in cases}
+    by_name = {located.case.name: located for located in cases}
     for name in names:
-        if name not in known:
-            hint = did_you_mean(name, known) or f"cases: {', '.join(known)}"
+        if name not in by_name:
+            hint = did_you_mean(name, by_name) or f"cases: {', '.join(by_name)}"
             raise _path_error(f"{display_path(file)} has no case {quote_text(name)}", hint)
-    return [known[name] for name in names]
+    return [by_name[name] for name in names]
 
 
 def _path_error(message: str, hint: str | None = None) -> RequestError:
@@ -137,23 +143,18 @@ def _path_error(message: str, hint: str | None = None) -> RequestError:
 
 
 def _unreadable_file_verdict(file: Path, problems: Sequence[Problem]) -> CaseVerdict:
-    """A verdict for a file of which nothing can be run."""
-    here = display_path(file)
-    own = [problem for problem in problems if problem.file == here]
-    return CaseVerdict(
-        id=here,
-        file=here,
-        line=own[0].line if own else 1,
-        status="unreadable",
-        complaints=complaints_of_problems(problems),
-    )
+    """The verdict on a file that cannot be read."""
+    name = display_path(file)
+    line = next((problem.line for problem in problems if problem.file == name), 1)
+    complaints = complaints_of_problems(problems)
+    return CaseVerdict(id=name, file=name, line=line, status="unreadable", complaints=complaints)
 
 
-# --- `-k EXPR`: the words of pytest's option of that name -----------------------------------------------------
+# --- Keyword expressions ---------------------------------------------------------------------------------------
 
 
 CaseMatcher: TypeAlias = Callable[[Sequence[str]], bool]
-"""Given the texts of a case, in small letters."""
+"""Gets the id and tags of a case in lower case."""
 
 MAX_KEYWORD_LENGTH = 10_000
 MAX_KEYWORD_DEPTH = 50
@@ -161,7 +162,7 @@ _TOKEN = re.compile(r"\s*(?:(?P<sign>[()])|(?P<word>[\w:+\-.\[\]\\/]+))")
 
 
 class KeywordSyntaxError(ValueError):
-    """It is no expression; the text says why and where."""
+    """An invalid expression, with the reason and the column."""
 
 
 class _Token(NamedTuple):
@@ -171,27 +172,27 @@ class _Token(NamedTuple):
 
 
 def parse_keyword(text: str) -> CaseMatcher:
-    """What an expression asks for. Raises Wrong."""
+    """Parse an expression. Raises `KeywordSyntaxError`."""
     if len(text) > MAX_KEYWORD_LENGTH:
         raise KeywordSyntaxError(f"it has more than {MAX_KEYWORD_LENGTH} characters")
-    reader = _KeywordParser(list(_tokens(text)), len(text) + 1)
-    fits = reader.parse_or(0)
-    if reader.next is not None:
-        raise KeywordSyntaxError(f"column {reader.next.column}: expected and, or, or the end, not {reader.next.text!r}")
-    return fits
+    parser = _KeywordParser(list(_tokens(text)), len(text) + 1)
+    matcher = parser.parse_or(0)
+    if parser.next is not None:
+        raise KeywordSyntaxError(f"column {parser.next.column}: expected and, or, or the end, not {parser.next.text!r}")
+    return matcher
 
 
 def _tokens(text: str) -> Iterator[_Token]:
     place, end = 0, len(text.rstrip())
     while place < end:
-        found = _TOKEN.match(text, place)
-        if found is None:
+        match = _TOKEN.match(text, place)
+        if match is None:
             start = place + len(text[place:]) - len(text[place:].lstrip())
             raise KeywordSyntaxError(
-                f"column {start + 1}: {text[start]!r} stands in no word; words are looked for as they are"
+                f"column {start + 1}: {text[start]!r} is not allowed in a word; there are no wildcards"
             )
-        yield _Token(found["sign"] or found["word"], found.start("sign" if found["sign"] else "word") + 1)
-        place = found.end()
+        yield _Token(match["sign"] or match["word"], match.start("sign" if match["sign"] else "word") + 1)
+        place = match.end()
 
 
 class _KeywordParser:
@@ -205,16 +206,16 @@ class _KeywordParser:
         return self._tokens[self._place] if self._place < len(self._tokens) else None
 
     def parse_or(self, depth: int) -> CaseMatcher:
-        found = [self._parse_and(depth)]
+        terms = [self._parse_and(depth)]
         while self._accept("or"):
-            found.append(self._parse_and(depth))
-        return found[0] if len(found) == 1 else lambda texts: any(each(texts) for each in found)
+            terms.append(self._parse_and(depth))
+        return terms[0] if len(terms) == 1 else lambda texts: any(each(texts) for each in terms)
 
     def _parse_and(self, depth: int) -> CaseMatcher:
-        found = [self._parse_not(depth)]
+        terms = [self._parse_not(depth)]
         while self._accept("and"):
-            found.append(self._parse_not(depth))
-        return found[0] if len(found) == 1 else lambda texts: all(each(texts) for each in found)
+            terms.append(self._parse_not(depth))
+        return terms[0] if len(terms) == 1 else lambda texts: all(each(texts) for each in terms)
 
     def _parse_not(self, depth: int) -> CaseMatcher:
         negated = False
@@ -226,7 +227,7 @@ class _KeywordParser:
     def _parse_operand(self, depth: int) -> CaseMatcher:
         if self._accept("("):
             if depth == MAX_KEYWORD_DEPTH:
-                raise KeywordSyntaxError(f"more than {MAX_KEYWORD_DEPTH} parentheses within each other")
+                raise KeywordSyntaxError(f"more than {MAX_KEYWORD_DEPTH} nested parentheses")
             inner = self.parse_or(depth + 1)
             if not self._accept(")"):
                 raise self._syntax_error("a right parenthesis")
@@ -239,9 +240,9 @@ class _KeywordParser:
         return lambda texts: any(word in text for text in texts)
 
     def _accept(self, text: str) -> bool:
-        found = self.next is not None and self.next.text == text
-        self._place += found
-        return found
+        is_next = self.next is not None and self.next.text == text
+        self._place += is_next
+        return is_next
 
     def _syntax_error(self, wanted: str) -> KeywordSyntaxError:
         column, what = (self._end, "the end") if self.next is None else (self.next.column, repr(self.next.text))

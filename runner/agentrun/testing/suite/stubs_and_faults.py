@@ -1,16 +1,19 @@
-"""Places in a run at which something can go wrong, and which fault strikes where.
+"""The stubs and faults of a case: which fault is injected at which call, and which stub replaces which tool.
 
-    model#2              the second call of the model; attempts and fallbacks of one call belong to it
-    tool:refund          every call of a tool; `*` stands for any text
-    tool:*#3             the third call that the pattern means
-    tool:read/search     the tool of a sub-agent, by the tool that the sub-agent is
+    model#2              the second call of the model, with all its attempts and fallbacks
+    tool:refund          every call of a tool; `*` matches any text
+    tool:*#3             the third call that matches the pattern
+    tool:read/search     the tool of a sub-agent, named after the tool that calls the sub-agent
     c1.0/model#1         in the sub-agent that call c1.0 started
 
-Rule 1  Counting begins anew in every run of a family; in a conversation it goes on from message to message.
-Rule 2  An attempt belongs to the call before it if that has failed. What the provider finds too long has not failed but
-        ended: what follows is another request.
-Rule 3  Of several faults at one place the first that is not used up strikes. A model meets it `times` times, everybody
-        else once, for they are asked once.
+Rule 1  Numbers count in each run and sub-agent from 1; in a conversation they continue from message to message.
+Rule 2  An attempt after a failure belongs to the same model call. A context overflow is not a failure but an end: the
+        next request is another call.
+Rule 3  Of several faults at one place, the first one that is left is injected. A model gets it `times` times, all
+        others once, because they are called once.
+Rule 4  A stub with an exact name wins over a pattern, and the first of two patterns wins.
+Rule 5  A list of stubs is used once in each run or sub-agent, and once in a whole conversation. Its last item repeats.
+Rule 6  A name without a slash means a tool of the agent itself, as in assertions (`matches_target`).
 """
 
 from __future__ import annotations
@@ -36,35 +39,50 @@ _PLACE = re.compile(r"(?:([a-z0-9.]+)/)?(model|tool|approval|hook|sink)(?::([^#]
 
 
 class RunPath(Struct, frozen=True):
-    """A run of a family."""
+    """A run or one of its sub-agents."""
 
     path: str
-    """The calls that led to it: empty is the run that a user started."""
+    """The calls that led to it. Empty: the run itself."""
     above: tuple[str, ...]
     """The tools that led to it."""
 
+    def full_name(self, name: str) -> str:
+        """`read/search`."""
+        return "/".join((*self.above, name))
+
+
+def matches_target(target: str, name: str) -> bool:
+    """Whether a target matches a tool, sink or stage. A target without a slash does not match those of sub-agents."""
+    return ("/" in target or not is_of_sub_agent(name)) and matches_pattern(target, name)
+
+
+def is_of_sub_agent(name: str) -> bool:
+    """Whether a name is of a sub-agent: `read/search`. A tool of a server may have a slash too: `docs.a/b`."""
+    agent, slash, _ = name.partition("/")
+    return bool(slash) and "." not in agent
+
 
 class FaultPlace(Struct, frozen=True):
-    """Where somebody was asked."""
+    """A call at which a fault can be injected."""
 
     run_path: RunPath
     kind: FaultTarget
     name: str
-    """The tool, hook or sink, or what the question is about. Of a model: nothing."""
+    """The tool, hook or sink, or the target of an approval. Empty for a model."""
     number: int
     """From 1, of this name in this run."""
     pieces: int = 1
-    """Of a model: in how many pieces its reply came."""
+    """For a model: the number of pieces of its reply."""
 
     @property
     def at(self) -> str:
-        """As it is written."""
+        """The place as written in a case."""
         words = f"{self.kind}:{self.name}#{self.number}" if self.name else f"{self.kind}#{self.number}"
         return f"{self.run_path.path}/{words}" if self.run_path.path else words
 
 
 class PlacePattern(Struct, frozen=True):
-    """What a case calls a place."""
+    """A place as a case names it."""
 
     path: str | None
     kind: str
@@ -72,23 +90,23 @@ class PlacePattern(Struct, frozen=True):
     number: int | None
 
     def matches(self, member: RunPath, kind: FaultTarget, name: str) -> bool:
-        if kind != self.kind or self.path not in (None, member.path):
+        if kind != self.kind:
             return False
-        if self.path is None and "/" in self.name:
-            return bool(member.above) and matches_pattern(self.name, "/".join((*member.above, name)))
-        return (self.path is not None or not member.path) and matches_pattern(self.name, name)
+        if self.path is not None:
+            return self.path == member.path and matches_pattern(self.name, name)
+        return matches_target(self.name, member.full_name(name))
 
 
 def parse_place(at: str) -> PlacePattern:
-    """Read a place. Its form was checked with the file."""
-    found = _PLACE.fullmatch(at)
-    assert found is not None
-    path, kind, name, number = found.groups()
+    """Parse a place. Its form was checked with the file."""
+    match = _PLACE.fullmatch(at)
+    assert match is not None
+    path, kind, name, number = match.groups()
     return PlacePattern(path, kind, name or "", int(number) if number else None)
 
 
 class CaseFault:
-    """One fault of a case, and whether it has struck."""
+    """One fault of a case, and whether it was injected."""
 
     def __init__(self, fault: FaultInjectionSpec) -> None:
         self.at = fault.at
@@ -103,7 +121,7 @@ class CaseFault:
         return self._pattern.kind == "model"
 
     def count_call(self, member: RunPath, kind: FaultTarget, name: str) -> None:
-        """Somebody is about to be asked."""
+        """Count a call that is about to be made."""
         if kind != self._pattern.kind:
             return
         self._left[member] = 0
@@ -113,41 +131,41 @@ class CaseFault:
                 self._left[member] = self.inject.times if kind == "model" else 1
 
     def consume(self, member: RunPath, kind: FaultTarget) -> bool:
-        """Whether it is its turn at the place where the run has arrived."""
+        """Whether to inject it into the current call."""
         if kind != self._pattern.kind or not self._left[member]:
             return False
         self._left[member] -= 1
         return True
 
     def give_back(self, member: RunPath) -> None:
-        """There was nothing to strike this time: the next attempt may meet it."""
+        """It could not be injected this time; the next attempt may get it."""
         self._left[member] += 1
 
 
 class CaseFaults:
-    """The faults of a case, and the places that its runs came to."""
+    """The faults of a case, and the places that its runs reached."""
 
     def __init__(self, faults: Iterable[FaultInjectionSpec]) -> None:
         self._faults = [CaseFault(fault) for fault in faults]
         self._calls: Counter[tuple[RunPath, FaultTarget, str]] = Counter()
         self._failed: set[RunPath] = set()
-        """Runs whose latest request to a model has no reply yet."""
+        """Runs whose last model request has no reply yet."""
         self.places: list[FaultPlace] = []
 
     def next_for_model(self, member: RunPath) -> CaseFault | None:
-        """What goes wrong with the request that a run is about to send. Whoever asks says whether it has struck."""
+        """The fault for the next model request of a run. The caller sets `was_triggered`."""
         if member not in self._failed:
             self._count_call(member, "model", "")
         self._failed.add(member)
         return self._consume_first(member, "model")
 
     def note_model_answer(self, member: RunPath, code: str | None) -> None:
-        """The model has answered, or failed with a code after its reply was read."""
+        """Note that the model answered, or failed with a code after its reply was decoded."""
         if code in (None, "provider.context_overflow"):
             self._failed.discard(member)
 
     def next_for_port(self, member: RunPath, kind: FaultTarget, name: str) -> InjectedFaultSpec | None:
-        """What goes wrong with a tool, a person, a hook or a sink that is about to be asked."""
+        """The fault for the next call of a tool, an approver, a hook or a sink."""
         self._count_call(member, kind, name)
         fault = self._consume_first(member, kind)
         if fault is None:
@@ -156,7 +174,7 @@ class CaseFaults:
         return fault.inject
 
     def note_reply_pieces(self, member: RunPath, pieces: int) -> None:
-        """The reply to the latest request came in so many pieces."""
+        """Note in how many pieces the last reply arrived."""
         for index in range(len(self.places) - 1, -1, -1):
             place = self.places[index]
             if place.run_path == member and place.kind == "model":
@@ -164,15 +182,15 @@ class CaseFaults:
                 return
 
     def was_triggered(self, inject: InjectedFaultSpec) -> bool:
-        """Whether this one did: there may be others at its place."""
+        """Whether this fault was injected. There may be others at its place."""
         return any(fault.was_triggered for fault in self._faults if fault.inject is inject)
 
     def may_change_requests(self) -> bool:
-        """Whether one has struck that a model may read about: a model's own faults it never sees."""
+        """Whether a fault was injected that a model can read about. It never sees faults of models."""
         return any(fault.was_triggered and not fault.is_of_model for fault in self._faults)
 
     def untriggered_places(self) -> tuple[str, ...]:
-        """The places of faults that never struck."""
+        """The places of faults that were never injected."""
         return tuple(fault.at for fault in self._faults if not fault.was_triggered)
 
     def _count_call(self, member: RunPath, kind: FaultTarget, name: str) -> None:
@@ -185,7 +203,7 @@ class CaseFaults:
         return next((fault for fault in self._faults if fault.consume(member, kind)), None)
 
 
-# --- what tools give in place of running ----------------------------------------------------------------------
+# --- Stubs -----------------------------------------------------------------------------------------------------
 
 
 class CaseStubs:
@@ -196,8 +214,8 @@ class CaseStubs:
         self._uses: Counter[tuple[RunPath, str]] = Counter()
 
     def next(self, member: RunPath, call: RunTool) -> ToolReturn | None:
-        """What a call gives. None: there is no stub for it."""
-        target = self.find_target("/".join((*member.above, call.name)))
+        """The result of a call. None: there is no stub for it."""
+        target = self.find_target(member.full_name(call.name))
         if target is None:
             return None
         stubs = self._stubs[target]
@@ -208,14 +226,10 @@ class CaseStubs:
         return _stub_result(stubs[at], call)
 
     def find_target(self, name: str) -> str | None:
-        """The stub of a tool, which is named with the tools above it: `read/search`. None: there is none."""
-        return (
-            name if name in self._stubs else next((each for each in self._stubs if _matches_target(each, name)), None)
-        )
-
-
-def _matches_target(target: str, name: str) -> bool:
-    return ("/" in target) == ("/" in name) and matches_pattern(target, name)
+        """The target of the stub for a tool, given its full name (`read/search`). None: there is no stub."""
+        if name in self._stubs:
+            return name
+        return next((target for target in self._stubs if matches_target(target, name)), None)
 
 
 def _stub_result(stub: StubSpec, call: RunTool) -> ToolReturn:

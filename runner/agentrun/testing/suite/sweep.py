@@ -1,20 +1,19 @@
-"""Every fault at every place of a case, and what must hold all the same.
+"""Inject every fault at every call of a case, and check the invariants.
 
-    for result in swept(found, prepared):
+    for result in sweep_results(located, agent):
         print(result.yaml, result.ending, result.violations)
 
-Rule 1  The places are those that the case itself comes to. It is replayed as it is first, and must fit its recording.
-Rule 2  After a fault a run may ask what is not on the tape. A model, a hook or a sink then gives the recorded reply
-        that is next in line; anything else ends the run with `cassette.miss`. Nothing is executed, and there is no
-        network.
-Rule 3  How a run ends under a fault is not judged: only what `invariants.py` says of every run, and that it is no
-        mistake of ours that ends it.
+Rule 1  The places are the calls of the case without further faults. It is replayed first, and must match its cassette.
+Rule 2  After a fault a run may send requests that are not on the cassette. A model, a hook or a sink then gives the
+        next recorded reply; any other request ends the run with `cassette.miss`. Nothing is executed or sent.
+Rule 3  Any outcome is accepted, as long as the invariants are true (`invariants.py`) and the run does not end with an
+        internal error.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct, to_builtins
 
@@ -28,7 +27,6 @@ from agentrun.core.package import Package
 from agentrun.core.package_lookup import find_tool
 from agentrun.core.package_tools import HttpTool
 from agentrun.engine.run import FinishedRun, journal_run_id
-from agentrun.errors import CassetteError
 from agentrun.spec.v1.assertions import ApprovalAnswerSpec
 from agentrun.spec.v1.cases import FaultInjectionSpec, InjectedFaultSpec
 from agentrun.testing.suite.discovery import LocatedCase
@@ -38,6 +36,7 @@ from agentrun.testing.suite.invariants import broken_invariants, check_calls_jou
 from agentrun.testing.suite.replay import (
     CaseRuns,
     CompiledAgent,
+    ending_miss,
     is_rest_of_shared_cassette,
     make_case_player,
     replay_case,
@@ -49,64 +48,55 @@ NOT_APPROVED: tuple[ApprovalAnswerSpec, ...] = ("denied", "timed_out", "unavaila
 
 
 class SweepResult(Struct, frozen=True, kw_only=True):
-    """What came of a case under one fault."""
+    """The result of a case with one injected fault."""
 
-    case: str
-    """`specs/support.cases.yaml::default`"""
     fault: FaultInjectionSpec
     yaml: str
-    """The fault as an item of `faults:`, to be put into the case."""
+    """The fault as an item of `faults:`, to reproduce it."""
     ending: str
     """`completed`, `suspended`, or the code that it stopped with."""
     violations: tuple[str, ...] = ()
-    """What must always hold and did not, in words."""
+    """The violated invariants, in words."""
     story: str = ""
-    """The run as it went, if something did not hold."""
+    """The steps of the run, if there are violations."""
 
 
 class SweepReport(Struct, frozen=True, kw_only=True):
-    """What came of a case under every fault."""
+    """The results of a case with all faults."""
 
-    case: str
     tried: int
     violations: tuple[SweepResult, ...]
     endings: dict[str, int]
-    """How often it ended in which way, the most frequent first."""
+    """How often each outcome occurred, the most frequent first."""
 
 
-def sweep(
-    found: LocatedCase, prepared: CompiledAgent, on_result: Callable[[SweepResult], None] = lambda result: None
-) -> SweepReport:
-    """Try all, and sum it up. `on_result`: told of each as it is there. Raises as `sweep_results` does."""
-    results = []
-    for result in sweep_results(found, prepared):
-        on_result(result)
-        results.append(result)
+def sweep(located: LocatedCase, agent: CompiledAgent) -> SweepReport:
+    """Inject every fault and sum up the results. Raises like `sweep_results`."""
+    results = list(sweep_results(located, agent))
     counts = Counter(result.ending for result in results)
     return SweepReport(
-        case=found.id,
         tried=len(results),
         violations=tuple(result for result in results if result.violations),
         endings=dict(sorted(counts.items(), key=lambda each: (-each[1], each[0]))),
     )
 
 
-def sweep_results(found: LocatedCase, prepared: CompiledAgent) -> Iterator[SweepResult]:
-    """Try every fault at every place of a case.
+def sweep_results(located: LocatedCase, agent: CompiledAgent) -> Iterator[SweepResult]:
+    """Inject every fault at every place of a case.
 
-    Raises what keeps the case from being replayed as it is: `cassette.miss`, `cassette.damaged`, `cassette.unused`, and
-    whatever a run may not start for. What goes wrong under a fault is in its result.
+    Raises if the case cannot be replayed without a fault: `cassette.miss`, `cassette.damaged`, `cassette.unused`, or
+    why a run does not start. Failures with a fault are in the results.
     """
-    tape = prepared.load_cassette(found)
-    clean, places = _run_without_fault(found, prepared, tape)
-    agents = {path: agent for run in clean for path, agent, _ in _agent_journals(prepared.file.agent, run)}
+    cassette = agent.load_cassette(located)
+    clean, places = _run_without_fault(located, agent, cassette)
+    packages = {path: package for run in clean for path, package, _ in _agent_journals(agent.file.agent, run)}
     for place in places:
-        for inject in fault_variants(place, agents[place.run_path.path]):
-            yield _run_with_fault(FaultInjectionSpec(at=place.at, inject=inject), found, prepared, tape)
+        for inject in fault_variants(place, packages[place.run_path.path]):
+            yield _run_with_fault(FaultInjectionSpec(at=place.at, inject=inject), located, agent, cassette)
 
 
 def fault_variants(place: FaultPlace, package: Package) -> Iterator[InjectedFaultSpec]:
-    """What can go wrong at a place. `package`: of the agent that comes to it."""
+    """The faults that can be injected at a place. `package`: of the agent that makes the call."""
     match place.kind:
         case "model":
             yield InjectedFaultSpec(status=429)
@@ -133,37 +123,35 @@ def fault_variants(place: FaultPlace, package: Package) -> Iterator[InjectedFaul
 
 
 def _run_without_fault(
-    found: LocatedCase, prepared: CompiledAgent, tape: Cassette
+    located: LocatedCase, agent: CompiledAgent, cassette: Cassette
 ) -> tuple[tuple[FinishedRun, ...], tuple[FaultPlace, ...]]:
-    """The runs of a case without any further fault, and where they came to."""
-    player = make_case_player(found, prepared, tape)
-    laid = FaultInjection(found.case, player, watched=True)
-    played = replay_case(found, prepared, player, laid)
-    if played.any_error is not None and not is_rest_of_shared_cassette(found, played.any_error):
-        raise played.any_error
-    end = played.runs[-1].ending
-    if isinstance(end, Outcome) and end.fault is not None and end.fault.code.startswith("cassette."):
-        raise CassetteError(end.fault.code, end.fault.message, hint=end.fault.hint, fields=end.fault.fields)
-    return played.runs, laid.places
+    """The runs of a case without further faults, and the places that they reached."""
+    player = make_case_player(located, agent, cassette)
+    injection = FaultInjection(located.case, player, watched=True)
+    case_runs = replay_case(located, agent, player, injection)
+    if case_runs.any_error is not None and not is_rest_of_shared_cassette(located, case_runs.any_error):
+        raise case_runs.any_error
+    if (miss := ending_miss(case_runs.runs[-1])) is not None:
+        raise miss
+    return case_runs.runs, injection.places
 
 
 def _run_with_fault(
-    fault: FaultInjectionSpec, found: LocatedCase, prepared: CompiledAgent, tape: Cassette
+    fault: FaultInjectionSpec, located: LocatedCase, agent: CompiledAgent, cassette: Cassette
 ) -> SweepResult:
-    rules = prepared.file.agent.replay
-    player = LenientPlayer(tape, volatile=rules.volatile, redaction=RunRedaction(rules.redact))
-    laid = FaultInjection(found.case, player, (fault,))
-    played = replay_case(found, prepared, player, laid)
-    violations = tuple(_iter_violations(prepared.file.agent, played, laid.tool_runs))
-    if not laid.was_triggered(fault):
-        violations = (*violations, f"the run no longer comes to {fault.at}")
+    rules = agent.file.agent.replay
+    player = LenientPlayer(cassette, volatile=rules.volatile, redaction=RunRedaction(rules.redact))
+    injection = FaultInjection(located.case, player, (fault,))
+    case_runs = replay_case(located, agent, player, injection)
+    violations = tuple(_iter_violations(agent.file.agent, case_runs, injection.tool_runs))
+    if not injection.was_triggered(fault):
+        violations = (*violations, f"the run no longer reaches {fault.at}")
     return SweepResult(
-        case=found.id,
         fault=fault,
         yaml=fault_yaml(fault),
-        ending=_outcome_code(played),
+        ending=case_runs.outcome_code,
         violations=violations,
-        story=run_story(prepared, played) if violations else "",
+        story=run_story(agent, case_runs) if violations else "",
     )
 
 
@@ -175,34 +163,28 @@ def fault_yaml(fault: FaultInjectionSpec) -> str:
     return "- " + sorted_json({"at": fault.at, "inject": inject}).decode()
 
 
-def _outcome_code(played: CaseRuns) -> str:
-    if played.start_error is not None:
-        return played.start_error.code
-    end = played.runs[-1].ending
-    return "suspended" if not isinstance(end, Outcome) else end.code or "completed"
+def find_violations(agent: CompiledAgent, case_runs: CaseRuns) -> tuple[str, ...]:
+    """The violated invariants of finished runs."""
+    return tuple(_iter_violations(agent.file.agent, case_runs, {}))
 
 
-def find_violations(prepared: CompiledAgent, played: CaseRuns) -> tuple[str, ...]:
-    """What must always hold and did not in runs that are there already."""
-    return tuple(_iter_violations(prepared.file.agent, played, {}))
-
-
-def _iter_violations(package: Package, played: CaseRuns, carried_out: Mapping[tuple[str, str], int]) -> Iterator[str]:
-    for run in played.runs:
+def _iter_violations(package: Package, case_runs: CaseRuns, tool_runs: Mapping[tuple[str, str], int]) -> Iterator[str]:
+    for run in case_runs.runs:
         waits = not isinstance(run.ending, Outcome)
         if isinstance(run.ending, Outcome) and run.ending.fault is not None and run.ending.code == "internal":
             yield f"the run ended with internal: {run.ending.fault.message}"
         if isinstance(run.ending, Suspended) and not (run.ending.questions or run.ending.waits_for):
-            yield "the run waits, and for nobody"
+            yield "the run is suspended, but waits for nothing"
         for path, agent, records in _agent_journals(package, run):
-            asleep = waits and not (path and isinstance(records[-1].fact, RunStopped))
-            calls = {call: times for (whose, call), times in carried_out.items() if whose == journal_run_id(records)}
-            found = (*broken_invariants(agent, records, waits=asleep), *check_calls_journaled(records, calls))
-            yield from (f"{path}: {each}" if path else each for each in found)
+            is_suspended = waits and not (path and isinstance(records[-1].fact, RunStopped))
+            calls = {call: times for (owner, call), times in tool_runs.items() if owner == journal_run_id(records)}
+            broken = broken_invariants(agent, records, waits=is_suspended)
+            for violation in (*broken, *check_calls_journaled(records, calls)):
+                yield f"{path}: {violation}" if path else violation
 
 
 def _agent_journals(package: Package, run: FinishedRun) -> Iterator[tuple[str, Package, Sequence[Record]]]:
-    """A run and the sub-agents below it that began: their paths, agents and journals."""
+    """A run and its started sub-agents: path, agent and journal."""
     root = journal_run_id(run.journal)
 
     def below(agent: Package, records: Sequence[Record]) -> Iterator[tuple[str, Package, Sequence[Record]]]:

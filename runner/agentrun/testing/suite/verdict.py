@@ -1,4 +1,4 @@
-"""What came of a case."""
+"""The result of a case."""
 
 from __future__ import annotations
 
@@ -7,28 +7,30 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
+from agentrun.errors import AgentrunError
 from agentrun.spec.problems import Problem, render_problem
+from agentrun.spec.source_files import display_path
+from agentrun.testing.suite.discovery import LocatedCase
 
 CaseStatus: TypeAlias = Literal["passed", "failed", "missed", "unreadable", "skipped", "xfailed"]
-"""failed: an assertion does not hold. missed: the recording does not fit, or there is none. unreadable: the spec or the
-case is wrong. xfailed: it failed, as it says."""
+"""failed: an assertion failed. missed: the cassette is missing or out of date. unreadable: the spec or the case is
+invalid. xfailed: it failed as expected."""
 
 BAD_STATUSES: tuple[CaseStatus, ...] = ("failed", "missed", "unreadable")
 OWN_CASSETTE_HINT = "remove `cassette"
-"""How the advice begins to give a case a recording of its own."""
+"""The beginning of the hint to give a case its own cassette."""
 
 
 class Complaint(Struct, frozen=True, kw_only=True):
-    """Something that does not hold."""
+    """One reason why a case did not pass."""
 
     claim: str
-    """The type of the assertion, such as `not-contains`; `outcome` where the case says nothing of it; or a code."""
+    """The type of the assertion, such as `not-contains`; `outcome` if the case has no such assertion; or a code."""
     message: str
-    """What was wanted and what was found, in a line."""
+    """The expected and the actual value, in a line."""
     detail: str = ""
-    """More of it, in lines: a difference, the explanation of a miss."""
+    """More lines, such as a diff or the explanation of a miss."""
     hint: str | None = None
-    """What can be done."""
 
 
 class CaseVerdict(Struct, frozen=True, kw_only=True):
@@ -40,30 +42,38 @@ class CaseVerdict(Struct, frozen=True, kw_only=True):
     line: int
     status: CaseStatus
     reason: str | None = None
-    """Why it was skipped, or was to fail."""
+    """Why it was skipped, or is expected to fail."""
     complaints: tuple[Complaint, ...] = ()
     notes: tuple[Complaint, ...] = ()
-    """What is shown but is no failure: a changed journal of a case that was just recorded."""
+    """Shown, but not failures: for example the changed journal of a case that was just recorded."""
     changes: tuple[str, ...] = ()
-    """What the agent now does differently, in words: found by comparing with what was accepted or recorded."""
+    """What the agent does differently than accepted or recorded, in words."""
     story: str = ""
-    """The run as it went, for a case that did not pass."""
+    """The steps of the run, if the case did not pass."""
     tier: str | None = None
-    """How well the requests fit the tape at worst."""
+    """The least exact match of a request with its recorded one."""
     live: tuple[str, ...] = ()
-    """The functions that judged it with `network: true`, as module:function. What they say may change any time."""
+    """The assertion functions with `network: true`, as module:function. Their result may change any time."""
     seconds: float = 0
-    """Real time that it took."""
+    """Real time."""
     spent: dict[str, Any] = {}
-    """tokens, cost (micro-dollars), turns, time (milliseconds by the clock of the recording)."""
+    """tokens, cost (micro-dollars), turns, time (milliseconds by the clock of the run)."""
 
     @property
     def is_bad(self) -> bool:
         return self.status in BAD_STATUSES
 
 
+def case_verdict(located: LocatedCase, status: CaseStatus, *complaints: Complaint) -> CaseVerdict:
+    file = display_path(located.file)
+    return CaseVerdict(id=located.id, file=file, line=located.line, status=status, complaints=complaints)
+
+
+def complaint_of(error: AgentrunError) -> Complaint:
+    return Complaint(claim=error.code, message=error.message, hint=error.hint)
+
+
 def complaints_of_problems(problems: Iterable[Problem]) -> tuple[Complaint, ...]:
-    """What is wrong in a document, one by one."""
     return tuple(
         Complaint(claim=each.code, message=f"{each.place}: {each.message}", detail=render_problem(each), hint=each.hint)
         for each in problems
@@ -71,6 +81,6 @@ def complaints_of_problems(problems: Iterable[Problem]) -> tuple[Complaint, ...]
 
 
 def suite_exit_code(verdicts: list[CaseVerdict]) -> int:
-    """1 if an assertion failed, else 3 if there were misses, else 2 if a case could not be read."""
-    found = {verdict.status for verdict in verdicts}
-    return 1 if "failed" in found else 3 if "missed" in found else 2 if "unreadable" in found else 0
+    """1 if an assertion failed, else 3 if there were misses, else 2 if a case is invalid."""
+    statuses = {verdict.status for verdict in verdicts}
+    return 1 if "failed" in statuses else 3 if "missed" in statuses else 2 if "unreadable" in statuses else 0

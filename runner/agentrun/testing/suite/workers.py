@@ -1,9 +1,13 @@
-"""Cases carried out by several processes at once.
+"""Run cases in several processes.
 
-Rule 1  Results come in the order of the cases, whoever is ready first.
-Rule 2  A process that dies fails the case that it was at; what it had not begun is done by another.
-Rule 3  Where one after the other dies and nothing comes of it, none is started any more: the cases that are left fail.
-Rule 4  However this ends, no process is left.
+Rule 1  Results come in the order of the cases.
+Rule 2  If a process dies, its current case fails, and another process runs the rest of its batch.
+Rule 3  If several processes in a row die without a result, no more are started, and the remaining cases fail.
+Rule 4  No process is left behind, however this ends.
+Rule 5  A worker (`python -P -m agentrun.testing.suite.workers`) reads lines of JSON: first the options, then batches of
+        cases (`{"file": …, "names": […]}`). It writes one line for each case, in their order. After the line
+        `{"end": true}` it writes the coverage and ends. It ends at once if its input is closed, even during a case.
+Rule 6  The output of cases goes to standard error of the worker. Its standard output has only results.
 """
 
 from __future__ import annotations
@@ -21,48 +25,39 @@ from threading import Thread
 from typing import Any, BinaryIO
 
 import msgspec
-from msgspec import Struct
 
-from agentrun.spec.source_files import display_path
 from agentrun.testing.suite.coverage import CoverageCollector
 from agentrun.testing.suite.discovery import LocatedCase, read_located_cases
 from agentrun.testing.suite.runner import CaseResult, SuiteOptions, SuiteRunner, relaxed_garbage_collection
-from agentrun.testing.suite.verdict import CaseVerdict, Complaint
+from agentrun.testing.suite.verdict import Complaint, case_verdict
 
 WORKER_COMMAND = (sys.executable, "-P", "-m", "agentrun.testing.suite.workers")
 MAX_BATCH = 16
-"""Cases in a portion."""
+"""Cases in a batch."""
 MAX_DEATHS = 5
-"""Processes that may die one after the other without a result."""
+"""Processes in a row that may die without a result."""
 WORKER_END_SECONDS = 2.0
-"""Seconds that a process has to end."""
-
-
-class _BatchPlan(Struct):
-    """What a worker has to do: the places of cases, all of one file."""
-
-    places: deque[int]
+"""The time that a process has to end."""
 
 
 class _Worker:
-    def __init__(self, orders: SuiteOptions) -> None:
-        self.process = subprocess.Popen(  # a session of its own: Ctrl-C at the terminal is ours to handle
+    def __init__(self, options: SuiteOptions) -> None:
+        self.process = subprocess.Popen(  # a new session, so that Ctrl-C reaches only the main process
             WORKER_COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
-        self.batch: _BatchPlan | None = None
-        self.is_over = False
-        """Whether it was told that nothing follows."""
+        self.batch: deque[int] | None = None
+        """Indexes of its cases, all of one file."""
         self._rest = b""
-        self.send(orders)
+        self.send(options)
 
     def send(self, what: Any) -> None:
         assert self.process.stdin is not None
-        with suppress(BrokenPipeError):  # it is dead, which its output says too
+        with suppress(BrokenPipeError):  # it died, which the end of its output shows too
             self.process.stdin.write(msgspec.json.encode(what) + b"\n")
             self.process.stdin.flush()
 
     def lines(self) -> list[bytes] | None:
-        """The lines that have come. None: there is no more."""
+        """The next complete lines. None: its output has ended."""
         assert self.process.stdout is not None
         data = os.read(self.process.stdout.fileno(), 1 << 20)
         if not data:
@@ -71,10 +66,10 @@ class _Worker:
         return whole
 
     def end(self) -> int:
-        """End it, if it has not. How it ended."""
+        """End the process and return its exit code."""
         for stream in (self.process.stdin, self.process.stdout):
             assert stream is not None
-            with suppress(BrokenPipeError):  # what it did not read is read by nobody
+            with suppress(BrokenPipeError):  # it did not read all of its input
                 stream.close()
         try:
             return self.process.wait(WORKER_END_SECONDS)
@@ -84,15 +79,15 @@ class _Worker:
 
 
 class Workers:
-    """Some processes, and what they have to do."""
+    """Several processes, and the cases that they run."""
 
     def __init__(
-        self, cases: Sequence[LocatedCase], orders: SuiteOptions, count: int, covering: CoverageCollector
+        self, cases: Sequence[LocatedCase], options: SuiteOptions, count: int, coverage: CoverageCollector
     ) -> None:
         self._cases = cases
-        self._orders = orders
+        self._options = options
         self._count = count
-        self._covering = covering
+        self._coverage = coverage
         self._batches = deque(_plan_batches(cases, max(1, min(MAX_BATCH, len(cases) // (count * 4)))))
         self._done: dict[int, CaseResult] = {}
         self._next = 0
@@ -101,7 +96,7 @@ class Workers:
         self._workers: list[_Worker] = []
 
     def results(self) -> Iterator[CaseResult]:
-        """All results, in order. Who does not take all ends the processes with `close`."""
+        """All results in order. A caller that does not take all must `close` the generator to end the processes."""
         try:
             for _ in range(min(self._count, len(self._batches))):
                 self._start_worker()
@@ -119,7 +114,7 @@ class Workers:
             self._ready.close()
 
     def _start_worker(self) -> None:
-        worker = _Worker(self._orders)
+        worker = _Worker(self._options)
         self._workers.append(worker)
         assert worker.process.stdout is not None
         self._ready.register(worker.process.stdout, selectors.EVENT_READ, worker)
@@ -127,12 +122,11 @@ class Workers:
 
     def _send_batch(self, worker: _Worker) -> None:
         if not self._batches:
-            worker.is_over = True
             worker.send(CaseBatch(end=True))
             return
         worker.batch = self._batches.popleft()
-        first = self._cases[worker.batch.places[0]]
-        names = tuple(self._cases[place].case.name for place in worker.batch.places)
+        first = self._cases[worker.batch[0]]
+        names = tuple(self._cases[index].case.name for index in worker.batch)
         worker.send(CaseBatch(file=str(first.file), names=names))
 
     def _read_results(self, worker: _Worker) -> None:
@@ -142,11 +136,11 @@ class Workers:
             return
         for line in lines:
             if worker.batch is None:
-                self._covering.merge(msgspec.json.decode(line))
+                self._coverage.merge(msgspec.json.decode(line))
                 continue
-            self._done[worker.batch.places.popleft()] = msgspec.json.decode(line, type=CaseResult)
+            self._done[worker.batch.popleft()] = msgspec.json.decode(line, type=CaseResult)
             self._deaths = 0
-            if not worker.batch.places:
+            if not worker.batch:
                 worker.batch = None
                 self._send_batch(worker)
 
@@ -156,41 +150,37 @@ class Workers:
         code = worker.end()
         if worker.batch is None:
             return
-        place = worker.batch.places.popleft()
-        self._done[place] = _worker_died_result(self._cases[place], code)
-        if worker.batch.places:
+        failed = [worker.batch.popleft()]
+        if worker.batch:
             self._batches.appendleft(worker.batch)
         self._deaths += 1
         if self._deaths >= MAX_DEATHS:
-            for place in (place for share in self._batches for place in share.places):
-                self._done[place] = _worker_died_result(self._cases[place], code)
+            failed += [index for batch in self._batches for index in batch]
             self._batches.clear()
+        self._done.update((index, _worker_died_result(self._cases[index], code)) for index in failed)
         if self._batches:
             self._start_worker()
 
 
-def _plan_batches(cases: Sequence[LocatedCase], most: int) -> Iterator[_BatchPlan]:
-    """The places of cases, in portions of one file each."""
-    share: deque[int] = deque()
-    for place, found in enumerate(cases):
-        if share and (len(share) == most or cases[share[0]].file != found.file):
-            yield _BatchPlan(share)
-            share = deque()
-        share.append(place)
-    if share:
-        yield _BatchPlan(share)
+def _plan_batches(cases: Sequence[LocatedCase], size: int) -> Iterator[deque[int]]:
+    """The indexes of the cases, in batches of one file each."""
+    batch: deque[int] = deque()
+    for index, located in enumerate(cases):
+        if batch and (len(batch) == size or cases[batch[0]].file != located.file):
+            yield batch
+            batch = deque()
+        batch.append(index)
+    if batch:
+        yield batch
 
 
-def _worker_died_result(found: LocatedCase, code: int) -> CaseResult:
+def _worker_died_result(located: LocatedCase, code: int) -> CaseResult:
     how = f"signal {-code}" if code < 0 else f"exit code {code}"
-    wrong = Complaint(claim="worker", message=f"the process that ran this case ended with {how}")
-    file = display_path(found.file)
-    return CaseResult(
-        verdict=CaseVerdict(id=found.id, file=file, line=found.line, status="failed", complaints=(wrong,))
-    )
+    complaint = Complaint(claim="worker", message=f"the process that ran this case ended with {how}")
+    return CaseResult(verdict=case_verdict(located, "failed", complaint))
 
 
-# --- a process that carries cases out for another: `python -P -m agentrun.testing.suite.workers` --------------
+# --- Worker process --------------------------------------------------------------------------------------------
 
 
 class CaseBatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,23 +195,23 @@ def serve_cases() -> None:
     results = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     lines: SimpleQueue[bytes] = SimpleQueue()
-    Thread(target=_read_batches, args=(lines,), name="agentrun-portions", daemon=True).start()
-    covering = CoverageCollector()
-    suite = SuiteRunner(msgspec.json.decode(lines.get(), type=SuiteOptions), covering=covering)
+    Thread(target=_read_batches, args=(lines,), name="agentrun-batches", daemon=True).start()
+    coverage = CoverageCollector()
+    suite = SuiteRunner(msgspec.json.decode(lines.get(), type=SuiteOptions), coverage=coverage)
     with relaxed_garbage_collection():
         _run_batches(suite, lines, results)
-    results.write(msgspec.json.encode(covering.to_dict()) + b"\n")
+    results.write(msgspec.json.encode(coverage.to_dict()) + b"\n")
     results.close()
-    os._exit(0)  # nothing is left to do, and nobody waits for what a case may have left running
+    os._exit(0)  # does not wait for threads that a case may have left running
 
 
 def _run_batches(suite: SuiteRunner, lines: SimpleQueue[bytes], results: BinaryIO) -> None:
     known: dict[str, dict[str, LocatedCase]] = {}
-    while not (portion := msgspec.json.decode(lines.get(), type=CaseBatch)).end:
-        if portion.file not in known:
-            known[portion.file] = {found.case.name: found for found in read_located_cases(Path(portion.file))}
-        for name in portion.names:
-            results.write(msgspec.json.encode(suite.run_case(known[portion.file][name])) + b"\n")
+    while not (batch := msgspec.json.decode(lines.get(), type=CaseBatch)).end:
+        if batch.file not in known:
+            known[batch.file] = {located.case.name: located for located in read_located_cases(Path(batch.file))}
+        for name in batch.names:
+            results.write(msgspec.json.encode(suite.run_case(known[batch.file][name])) + b"\n")
             results.flush()
 
 

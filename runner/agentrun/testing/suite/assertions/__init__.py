@@ -1,22 +1,21 @@
-"""Whether assertions hold.
+"""Check assertions.
 
-Rule 1  A claim about something that did not happen does not hold, so its `not-` does: a call that was not made, an
-        answer that is not there or is no JSON.
-Rule 2  What cannot be told is never a pass, with `not-` or without: an expression that cannot be evaluated, a function
-        that breaks.
-Rule 3  A complaint says what was found. What is quoted in it was rid of secrets and cut.
+Rule 1  An assertion about something that did not happen is false, so its `not-` form is true: a call that was not made,
+        an answer that is missing or not JSON.
+Rule 2  An assertion that cannot be evaluated fails, with and without `not-`: an invalid expression, a function that
+        raises.
+Rule 3  A complaint has the actual value. Quotes are redacted and cut.
 
-output        texts, JSON, schemas
-expressions   JMESPath and CEL
-functions     functions of the project
-trajectory    calls: which, in which order, with which arguments and end
-gates         rulings and answers of people
+output        texts, JSON, schemas, JMESPath and CEL
+functions     Python functions of the project; network_guard closes the network for them
+trajectory    calls, their order, arguments and status; rulings and approvals
 spend         tokens, cost, turns, time; the outcome
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from agentrun.spec.v1 import assertions as types
@@ -29,12 +28,12 @@ from agentrun.testing.suite.verdict import Complaint
 
 _CHECKS: dict[type, Callable[[Any, Evidence], AssertionResult]] = {
     types.Equals: output.check_equals,
-    types.Contains: output.check_contains,
-    types.ContainsAll: output.check_contains_all,
-    types.ContainsAny: output.check_contains_any,
-    types.IContains: output.check_icontains,
-    types.IContainsAll: output.check_icontains_all,
-    types.IContainsAny: output.check_icontains_any,
+    types.Contains: partial(output.check_contains, enough=all),
+    types.ContainsAll: partial(output.check_contains, enough=all),
+    types.ContainsAny: partial(output.check_contains, enough=any),
+    types.IContains: partial(output.check_contains, enough=all, fold=str.casefold),
+    types.IContainsAll: partial(output.check_contains, enough=all, fold=str.casefold),
+    types.IContainsAny: partial(output.check_contains, enough=any, fold=str.casefold),
     types.Regex: output.check_regex,
     types.StartsWith: output.check_starts_with,
     types.IsJson: output.check_is_json,
@@ -55,33 +54,32 @@ _CHECKS: dict[type, Callable[[Any, Evidence], AssertionResult]] = {
     types.TimeAssertion: spend.check_time,
     types.OutcomeIs: spend.check_outcome,
 }
-"""How each type is judged. `python` needs the project, and `journal-snapshot` more than evidence."""
+"""The check of each type. Not here: `python`, which needs the project, and `journal-snapshot`, which needs files."""
 
 
 def check_assertion(
-    claim: Assertion, evidence: Evidence, prepared: CompiledAgent, *, may_reach: bool = False
+    assertion: Assertion, evidence: Evidence, agent: CompiledAgent, *, may_reach: bool = False
 ) -> Complaint | None:
-    """What is wrong with a claim. None: it holds. Not for journal-snapshot.
+    """Check an assertion. None: it passes. Not for journal-snapshot.
 
-    `may_reach`: whether a function has the network without saying `network: true`.
+    `may_reach`: whether a function may use the network without `network: true`.
     """
     try:
-        finding = (
-            functions.check_function(claim, evidence, prepared.spec.project, may_reach=may_reach)
-            if isinstance(claim, types.PythonAssertion)
-            else _CHECKS[type(claim)](claim, evidence)
-        )
-    except CannotEvaluate as why:
-        return _complaint(claim, why.message, why.hint)
-    return None if finding.holds is not claim.negated else _complaint(claim, finding.describe())
+        if isinstance(assertion, types.PythonAssertion):
+            result = functions.check_function(assertion, evidence, agent.spec.project, may_reach=may_reach)
+        else:
+            result = _CHECKS[type(assertion)](assertion, evidence)
+    except CannotEvaluate as error:
+        return _complaint(assertion, error.message, error.hint)
+    return None if result.holds is not assertion.negated else _complaint(assertion, result.describe())
 
 
-def assertion_name(claim: Assertion) -> str:
-    """The type as it is written."""
-    tag = str(type(claim).__struct_config__.tag)
-    return f"not-{tag}" if claim.negated else tag
+def assertion_name(assertion: Assertion) -> str:
+    """The type as written in a case."""
+    tag = str(type(assertion).__struct_config__.tag)
+    return f"not-{tag}" if assertion.negated else tag
 
 
-def _complaint(claim: Assertion, words: str, hint: str | None = None) -> Complaint:
+def _complaint(assertion: Assertion, words: str, hint: str | None = None) -> Complaint:
     message, _, detail = words.partition("\n")
-    return Complaint(claim=assertion_name(claim), message=message, detail=detail, hint=hint)
+    return Complaint(claim=assertion_name(assertion), message=message, detail=detail, hint=hint)

@@ -1,14 +1,14 @@
-"""Claims that are functions of the project.
+"""Assertions that are Python functions of the project.
 
     def is_polite(run: Evidence) -> str | None:
         return None if "please" in (run.output or "") else "it does not say please"
 
-Rule 1  A function is found and imported as Python tools are, and given a copy: it can change nothing for others.
-Rule 2  None and True: the claim holds. False, a text, or an AssertionError: it does not, and that is why. Anything else
-        that it returns or raises is a mistake in the function, which is told with its place, with `not-` too.
-Rule 3  It has no network in a replay and with CI set, unless the assertion says `network: true`: the verdict on an
-        unchanged cassette must not depend on a server. What it tries is told, with `not-` too.
-Rule 4  What it prints is shown only with a complaint: the output of the process is for others.
+Rule 1  A function is found and imported like a Python tool. It gets a copy of the evidence.
+Rule 2  None and True mean that the assertion is true. False, a text or an AssertionError mean that it is false. Any
+        other return value or exception is an error in the function, and fails the assertion with `not-` too.
+Rule 3  A function has no network in a replay and in CI, unless the assertion has `network: true`, because the verdict
+        on an unchanged cassette must not depend on a server. An attempt fails the assertion, with `not-` too.
+Rule 4  The output of a function is shown only with a complaint.
 """
 
 from __future__ import annotations
@@ -44,84 +44,80 @@ class _FunctionPin(NamedTuple):
 
 
 def check_function(
-    claim: types.PythonAssertion, evidence: Evidence, project: Project, *, may_reach: bool
+    assertion: types.PythonAssertion, evidence: Evidence, project: Project, *, may_reach: bool
 ) -> AssertionResult:
-    """`may_reach`: whether it has the network without saying so."""
-    with network_open() if claim.network or may_reach else network_closed() as attempts:
+    """`may_reach`: whether it may use the network without `network: true`."""
+    with network_open() if assertion.network or may_reach else network_closed() as attempts:
         try:
-            finding = _call_function(claim, evidence, project)
+            result = _call_function(assertion, evidence, project)
         except CannotEvaluate:
             if not attempts:
                 raise
-            finding = None
-    if finding is None or attempts:
-        tried = evidence.quoted(attempts[0], MAX_FUNCTION_TEXT)
-        message = f"{claim.value} tried to {tried}: an assertion has no network in a replay and with CI set"
-        raise CannotEvaluate(message, "add `network: true` to the assertion; the report then says that it was live")
-    return finding
+            result = None
+    if result is None or attempts:
+        attempt = evidence.quoted(attempts[0], MAX_FUNCTION_TEXT)
+        message = f"{assertion.value} tried to {attempt}, but assertions have no network in a replay and in CI"
+        raise CannotEvaluate(message, "add `network: true` to the assertion; the report then lists it as live")
+    return result
 
 
-def _call_function(claim: types.PythonAssertion, evidence: Evidence, project: Project) -> AssertionResult:
-    function, name = _load_function(project, claim.value), claim.value
-    seen = replace(evidence, params=deepcopy(evidence.params), calls=deepcopy(evidence.calls))
+def _call_function(assertion: types.PythonAssertion, evidence: Evidence, project: Project) -> AssertionResult:
+    function, name = _load_function(project, assertion.value), assertion.value
+    copy = replace(evidence, params=deepcopy(evidence.params), calls=deepcopy(evidence.calls))
     raised: BaseException | None = None
-    said: Any = None
+    returned: Any = None
     with capture_output() as output:
         try:
-            said = function(seen)
+            returned = function(copy)
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # noqa: BLE001  # whatever it is, it is the function's
+        except BaseException as error:  # noqa: BLE001  # any exception of the function is reported
             raised = error
         printed = output.end()
     if raised is not None and not isinstance(raised, AssertionError):
-        raise CannotEvaluate(
-            _add_printed(f"{name} fails: {_exception_text(evidence, project, name, raised)}", evidence, printed)
-        )
-    if isawaitable(said):
-        if iscoroutine(said):
-            said.close()
+        message = f"{name} fails: {_exception_text(evidence, project, name, raised)}"
+        raise CannotEvaluate(_add_printed(message, evidence, printed))
+    if isawaitable(returned):
+        if iscoroutine(returned):
+            returned.close()
         raise CannotEvaluate(f"{name} is async", "write it as a plain function")
-    if raised is None and not (said is None or isinstance(said, bool | str)):
-        message = f"{name} returns {type(said).__name__}"
-        raise CannotEvaluate(
-            message, "return None or True when all is well, else False or a text that says what is wrong"
-        )
-    holds = raised is None and (said is None or said is True)
+    if raised is None and not (returned is None or isinstance(returned, bool | str)):
+        hint = "return None or True if the assertion is true, else False or a text with the reason"
+        raise CannotEvaluate(f"{name} returns {type(returned).__name__}", hint)
+    holds = raised is None and (returned is None or returned is True)
 
-    def says() -> str:
+    def describe() -> str:
         if holds:
-            return f"{name} has no complaint"
-        why = (
-            _exception_text(evidence, project, name, raised)
-            if raised
-            else evidence.quoted(said or "", MAX_FUNCTION_TEXT)
-        )
-        return _add_printed(f"{name}: {why or 'it does not hold'}", evidence, printed)
+            return f"{name} passes"
+        if raised:
+            reason = _exception_text(evidence, project, name, raised)
+        else:
+            reason = evidence.quoted(returned or "", MAX_FUNCTION_TEXT)
+        return _add_printed(f"{name}: {reason or 'it returned no reason'}", evidence, printed)
 
-    return AssertionResult(holds, says)
+    return AssertionResult(holds, describe)
 
 
 def _add_printed(line: str, evidence: Evidence, printed: str) -> str:
-    shown = [evidence.quoted(f"  {each}", MAX_FUNCTION_TEXT) for each in printed.splitlines()[:20]]
-    return "\n".join([line, *(["it printed:"] if shown else []), *shown])
+    lines = [evidence.quoted(f"  {each}", MAX_FUNCTION_TEXT) for each in printed.splitlines()[:20]]
+    return "\n".join([line, *(["it printed:"] if lines else []), *lines])
 
 
 def _exception_text(evidence: Evidence, project: Project, name: str, error: BaseException) -> str:
-    """What it raised, and where in the project."""
+    """The exception, and its place in the project."""
     fault = fault_from_exception(name, error, roots=_import_roots(project))
     message, at = fault.message, fault.fields.get("at")
     if isinstance(error, AssertionError):
         message = message.removeprefix("AssertionError: ")
-        if message == "AssertionError" and at is not None:  # it was given no words: its line says what it claims
+        if message == "AssertionError" and at is not None:  # an assert without a message: show its source line
             message = _source_line(project, at) or message
     return evidence.quoted(message if at is None else f"{message} ({at})", MAX_FUNCTION_TEXT)
 
 
 def _source_line(project: Project, at: str) -> str:
     file, _, line = at.rpartition(":")
-    found = (getline(str(root / file), int(line)).strip() for root in _import_roots(project))
-    return next(filter(None, found), "")
+    lines = (getline(str(root / file), int(line)).strip() for root in _import_roots(project))
+    return next(filter(None, lines), "")
 
 
 def _import_roots(project: Project) -> list[Path]:
@@ -130,18 +126,15 @@ def _import_roots(project: Project) -> list[Path]:
 
 @lru_cache(maxsize=256)
 def _load_function(project: Project, reference: str) -> Any:
-    """The function, imported once."""
+    """Import the function once."""
     try:
-        found = find_function(project, reference)
+        function = find_function(project, reference)
+        pin = _FunctionPin(function.module, function.name, function.source)
         with preserve_process_state():
-            return import_function(
-                _import_roots(project), reference, _FunctionPin(found.module, found.name, found.source), "assertion"
-            )
-    except FunctionRefused as refused:
-        raise CannotEvaluate(refused.message, refused.hint) from None
-    except ToolError as error:
+            return import_function(_import_roots(project), reference, pin, "assertion")
+    except (FunctionRefused, ToolError) as error:
         raise CannotEvaluate(error.message, error.hint) from None
-    except ImportFailed as failed:
-        fault = fault_from_exception(reference, failed.error, roots=_import_roots(project))
+    except ImportFailed as error:
+        fault = fault_from_exception(reference, error.error, roots=_import_roots(project))
         place = f" ({fault.fields['at']})" if "at" in fault.fields else ""
         raise CannotEvaluate(f"{reference.partition(':')[0]} cannot be imported: {fault.message}{place}") from None

@@ -1,17 +1,17 @@
-"""Close the network to functions of the project while they judge a run.
+"""Close the network for assertion functions of the project.
 
 Rule 1  The guard is an audit hook. CPython calls it, in every thread, before Python code connects a socket, looks up a
         name or starts a program, so nothing has to be patched. A hook cannot be removed. It is installed for the first
         assertion that needs it, and returns at once unless an assertion runs.
-Rule 2  The whole process is closed while a function runs, because threads do not inherit a context. Nothing of ours
-        uses the network then. Threads that the function leaves behind stay closed.
-Rule 3  Loopback is network. Unix sockets are not: event loops use them, and they end on this machine.
-Rule 4  Programs are refused too: nothing in this process could keep a program from the network.
+Rule 2  The whole process is closed while a function runs, because threads do not inherit a context. agentrun itself
+        does not use the network then. Threads that the function leaves behind stay closed.
+Rule 3  Loopback is network. Unix sockets are not: event loops use them, and they stay on this machine.
+Rule 4  Starting a program is refused too, because its network access cannot be controlled from this process.
 Rule 5  An attempt counts even if the function catches the error.
 Rule 6  A connection belongs to the assertion that opened it: it is shut down afterwards, so that a client with a pool
         of connections cannot carry one into an assertion without network.
 
-This makes assertions reproducible. It is no sandbox: native code that opens its own sockets is not seen.
+This makes assertions reproducible. It is not a sandbox: native code that opens its own sockets is not noticed.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _EVENTS = _NAMES | _ADDRESSES | _PROGRAMS | {"socket.__new__"}
 
 
 class _Guard:
-    """What is open and closed now, in this process."""
+    """The state of the guard in this process."""
 
     def __init__(self) -> None:
         self.is_installed = False
         self.attempts: list[str] | None = None
-        """What a function without network tried. None: none is running."""
+        """Attempts of a function without network. None: there is no such function running."""
         self.sockets: WeakSet[socket.socket] | None = None
-        """What a function with network has opened. None: none is running."""
+        """Sockets of a function with network. None: there is no such function running."""
         self.left_behind: WeakSet[Thread] = WeakSet()
         """Threads of functions without network."""
 
@@ -51,7 +51,7 @@ class _Guard:
             self.is_installed = True
 
     def watch(self, event: str, args: tuple[Any, ...]) -> None:
-        """The audit hook. Raises PermissionError for what is closed."""
+        """The audit hook. Raises PermissionError for a refused attempt."""
         if event not in _EVENTS:
             return
         if self.sockets is not None:
@@ -67,7 +67,7 @@ class _Guard:
             return
         if attempts is not None:
             attempts.append(attempt)
-        raise PermissionError(EACCES, f"this assertion has no network, and tried to {attempt}")
+        raise PermissionError(EACCES, f"this assertion has no network, but tried to {attempt}")
 
 
 _guard = _Guard()
@@ -75,7 +75,7 @@ _guard = _Guard()
 
 @contextmanager
 def network_closed() -> Iterator[list[str]]:
-    """Run functions without network. The list gets what they tried."""
+    """Run functions without network. The list gets their attempts."""
     _guard.install()
     before = set(running_threads())
     attempts: list[str] = []
@@ -103,11 +103,11 @@ def network_open() -> Iterator[list[str]]:
 
 
 def _attempt(event: str, args: tuple[Any, ...]) -> str | None:
-    """What is tried, in words. None: something that is allowed."""
+    """The attempt in words. None: it is allowed."""
     if event in _NAMES:
         return f"reach {_host(args[0] if isinstance(args[0], tuple) else args[:2])}"
     if event in _ADDRESSES:
-        if not isinstance(args[1], tuple):  # a path, or an address that was given to connect before
+        if not isinstance(args[1], tuple):  # a path, or no address because the socket is connected
             return None
         return f"{'listen on' if event == 'socket.bind' else 'reach'} {_host(args[1])}"
     if event in _PROGRAMS:

@@ -1,4 +1,4 @@
-"""Claims about what a run spent, and how it ended."""
+"""Assertions on the spend and the outcome of a run."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ MICRO_DOLLARS = 1_000_000
 Amount: TypeAlias = Decimal | int
 
 
-def check_tokens(claim: types.TokensAssertion, evidence: Evidence) -> AssertionResult:
-    least = None if isinstance(claim.min, UnsetType) else parse_count(claim.min)
-    most = None if isinstance(claim.max, UnsetType) else parse_count(claim.max)
+def check_tokens(assertion: types.TokensAssertion, evidence: Evidence) -> AssertionResult:
+    least = None if isinstance(assertion.min, UnsetType) else parse_count(assertion.min)
+    most = None if isinstance(assertion.max, UnsetType) else parse_count(assertion.max)
     return _check_range(evidence.tokens, least, most, lambda amount: f"{amount:,} tokens", "used")
 
 
-def check_cost(claim: types.CostAssertion, evidence: Evidence) -> AssertionResult:
-    """Dollars are compared exactly, also those that are no whole number of micro-dollars."""
-    return _check_range(evidence.cost, _micro_dollars(claim.min), _micro_dollars(claim.max), _format_dollars, "spent")
+def check_cost(assertion: types.CostAssertion, evidence: Evidence) -> AssertionResult:
+    """Compares exactly, also amounts that are not a whole number of micro-dollars."""
+    least, most = _micro_dollars(assertion.min), _micro_dollars(assertion.max)
+    return _check_range(evidence.cost, least, most, _format_dollars, "spent")
 
 
-def check_turns(claim: types.TurnsAssertion, evidence: Evidence) -> AssertionResult:
-    return check_count(evidence.turns, claim, "turn", "made")
+def check_turns(assertion: types.TurnsAssertion, evidence: Evidence) -> AssertionResult:
+    return check_count(evidence.turns, assertion, "turn", "made")
 
 
-def check_time(claim: types.TimeAssertion, evidence: Evidence) -> AssertionResult:
-    least = None if isinstance(claim.min, UnsetType) else milliseconds(claim.min)
-    most = None if isinstance(claim.max, UnsetType) else milliseconds(claim.max)
+def check_time(assertion: types.TimeAssertion, evidence: Evidence) -> AssertionResult:
+    least = None if isinstance(assertion.min, UnsetType) else milliseconds(assertion.min)
+    most = None if isinstance(assertion.max, UnsetType) else milliseconds(assertion.max)
+    return _check_range(evidence.time, least, most, lambda amount: f"{amount:,} ms", "taken, by the clock of the run")
+
+
+def check_count(
+    actual: int, assertion: types.TurnsAssertion | types.ToolCalls, noun: str, verb: str
+) -> AssertionResult:
+    least = assertion.min if assertion.value is UNSET else assertion.value
+    most = assertion.max if assertion.value is UNSET else assertion.value
     return _check_range(
-        evidence.time, least, most, lambda amount: f"{amount:,} ms", "taken, by the clock of the recording"
-    )
-
-
-def check_count(found: int, claim: types.TurnsAssertion | types.ToolCalls, noun: str, verb: str) -> AssertionResult:
-    """A count that is exactly, at least, or at most something."""
-    least = claim.min if claim.value is UNSET else claim.value
-    most = claim.max if claim.value is UNSET else claim.value
-    return _check_range(
-        found,
+        actual,
         None if isinstance(least, UnsetType) else least,
         None if isinstance(most, UnsetType) else most,
         lambda amount: plural(int(amount), noun),
@@ -58,16 +58,16 @@ def check_count(found: int, claim: types.TurnsAssertion | types.ToolCalls, noun:
 
 
 def _check_range(
-    found: int, least: Amount | None, most: Amount | None, write: Callable[[Amount], str], verb: str
+    actual: int, least: Amount | None, most: Amount | None, write: Callable[[Amount], str], verb: str
 ) -> AssertionResult:
-    holds = (least is None or found >= least) and (most is None or found <= most)
+    holds = (least is None or actual >= least) and (most is None or actual <= most)
 
-    def says() -> str:
+    def describe() -> str:
         parts = [("at least", least), ("at most", most)] if least != most else [("exactly", least)]
         limits = " and ".join(f"{how} {write(limit)}" for how, limit in parts if limit is not None)
-        return f"{write(found)} {verb}; wanted: {'not ' if holds else ''}{limits}"
+        return f"{write(actual)} {verb}; expected: {'not ' if holds else ''}{limits}"
 
-    return AssertionResult(holds, says)
+    return AssertionResult(holds, describe)
 
 
 def _micro_dollars(amount: float | UnsetType) -> Decimal | None:
@@ -78,8 +78,7 @@ def _format_dollars(micro: Amount) -> str:
     return format_dollars(int(micro)) if micro == int(micro) else f"${(Decimal(micro) / MICRO_DOLLARS).normalize():f}"
 
 
-def check_outcome(claim: types.OutcomeIs, evidence: Evidence) -> AssertionResult:
-    holds = matches_pattern(claim.value, evidence.outcome)
-    if holds:
-        return AssertionResult(True, lambda: f"the outcome is {evidence.outcome}")
-    return AssertionResult(False, lambda: f"the outcome is {evidence.outcome}, not {claim.value}")
+def check_outcome(assertion: types.OutcomeIs, evidence: Evidence) -> AssertionResult:
+    holds = matches_pattern(assertion.value, evidence.outcome)
+    more = "" if holds else f", not {assertion.value}"
+    return AssertionResult(holds, lambda: f"the outcome is {evidence.outcome}{more}")

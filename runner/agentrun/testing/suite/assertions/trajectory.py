@@ -1,55 +1,49 @@
-"""Claims about calls.
+"""Assertions on calls, rulings and approvals.
 
-Rule 1  A call counts whether it ran or not; `status` says what came of it.
-Rule 2  Calls of sub-agents count only for targets with a slash, and in a list of all calls only if one has.
-Rule 3  In any order, each call answers for one step at most, and the steps are given calls so that as many as can be
-        have one.
+Rule 1  A call counts whether it ran or not; `status` is how it ended.
+Rule 2  Calls of sub-agents count only for targets with a slash, and in a list of all calls only if a step has a slash.
+Rule 3  In `tools-any-order`, each call matches at most one step, and as many steps as possible get a call.
+Rule 4  The language of arguments is defined in `spec/v1/assertions.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import ge, gt, le, lt
 from typing import Any, NamedTuple
 
 from msgspec import UNSET, UnsetType
 
+from agentrun.canonical_json import same_json
 from agentrun.core.package_lookup import matches_pattern
 from agentrun.spec.safe_text import plural
 from agentrun.spec.v1 import assertions as types
 from agentrun.spec.v1.assertions import is_comparison
-from agentrun.testing.suite.assertions.output import compile_regex, equals_as_json
-from agentrun.testing.suite.assertions.result import (
-    AssertionResult,
-    indent_list,
-    is_of_sub_agent,
-    matches_target,
-    sorted_json_text,
-)
+from agentrun.testing.suite.assertions.output import compile_regex
+from agentrun.testing.suite.assertions.result import AssertionResult, indent_list, sorted_json_text
 from agentrun.testing.suite.assertions.spend import check_count
 from agentrun.testing.suite.evidence import Evidence, ObservedApproval, ObservedCall, ObservedRuling
+from agentrun.testing.suite.stubs_and_faults import is_of_sub_agent, matches_target
 
 MAX_CALL_LINE = 200
-"""Characters of a line that shows a call, or why it does not fit."""
 
 
 class ExpectedCall(NamedTuple):
-    """A call as it is wanted."""
-
     tool: str
     args: dict[str, Any] | None = None
     status: str | None = None
 
-    def fits(self, call: ObservedCall) -> bool:
+    def matches(self, call: ObservedCall) -> bool:
         return matches_target(self.tool, call.tool) and self.mismatch(call) is None
 
     def mismatch(self, call: ObservedCall) -> str | None:
-        """What is wrong with a call of the right tool."""
+        """Why a call of the right tool does not match."""
         if self.status is not None and not matches_pattern(self.status, call.status):
             return f"its status is {call.status}, not {self.status}"
         if self.args is None:
             return None
         if call.args is None:
-            return "its arguments are no JSON object"
+            return "its arguments are not a JSON object"
         return next(argument_mismatches(self.args, call.args), None)
 
     def __str__(self) -> str:
@@ -58,11 +52,9 @@ class ExpectedCall(NamedTuple):
 
 
 def _expected_call(step: types.TrajectoryStepOrName) -> ExpectedCall:
-    return (
-        ExpectedCall(step)
-        if isinstance(step, str)
-        else ExpectedCall(step.tool, _none_if_unset(step.args), _none_if_unset(step.status))
-    )
+    if isinstance(step, str):
+        return ExpectedCall(step)
+    return ExpectedCall(step.tool, _none_if_unset(step.args), _none_if_unset(step.status))
 
 
 def _none_if_unset(value: Any) -> Any:
@@ -70,7 +62,7 @@ def _none_if_unset(value: Any) -> Any:
 
 
 def _format_call(call: ObservedCall) -> str:
-    args = "with arguments that are no JSON object" if call.args is None else sorted_json_text(call.args)
+    args = "with arguments that are not a JSON object" if call.args is None else sorted_json_text(call.args)
     return f"{call.tool} {args} → {call.status}"
 
 
@@ -80,82 +72,78 @@ def _format_calls(evidence: Evidence, calls: Iterable[ObservedCall], heading: st
 
 
 def _format_expected_and_made(evidence: Evidence, steps: Sequence[ExpectedCall], calls: Sequence[ObservedCall]) -> str:
-    wanted = (
-        indent_list(evidence.quoted(f"{number} {step}", MAX_CALL_LINE) for number, step in enumerate(steps, 1))
-        or "  no calls"
-    )
-    return f"wanted:\n{wanted}\n{_format_calls(evidence, calls, 'made:')}"
+    lines = [evidence.quoted(f"{number} {step}", MAX_CALL_LINE) for number, step in enumerate(steps, 1)]
+    return f"expected:\n{indent_list(lines) or '  no calls'}\n{_format_calls(evidence, calls, 'actual:')}"
 
 
 def _relevant_calls(evidence: Evidence, steps: Iterable[ExpectedCall]) -> Sequence[ObservedCall]:
-    """The calls that a list of steps is about."""
+    """The calls that a list of steps is compared with."""
     if any(is_of_sub_agent(step.tool) for step in steps):
         return evidence.calls
     return [call for call in evidence.calls if not is_of_sub_agent(call.tool)]
 
 
-def check_tools_exact(claim: types.ToolsExact, evidence: Evidence) -> AssertionResult:
-    steps = [_expected_call(step) for step in claim.value]
+def check_tools_exact(assertion: types.ToolsExact, evidence: Evidence) -> AssertionResult:
+    steps = [_expected_call(step) for step in assertion.value]
     calls = _relevant_calls(evidence, steps)
-    holds = len(steps) == len(calls) and all(step.fits(call) for step, call in zip(steps, calls, strict=True))
+    holds = len(steps) == len(calls) and all(step.matches(call) for step, call in zip(steps, calls, strict=True))
 
-    def says() -> str:
-        how = "these calls were made, and no others" if holds else _first_difference(evidence, steps, calls)
-        return f"{how}\n{_format_expected_and_made(evidence, steps, calls)}"
+    def describe() -> str:
+        line = "exactly these calls were made" if holds else _first_difference(evidence, steps, calls)
+        return f"{line}\n{_format_expected_and_made(evidence, steps, calls)}"
 
-    return AssertionResult(holds, says)
+    return AssertionResult(holds, describe)
 
 
 def _first_difference(evidence: Evidence, steps: Sequence[ExpectedCall], calls: Sequence[ObservedCall]) -> str:
     for number, (step, call) in enumerate(zip(steps, calls, strict=False), 1):
         if not matches_target(step.tool, call.tool):
             return evidence.quoted(f"call {number} is {call.tool}, not {step.tool}", MAX_CALL_LINE)
-        if why := step.mismatch(call):
-            return evidence.quoted(f"call {number}, {call.tool}: {why}", MAX_CALL_LINE)
+        if mismatch := step.mismatch(call):
+            return evidence.quoted(f"call {number}, {call.tool}: {mismatch}", MAX_CALL_LINE)
     if len(calls) < len(steps):
         return evidence.quoted(f"call {len(calls) + 1}, {steps[len(calls)].tool}, was not made", MAX_CALL_LINE)
-    return evidence.quoted(f"call {len(steps) + 1}, {calls[len(steps)].tool}, is one too many", MAX_CALL_LINE)
+    return evidence.quoted(f"call {len(steps) + 1}, {calls[len(steps)].tool}, was not expected", MAX_CALL_LINE)
 
 
-def check_tools_in_order(claim: types.ToolsInOrder, evidence: Evidence) -> AssertionResult:
-    """Each step takes the first call that fits it: whoever takes a later one leaves less to the steps behind it."""
-    steps = [_expected_call(step) for step in claim.value]
+def check_tools_in_order(assertion: types.ToolsInOrder, evidence: Evidence) -> AssertionResult:
+    """Each step takes the first call that matches, which leaves most calls for the next steps."""
+    steps = [_expected_call(step) for step in assertion.value]
     calls = iter(evidence.calls)
-    missing = next((step for step in steps if not any(step.fits(call) for call in calls)), None)
+    missing = next((step for step in steps if not any(step.matches(call) for call in calls)), None)
 
-    def says() -> str:
+    def describe() -> str:
         made = _relevant_calls(evidence, steps)
         if missing is None:
             return f"these calls were made in this order\n{_format_expected_and_made(evidence, steps, made)}"
         at = steps.index(missing)
-        behind = f" after {steps[at - 1].tool}" if at else ""
-        why = _first_mismatch(missing, evidence.calls)
-        line = f"there is no call of {missing.tool}{behind} that fits{why}"
+        after = f" after {steps[at - 1].tool}" if at else ""
+        line = f"no call of {missing.tool}{after} matches{_first_mismatch(missing, evidence.calls)}"
         return f"{evidence.quoted(line, MAX_CALL_LINE)}\n{_format_expected_and_made(evidence, steps, made)}"
 
-    return AssertionResult(missing is None, says)
+    return AssertionResult(missing is None, describe)
 
 
-def check_tools_any_order(claim: types.ToolsAnyOrder, evidence: Evidence) -> AssertionResult:
-    steps = [_expected_call(step) for step in claim.value]
-    left = unmatched_steps([[at for at, call in enumerate(evidence.calls) if step.fits(call)] for step in steps])
+def check_tools_any_order(assertion: types.ToolsAnyOrder, evidence: Evidence) -> AssertionResult:
+    steps = [_expected_call(step) for step in assertion.value]
+    left = unmatched_steps([[at for at, call in enumerate(evidence.calls) if step.matches(call)] for step in steps])
 
-    def says() -> str:
+    def describe() -> str:
         made = _relevant_calls(evidence, steps)
         if not left:
             return f"these calls were made\n{_format_expected_and_made(evidence, steps, made)}"
         step = steps[left[0]]
-        others = f", and for {plural(len(left) - 1, 'other')}" if len(left) > 1 else ""
-        line = f"there is no call for {step.tool}{others}{_first_mismatch(step, evidence.calls)}"
+        others = f" and {plural(len(left) - 1, 'other step')}" if len(left) > 1 else ""
+        line = f"no call matches {step.tool}{others}{_first_mismatch(step, evidence.calls)}"
         return f"{evidence.quoted(line, MAX_CALL_LINE)}\n{_format_expected_and_made(evidence, steps, made)}"
 
-    return AssertionResult(not left, says)
+    return AssertionResult(not left, describe)
 
 
 def unmatched_steps(choices: Sequence[Sequence[int]]) -> list[int]:
-    """The steps that get no call when as many as possible get one each. `choices`: the calls that fit each step.
+    """The steps without a call, if as many steps as possible get one. `choices`: the calls that match each step.
 
-    A step whose calls are all taken may have one if its owner can take another: the way there is searched in breadth.
+    A step whose calls are all taken gets one if the owner can take another call; searched breadth-first.
     """
     owner: dict[int, int] = {}
     left: list[int] = []
@@ -185,87 +173,87 @@ def unmatched_steps(choices: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _first_mismatch(wanted: ExpectedCall, calls: Iterable[ObservedCall]) -> str:
-    """Why the first call of the right tool does not fit."""
-    whys = (wanted.mismatch(call) for call in calls if matches_target(wanted.tool, call.tool))
-    why = next((why for why in whys if why), None)
-    return f": {why}" if why else ""
+    """Why the first call of the right tool does not match."""
+    mismatches = (wanted.mismatch(call) for call in calls if matches_target(wanted.tool, call.tool))
+    first = next(filter(None, mismatches), None)
+    return f": {first}" if first else ""
 
 
-def check_tool_called(claim: types.ToolCalled, evidence: Evidence) -> AssertionResult:
-    wanted = ExpectedCall(claim.value, _none_if_unset(claim.args), _none_if_unset(claim.status))
-    fits = [call for call in evidence.calls if wanted.fits(call)]
+def check_tool_called(assertion: types.ToolCalled, evidence: Evidence) -> AssertionResult:
+    wanted = ExpectedCall(assertion.value, _none_if_unset(assertion.args), _none_if_unset(assertion.status))
+    matching = [call for call in evidence.calls if wanted.matches(call)]
 
-    def says() -> str:
-        if fits:
-            return f"{evidence.quoted(f'{wanted} was called', MAX_CALL_LINE)}\n{_format_calls(evidence, fits)}"
+    def describe() -> str:
+        if matching:
+            return f"{evidence.quoted(f'{wanted} was called', MAX_CALL_LINE)}\n{_format_calls(evidence, matching)}"
         about = [call for call in evidence.calls if matches_target(wanted.tool, call.tool)]
         if not about:
             return f"{wanted.tool} was not called\n{_format_calls(evidence, _relevant_calls(evidence, [wanted]))}"
         lines = [evidence.quoted(f"{_format_call(call)}: {wanted.mismatch(call)}", MAX_CALL_LINE) for call in about]
         mismatch = evidence.quoted(_first_mismatch(wanted, about), MAX_CALL_LINE)
-        return f"no call of {wanted.tool} fits{mismatch}\n{indent_list(lines)}"
+        return f"no call of {wanted.tool} matches{mismatch}\n{indent_list(lines)}"
 
-    return AssertionResult(bool(fits), says)
-
-
-def check_tool_calls(claim: types.ToolCalls, evidence: Evidence) -> AssertionResult:
-    calls = [call for call in evidence.calls if matches_target(claim.tool, call.tool)]
-    verb = "made" if claim.tool == "*" else f"of {claim.tool} made"
-    finding = check_count(len(calls), claim, "call", verb)
-    return AssertionResult(finding.holds, lambda: f"{finding.describe()}\n{_format_calls(evidence, calls)}")
+    return AssertionResult(bool(matching), describe)
 
 
-def check_step_status(claim: types.StepStatus, evidence: Evidence) -> AssertionResult:
-    calls = [call for call in evidence.calls if matches_target(claim.tool, call.tool)]
-    nth = None if isinstance(claim.nth, UnsetType) else claim.nth
-    looked_at = calls if nth is None else calls[nth - 1 : nth]
-    wrong = [call for call in looked_at if not matches_pattern(claim.value, call.status)]
+def check_tool_calls(assertion: types.ToolCalls, evidence: Evidence) -> AssertionResult:
+    calls = [call for call in evidence.calls if matches_target(assertion.tool, call.tool)]
+    verb = "made" if assertion.tool == "*" else f"of {assertion.tool} made"
+    result = check_count(len(calls), assertion, "call", verb)
+    return AssertionResult(result.holds, lambda: f"{result.describe()}\n{_format_calls(evidence, calls)}")
 
-    def says() -> str:
-        if not looked_at:
+
+def check_step_status(assertion: types.StepStatus, evidence: Evidence) -> AssertionResult:
+    calls = [call for call in evidence.calls if matches_target(assertion.tool, call.tool)]
+    nth = None if isinstance(assertion.nth, UnsetType) else assertion.nth
+    checked = calls if nth is None else calls[nth - 1 : nth]
+    different = [call for call in checked if not matches_pattern(assertion.value, call.status)]
+
+    def describe() -> str:
+        if not checked:
             which = "was not called" if not calls else f"has no call {nth}; it was called {plural(len(calls), 'time')}"
-            return f"{claim.tool} {which}"
-        which = f"call {nth} of {claim.tool}" if nth is not None else f"a call of {claim.tool}"
-        if wrong:
-            return f"{which} ended with {wrong[0].status}, not {claim.value}\n{_format_calls(evidence, calls)}"
-        which = which if nth is not None else f"every call of {claim.tool}"
-        return f"{which} ended with {claim.value}\n{_format_calls(evidence, calls)}"
+            return f"{assertion.tool} {which}"
+        which = f"call {nth} of {assertion.tool}" if nth is not None else f"a call of {assertion.tool}"
+        if different:
+            return f"{which} ended with {different[0].status}, not {assertion.value}\n{_format_calls(evidence, calls)}"
+        which = which if nth is not None else f"every call of {assertion.tool}"
+        return f"{which} ended with {assertion.value}\n{_format_calls(evidence, calls)}"
 
-    return AssertionResult(bool(looked_at) and not wrong, says)
-
-
-# --- whether the arguments of a call are those that were wanted -----------------------------------------------
+    return AssertionResult(bool(checked) and not different, describe)
 
 
-def argument_mismatches(wanted: dict[str, Any], found: dict[str, Any], above: str = "") -> Iterator[str]:
-    """What is not as it was wanted: which field, and which comparison it fails."""
+# --- Arguments -------------------------------------------------------------------------------------------------
+
+
+def argument_mismatches(wanted: dict[str, Any], actual: dict[str, Any], above: str = "") -> Iterator[str]:
+    """The fields that differ, and the comparisons that they fail."""
     for name, value in wanted.items():
-        if name in found:
-            yield from _value_mismatches(value, found[name], f"{above}{name}")
+        if name in actual:
+            yield from _value_mismatches(value, actual[name], f"{above}{name}")
         elif not (is_comparison(value) and value.get("present") is False):
             yield f"{above}{name} is missing"
 
 
-def _value_mismatches(wanted: Any, found: Any, at: str) -> Iterator[str]:
+def _value_mismatches(wanted: Any, actual: Any, at: str) -> Iterator[str]:
     if is_comparison(wanted):
         for word, operand in wanted.items():
-            if not _COMPARISONS[word](found, operand):
-                yield f"{at} is {sorted_json_text(found)}, which fails {{{word}: {sorted_json_text(operand)}}}"
-    elif isinstance(wanted, dict) and isinstance(found, dict):
-        yield from argument_mismatches(wanted, found, f"{at}.")
-    elif isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
-        for index, (one, other) in enumerate(zip(wanted, found, strict=True)):
+            if not _COMPARISONS[word](actual, operand):
+                yield f"{at} is {sorted_json_text(actual)}, which fails {{{word}: {sorted_json_text(operand)}}}"
+    elif isinstance(wanted, dict) and isinstance(actual, dict):
+        yield from argument_mismatches(wanted, actual, f"{at}.")
+    elif isinstance(wanted, list) and isinstance(actual, list) and len(wanted) == len(actual):
+        for index, (one, other) in enumerate(zip(wanted, actual, strict=True)):
             yield from _value_mismatches(one, other, f"{at}.{index}")
-    elif isinstance(wanted, dict | list) or not equals_as_json(wanted, found):
-        yield f"{at} is {sorted_json_text(found)}, not {sorted_json_text(wanted)}"
+    elif isinstance(wanted, dict | list) or not same_json(wanted, actual):
+        yield f"{at} is {sorted_json_text(actual)}, not {sorted_json_text(wanted)}"
 
 
 def _compare_ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    """Numbers with numbers, texts with texts; nothing else has an order."""
+    """Compare numbers with numbers and texts with texts. All other values have no order."""
 
-    def holds(found: Any, operand: Any) -> bool:
-        both = (_is_number(found) and _is_number(operand)) or (isinstance(found, str) and isinstance(operand, str))
-        return both and compare(found, operand)
+    def holds(actual: Any, operand: Any) -> bool:
+        both = (_is_number(actual) and _is_number(operand)) or (isinstance(actual, str) and isinstance(operand, str))
+        return both and compare(actual, operand)
 
     return holds
 
@@ -274,14 +262,14 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _contains(found: Any, operand: Any) -> bool:
-    if isinstance(found, list):
-        return any(equals_as_json(item, operand) for item in found)
-    return isinstance(found, str) and isinstance(operand, str) and operand in found
+def _contains(actual: Any, operand: Any) -> bool:
+    if isinstance(actual, list):
+        return any(same_json(item, operand) for item in actual)
+    return isinstance(actual, str) and isinstance(operand, str) and operand in actual
 
 
-def _is_of_type(found: Any, name: str) -> bool:
-    match found:
+def _is_of_type(actual: Any, name: str) -> bool:
+    match actual:
         case None:
             return name == "null"
         case bool():
@@ -289,7 +277,7 @@ def _is_of_type(found: Any, name: str) -> bool:
         case int():
             return name in ("integer", "number")
         case float():
-            return name == "number" or (name == "integer" and found.is_integer())
+            return name == "number" or (name == "integer" and actual.is_integer())
         case str():
             return name == "string"
         case list():
@@ -298,77 +286,73 @@ def _is_of_type(found: Any, name: str) -> bool:
 
 
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "equals": equals_as_json,
-    "gt": _compare_ordered(lambda found, operand: found > operand),
-    "gte": _compare_ordered(lambda found, operand: found >= operand),
-    "lt": _compare_ordered(lambda found, operand: found < operand),
-    "lte": _compare_ordered(lambda found, operand: found <= operand),
+    "equals": same_json,
+    "gt": _compare_ordered(gt),
+    "gte": _compare_ordered(ge),
+    "lt": _compare_ordered(lt),
+    "lte": _compare_ordered(le),
     "contains": _contains,
-    "icontains": lambda found, text: isinstance(found, str) and text.casefold() in found.casefold(),
-    "starts-with": lambda found, text: isinstance(found, str) and found.startswith(text),
-    "regex": lambda found, pattern: isinstance(found, str) and compile_regex(pattern).search(found) is not None,
-    "in": lambda found, values: any(equals_as_json(found, value) for value in values),
-    "present": lambda found, wanted: wanted is True,
+    "icontains": lambda actual, text: isinstance(actual, str) and text.casefold() in actual.casefold(),
+    "starts-with": lambda actual, text: isinstance(actual, str) and actual.startswith(text),
+    "regex": lambda actual, pattern: isinstance(actual, str) and compile_regex(pattern).search(actual) is not None,
+    "in": lambda actual, values: any(same_json(actual, value) for value in values),
+    "present": lambda actual, wanted: wanted is True,
     "type": _is_of_type,
 }
-"""What each word asks of a value that is there."""
+"""The comparison of an existing value with an operand."""
 
 
-# --- claims about the policy and about people -----------------------------------------------------------------
+# --- Rulings and approvals -------------------------------------------------------------------------------------
 
 
-def check_ruling(claim: types.RulingIs, evidence: Evidence) -> AssertionResult:
-    """The policy ruled so, at least once."""
-    fits = [each for each in evidence.rulings if _fits_ruling(claim, each)]
+def check_ruling(assertion: types.RulingIs, evidence: Evidence) -> AssertionResult:
+    """The policy must have ruled like this at least once."""
+    matching = [each for each in evidence.rulings if _matches_ruling(assertion, each)]
 
-    def says() -> str:
-        about = f"{claim.value} for {'anything' if claim.target == '*' else claim.target}"
-        stage = "" if claim.stage is UNSET else f" on {claim.stage}"
-        rule = "" if claim.rule is UNSET else f" by rule {evidence.quoted(claim.rule)}"
-        if fits:
-            return f"the policy ruled {about}{stage}{rule}\n{_format_rulings(evidence, fits)}"
-        there = evidence.rulings
-        rulings = _format_rulings(evidence, there) or "  it ruled on nothing"
+    def describe() -> str:
+        about = f"{assertion.value} for {'anything' if assertion.target == '*' else assertion.target}"
+        stage = "" if assertion.stage is UNSET else f" on {assertion.stage}"
+        rule = "" if assertion.rule is UNSET else f" by rule {evidence.quoted(assertion.rule)}"
+        if matching:
+            return f"the policy ruled {about}{stage}{rule}\n{_format_rulings(evidence, matching)}"
+        rulings = _format_rulings(evidence, evidence.rulings) or "  there were no rulings"
         return f"the policy did not rule {about}{stage}{rule}\n{rulings}"
 
-    return AssertionResult(bool(fits), says)
+    return AssertionResult(bool(matching), describe)
 
 
-def _fits_ruling(claim: types.RulingIs, seen: ObservedRuling) -> bool:
+def _matches_ruling(assertion: types.RulingIs, each: ObservedRuling) -> bool:
     return (
-        seen.ruling == claim.value
-        and matches_target(claim.target, seen.target)
-        and (claim.stage is UNSET or seen.stage == claim.stage)
-        and (claim.rule is UNSET or claim.rule in seen.rules)
+        each.ruling == assertion.value
+        and matches_target(assertion.target, each.target)
+        and (assertion.stage is UNSET or each.stage == assertion.stage)
+        and (assertion.rule is UNSET or assertion.rule in each.rules)
     )
 
 
 def _format_rulings(evidence: Evidence, rulings: Iterable[ObservedRuling]) -> str:
-    return indent_list(
-        evidence.quoted(
-            f"{seen.target} ({seen.stage}): {seen.ruling} by {', '.join(seen.rules) or 'default'}"
-            if seen.target != seen.stage
-            else f"{seen.target}: {seen.ruling} by {', '.join(seen.rules) or 'default'}"
-        )
-        for seen in rulings
-    )
+    def line(each: ObservedRuling) -> str:
+        stage = "" if each.target == each.stage else f" ({each.stage})"
+        return f"{each.target}{stage}: {each.ruling} by {', '.join(each.rules) or 'default'}"
+
+    return indent_list(evidence.quoted(line(each)) for each in rulings)
 
 
-def check_approval(claim: types.ApprovalIs, evidence: Evidence) -> AssertionResult:
-    """A person was asked and answered so, at least once."""
-    about = [each for each in evidence.approvals if matches_target(claim.target, each.target)]
-    fits = [each for each in about if each.answer == claim.value]
+def check_approval(assertion: types.ApprovalIs, evidence: Evidence) -> AssertionResult:
+    """An approval must have been answered like this at least once."""
+    about = [each for each in evidence.approvals if matches_target(assertion.target, each.target)]
+    matching = [each for each in about if each.answer == assertion.value]
 
-    def says() -> str:
-        target = "" if claim.target == "*" else f" about {claim.target}"
-        if fits:
-            return f"the answer{target} is {claim.value}\n{_format_approvals(evidence, fits)}"
+    def describe() -> str:
+        target = "" if assertion.target == "*" else f" about {assertion.target}"
+        if matching:
+            return f"the answer{target} is {assertion.value}\n{_format_approvals(evidence, matching)}"
         if not about:
-            return f"nobody was asked{target}, or nobody answered"
-        return f"no answer{target} is {claim.value}\n{_format_approvals(evidence, about)}"
+            return f"there is no answer to an approval{target}"
+        return f"no answer{target} is {assertion.value}\n{_format_approvals(evidence, about)}"
 
-    return AssertionResult(bool(fits), says)
+    return AssertionResult(bool(matching), describe)
 
 
 def _format_approvals(evidence: Evidence, answers: Iterable[ObservedApproval]) -> str:
-    return indent_list(evidence.quoted(f"{seen.target}: {seen.answer} by {seen.by}") for seen in answers)
+    return indent_list(evidence.quoted(f"{each.target}: {each.answer} by {each.by}") for each in answers)

@@ -1,12 +1,8 @@
-"""Spec coverage: which parts of the specs under test no case exercises.
+"""Spec coverage: the parts of the specs that no case exercises.
 
-branching   templates with more than one way through them
-kin         an agent and its sub-agents
-codes       the codes that an agent can meet
-parts       all that can be exercised, with its place
-exercised   what journals show
-covering    collects it over a suite, and compares
-report      the numbers, and what is missing
+spec_parts  the parts of a spec that can be exercised, with their places
+collector   what the journals of a suite exercised
+report      the numbers and the missing parts
 """
 
 from agentrun.testing.suite.coverage.collector import CoverageCollector

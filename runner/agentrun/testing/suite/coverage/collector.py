@@ -1,10 +1,16 @@
-"""What runs exercised of their agents, read from their journals.
+"""Collect which parts of the specs the runs of a suite exercise.
 
-Rule 1  A tool: a call of it was started. A rule: a ruling rests on it; where a stricter one matched too, on that one.
-Rule 2  A budget or guard: a run ended over it, was labelled by it, or calls were refused over it.
-Rule 3  A hook: it was asked. A code: a run ended with it, or a retry, the model or a person met it on the way.
-Rule 4  Templates leave no trace in a journal but their text. They are rendered again with what the run knew: those of a
-        tool once for each call that was started, a prompt that was made in advance only if the model was told it.
+Rule 1  Only journals are read, never the state of the engine.
+Rule 2  The result is plain data. The merged results of two halves of a suite are those of the whole, in any order.
+Rule 3  Only parts that are written in a spec count. Defaults do not.
+Rule 4  A sub-agent is a spec of its own. Its runs in the cases of its parent count for it.
+Rule 5  A part of the spec itself may be exercised with any profile. A part that a profile adds counts for that profile,
+        even if no case uses the profile.
+Rule 6  A tool is exercised by a started call; a rule by a ruling that names it (if several rules match, the strictest);
+        a budget or guard if a run ended, was labelled or refused calls because of it; a hook by a question; a code if a
+        run ended with it, or a retry, the model or an approver got it.
+Rule 7  A journal has only the text of a template, so templates are rendered again with the values of the run: those of
+        a tool once for each started call, a prepared prompt only if the model got it.
 """
 
 from __future__ import annotations
@@ -12,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
-
-from msgspec import UNSET
 
 from agentrun.compiler.compile import compile_or_raise
 from agentrun.compiler.prompts import render_input
@@ -59,14 +63,14 @@ from agentrun.testing.suite.discovery import LocatedCase
 from agentrun.testing.suite.replay import CaseRuns, CompiledAgent
 
 CoverageMark: TypeAlias = tuple[str, str]
-"""What was exercised: a kind of part, and its name. Two kinds are no parts: `asked` (a tool that the model called) and
-`answered` (a hook that said more than continue)."""
+"""An exercised part: its kind and name. Two kinds are not parts: `asked` (a tool that the model called) and `answered`
+(a hook that gave an answer other than `continue`)."""
 
 
 def exercised_marks(
     agent: AgentTree, journal: Sequence[Record], children: Mapping[str, Sequence[Record]]
 ) -> Iterator[tuple[AgentTree, CoverageMark]]:
-    """What a run and those below it exercised, each of its own agent."""
+    """The marks of a run and its sub-agents, each with its agent."""
     for record in journal:
         for mark in _fact_marks(agent.package, record.fact):
             yield agent, mark
@@ -75,8 +79,8 @@ def exercised_marks(
     for where, values in _rendered_templates(agent, journal) if agent.templates else ():
         for template in agent.templates:
             if template.where == where or template.where.startswith(f"{where}/"):
-                for way in branches_taken(template.node.text, values):
-                    yield agent, ("branch", template.mark(way))
+                for branch in branches_taken(template.node.text, values):
+                    yield agent, ("branch", template.mark(branch))
 
 
 def _fact_marks(package: Package, fact: Fact) -> Iterator[CoverageMark]:
@@ -107,7 +111,7 @@ def _fact_marks(package: Package, fact: Fact) -> Iterator[CoverageMark]:
 
 
 def marks_of_code(code: str) -> Iterator[CoverageMark]:
-    """What a code shows to be exercised: itself, and the budget or guard that gives it."""
+    """The marks of a code: itself, and its budget or guard."""
     yield "code", code
     kind, _, name = code.partition(".")
     if kind in ("budget", "guard"):
@@ -115,7 +119,7 @@ def marks_of_code(code: str) -> Iterator[CoverageMark]:
 
 
 def _rendered_templates(agent: AgentTree, journal: Sequence[Record]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Where in the spec a text was filled in, and with which values."""
+    """The path of each rendered template in the spec, and its values."""
     state = State()
     for record in journal:
         state = evolve(state, record)
@@ -134,85 +138,77 @@ def _rendered_templates(agent: AgentTree, journal: Sequence[Record]) -> Iterator
                 yield "context/compaction/prompt", params
 
 
-# --- which parts of the specs under test no case exercises ----------------------------------------------------
-
-
 class CoverageCollector:
-    """Collects, case by case, what is exercised."""
+    """Collects the exercised parts, case by case."""
 
     def __init__(self) -> None:
         self._specs: set[tuple[str, str]] = set()
-        """Specs with their profiles, as cases name them. The profile of none is empty."""
+        """The specs and profiles of the cases. No profile is empty."""
         self._seen: set[tuple[str, str, str, str]] = set()
-        """Spec, profile, kind and name of all that was exercised."""
-        self._agents: dict[int, AgentTree] = {}
-        """By the package that they were prepared as; an agent is read once however many cases it has."""
+        """Spec, profile, kind and name of the exercised parts."""
+        self._trees: dict[int, AgentTree] = {}
+        """By the id of the compiled agent, so that it is built once for all its cases."""
         self._kept: list[CompiledAgent] = []
 
-    def add_spec(self, found: LocatedCase) -> None:
-        """The agent of this case counts, also if the case is skipped."""
-        profile = "" if found.case.profile is UNSET else found.case.profile
-        self._specs.add((str(found.spec), profile))
+    def add_spec(self, located: LocatedCase) -> None:
+        """Count the agent of a case, even if the case is skipped."""
+        self._specs.add((str(located.spec), located.profile or ""))
 
-    def add(self, found: LocatedCase, prepared: CompiledAgent, played: CaseRuns) -> None:
-        """What a case did."""
-        self.add_spec(found)
-        agent = self._agent(found, prepared)
-        for run in played.runs:
-            for whose, mark in exercised_marks(agent, run.journal, run.children):
-                self._add_mark(whose, mark)
-        if played.start_error is not None:
-            for mark in marks_of_code(played.start_error.code):
-                self._add_mark(agent, mark)
-            for rule in played.start_error.fields.get("rules", ()):
-                self._add_mark(agent, ("rule", str(rule)))
+    def add(self, located: LocatedCase, agent: CompiledAgent, case_runs: CaseRuns) -> None:
+        """Collect the marks of the runs of a case."""
+        self.add_spec(located)
+        tree = self._tree(located, agent)
+        for run in case_runs.runs:
+            for owner, mark in exercised_marks(tree, run.journal, run.children):
+                self._add_mark(owner, mark)
+        if case_runs.start_error is not None:
+            for mark in marks_of_code(case_runs.start_error.code):
+                self._add_mark(tree, mark)
+            for rule in case_runs.start_error.fields.get("rules", ()):
+                self._add_mark(tree, ("rule", str(rule)))
 
-    def _add_mark(self, agent: AgentTree, mark: CoverageMark) -> None:
-        self._seen.add((str(agent.spec.path), agent.profile or "", *mark))
+    def _add_mark(self, tree: AgentTree, mark: CoverageMark) -> None:
+        self._seen.add((str(tree.spec.path), tree.profile or "", *mark))
 
-    def _agent(self, found: LocatedCase, prepared: CompiledAgent) -> AgentTree:
-        if id(prepared) not in self._agents:
-            self._kept.append(prepared)  # so that no other gets its identity
-            profile = None if found.case.profile is UNSET else found.case.profile
-            self._agents[id(prepared)] = build_agent_tree(prepared.spec, profile, prepared.file.agent)
-        return self._agents[id(prepared)]
+    def _tree(self, located: LocatedCase, agent: CompiledAgent) -> AgentTree:
+        if id(agent) not in self._trees:
+            self._kept.append(agent)  # so that its id is not used again
+            self._trees[id(agent)] = build_agent_tree(agent.spec, located.profile, agent.file.agent)
+        return self._trees[id(agent)]
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON-like data, for another process."""
+        """Plain data for another process."""
         return {
             "specs": [list(each) for each in sorted(self._specs)],
             "seen": [list(each) for each in sorted(self._seen)],
         }
 
     def merge(self, other: dict[str, Any]) -> None:
-        """Take in what another process collected."""
+        """Add the data of another process."""
         self._specs.update((str(path), str(profile)) for path, profile in other["specs"])
         self._seen.update(
             (str(path), str(profile), str(kind), str(name)) for path, profile, kind, name in other["seen"]
         )
 
     def report(self) -> Coverage:
-        """Compare with what the specs declare. What cannot be compiled is left out: its cases say why."""
+        """Compare with the parts of the specs. Invalid specs are left out, because their cases report the problem."""
         agents: dict[tuple[Path, str], AgentTree] = {}
         for path, profile in sorted(_with_profiles(self._specs)):
             for agent in _compile_trees(Path(path), profile):
                 agents.setdefault((agent.spec.path, agent.profile or ""), agent)
         paths = sorted({path for path, _ in agents}, key=lambda path: (display_path(path), str(path)))
-        return Coverage(
-            specs=tuple(
-                self._spec_coverage([agents[key] for key in sorted(agents) if key[0] == path]) for path in paths
-            )
-        )
+        by_path = ([agents[key] for key in sorted(agents) if key[0] == path] for path in paths)
+        return Coverage(specs=tuple(map(self._spec_coverage, by_path)))
 
     def _spec_coverage(self, agents: list[AgentTree]) -> SpecCoverage:
-        """One spec under all its profiles: its own, which has no name, comes first."""
-        found: dict[tuple[object, ...], PartCoverage] = {}
+        """One spec with all its profiles. The spec without a profile comes first."""
+        merged: dict[tuple[object, ...], PartCoverage] = {}
         for agent in agents:
             for part in list_spec_parts(agent):
                 now = self._part_coverage(agent, part)
-                before = found.get(part.identity)
-                found[part.identity] = now if before is None else before.merge(now)
-        parts = sorted(found.values(), key=lambda part: PART_KINDS.index(part.kind))
+                before = merged.get(part.identity)
+                merged[part.identity] = now if before is None else before.merge(now)
+        parts = sorted(merged.values(), key=lambda part: PART_KINDS.index(part.kind))
         return SpecCoverage(spec=agents[0].spec.source.display_name, parts=tuple(parts))
 
     def _part_coverage(self, agent: AgentTree, part: SpecPart) -> PartCoverage:
@@ -232,7 +228,7 @@ class CoverageCollector:
 
 
 def _with_profiles(specs: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
-    """The specs with all the profiles that they have."""
+    """The specs with all their profiles."""
     paths = {path for path, _ in specs}
     return {(path, profile) for path in paths for profile in ("", *read_spec(Path(path)).profiles)}
 

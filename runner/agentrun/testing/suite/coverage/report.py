@@ -1,4 +1,4 @@
-"""What cases exercise of specs, in numbers and words."""
+"""The coverage of specs by cases, in numbers and words."""
 
 from __future__ import annotations
 
@@ -29,21 +29,17 @@ class PartCoverage(Struct, frozen=True, kw_only=True):
     file: str
     line: int
     profile: str | None
-    """The profile that adds it. None: it stands in the spec itself."""
+    """The profile that adds it. None: the spec itself."""
     covered: bool
     asked: bool = False
-    """Of a tool: whether the model wanted to call it."""
+    """For a tool: whether the model called it."""
     answered: bool = False
-    """Of a hook: whether it ever said more than continue."""
+    """For a hook: whether it ever gave an answer other than `continue`."""
 
     def merge(self, other: PartCoverage) -> PartCoverage:
-        """The same part under another profile."""
-        return replace(
-            self,
-            covered=self.covered or other.covered,
-            asked=self.asked or other.asked,
-            answered=self.answered or other.answered,
-        )
+        """Add the same part with another profile."""
+        names = ("covered", "asked", "answered")
+        return replace(self, **{name: getattr(self, name) or getattr(other, name) for name in names})
 
     @property
     def place(self) -> str:
@@ -51,27 +47,24 @@ class PartCoverage(Struct, frozen=True, kw_only=True):
 
     @property
     def note(self) -> str | None:
-        """What else is known of it."""
         if self.kind == "tool" and not self.covered and self.asked:
             return "the model called it, but it never ran"
         if self.kind == "hook" and self.covered and not self.answered:
-            return "it never said anything but continue"
+            return "it always answered `continue`"
         return None
 
     def as_json(self) -> dict[str, Any]:
-        found = {"kind": self.kind, "name": self.name, "place": self.place, "profile": self.profile, "note": self.note}
-        return {key: value for key, value in found.items() if value is not None}
+        data = {"kind": self.kind, "name": self.name, "place": self.place, "profile": self.profile, "note": self.note}
+        return {key: value for key, value in data.items() if value is not None}
 
 
 class CoverageRatio(Struct, frozen=True):
-    """So many of so many."""
-
     covered: int
     total: int
 
     @property
     def percent(self) -> float:
-        """Rounded down to a tenth, so that 100 means all. Of nothing, all is covered."""
+        """Rounded down to a tenth, so that 100 means all. 100 if there is nothing to cover."""
         return self.covered * 1000 // self.total / 10 if self.total else 100.0
 
     def as_json(self) -> dict[str, Any]:
@@ -83,39 +76,44 @@ def coverage_ratio(parts: Iterable[PartCoverage]) -> CoverageRatio:
     return CoverageRatio(sum(flags), len(flags))
 
 
-def _ratios_by_kind(parts: tuple[PartCoverage, ...]) -> dict[PartKind, CoverageRatio]:
-    shares = {kind: coverage_ratio(part for part in parts if part.kind == kind) for kind in PART_KINDS}
-    return {kind: share for kind, share in shares.items() if share.total}
+def _ratios_by_kind(parts: tuple[PartCoverage, ...]) -> dict[str, CoverageRatio]:
+    """The ratios of the kinds that occur, by their plurals."""
+    ratios = {kind: coverage_ratio(part for part in parts if part.kind == kind) for kind in PART_KINDS}
+    return {PART_KIND_PLURALS[kind]: ratio for kind, ratio in ratios.items() if ratio.total}
+
+
+def _totals_json(parts: tuple[PartCoverage, ...]) -> dict[str, Any]:
+    kinds = {name: ratio.as_json() for name, ratio in _ratios_by_kind(parts).items()}
+    return {**coverage_ratio(parts).as_json(), "kinds": kinds}
 
 
 class SpecCoverage(Struct, frozen=True, kw_only=True):
-    """One spec."""
+    """The coverage of one spec."""
 
     spec: str
     parts: tuple[PartCoverage, ...]
 
     @property
     def missing(self) -> tuple[PartCoverage, ...]:
-        """What no case exercises."""
+        """The parts that no case exercises."""
         return tuple(part for part in self.parts if not part.covered)
 
     @property
     def noted(self) -> tuple[PartCoverage, ...]:
-        """What is exercised, but not in full."""
+        """The parts that are exercised, but not fully."""
         return tuple(part for part in self.parts if part.covered and part.note)
 
     def as_json(self) -> dict[str, Any]:
         return {
             "spec": self.spec,
-            **coverage_ratio(self.parts).as_json(),
-            "kinds": {PART_KIND_PLURALS[kind]: share.as_json() for kind, share in _ratios_by_kind(self.parts).items()},
+            **_totals_json(self.parts),
             "missing": [part.as_json() for part in self.missing],
             "noted": [part.as_json() for part in self.noted],
         }
 
 
 class Coverage(Struct, frozen=True, kw_only=True):
-    """What the cases exercise of all that could be."""
+    """The coverage of all specs."""
 
     specs: tuple[SpecCoverage, ...]
 
@@ -133,29 +131,24 @@ class Coverage(Struct, frozen=True, kw_only=True):
 
     @property
     def percent(self) -> float:
-        """Rounded down to a tenth, so that 100 means all. Of nothing, all is covered."""
         return coverage_ratio(self.parts).percent
 
     def reaches(self, least: float) -> bool:
-        """Whether it is at least so many percent."""
+        """Whether it is at least `least` percent."""
         return self.covered * 100 >= least * self.total
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            **coverage_ratio(self.parts).as_json(),
-            "kinds": {PART_KIND_PLURALS[kind]: share.as_json() for kind, share in _ratios_by_kind(self.parts).items()},
-            "specs": [spec.as_json() for spec in self.specs],
-        }
+        return {**_totals_json(self.parts), "specs": [spec.as_json() for spec in self.specs]}
 
     def text(self) -> str:
-        """For a terminal: what is missing, spec by spec, then the numbers."""
+        """For a terminal: the missing parts of each spec, then the totals."""
         return "\n".join([*_spec_lines(self.specs), "", *_table(self.parts)])
 
 
 def _spec_lines(specs: tuple[SpecCoverage, ...]) -> Iterator[str]:
     for spec in specs:
-        share = coverage_ratio(spec.parts)
-        yield f"{spec.spec}: {share.percent:.1f} % ({share.covered} of {share.total})"
+        ratio = coverage_ratio(spec.parts)
+        yield f"{spec.spec}: {ratio.percent:.1f} % ({ratio.covered} of {ratio.total})"
         for part in (*spec.missing, *spec.noted):
             profile = f" (profile {part.profile})" if part.profile else ""
             note = f": {part.note}" if part.note else ""
@@ -164,6 +157,5 @@ def _spec_lines(specs: tuple[SpecCoverage, ...]) -> Iterator[str]:
 
 
 def _table(parts: tuple[PartCoverage, ...]) -> Iterator[str]:
-    rows = [(PART_KIND_PLURALS[kind], share) for kind, share in _ratios_by_kind(parts).items()]
-    for name, share in [*rows, ("in all", coverage_ratio(parts))]:
-        yield f"{name:<18}{share.covered:>6} of {share.total:<6}{share.percent:>6.1f} %"
+    for name, ratio in [*_ratios_by_kind(parts).items(), ("total", coverage_ratio(parts))]:
+        yield f"{name:<18}{ratio.covered:>6} of {ratio.total:<6}{ratio.percent:>6.1f} %"

@@ -1,4 +1,24 @@
-"""The templates of a spec that have more than one way through them."""
+"""The parts of a spec that cases can exercise, with their places.
+
+A code counts if something in the spec can cause it:
+
+    provider.*                always, because there is always a model
+    tool.unknown, .execution, .timeout, .invalid_arguments        the agent has tools (the last: with arguments)
+    tool.missing_field        a tool has required arguments
+    tool.hidden               a tool has `visible`
+    tool.invalid_call         too many calls are refused (`on_oversize_batch`), or sub-agents beyond `limits.runs`
+    tool.denied               the policy, a hook or a person can deny a call or its result
+    policy.denied             a rule denies at another stage, or a hook can end the run
+    policy.interrupted        a rule interrupts
+    approval.denied, .timed_out       a rule or the default asks for approval
+    context.overflow, .failed         `context` or the window of the model is set; the history is compacted
+    input.rejected            `admission.max_chars` is set
+    output.invalid            the answer has a schema
+    delivery.failed           there are sinks
+
+`budget.*` and `guard.*` are not codes here: budgets and guards are parts of their own. Codes that depend only on the
+code of a tool, a crash, a damaged file or the machine are left out.
+"""
 
 from __future__ import annotations
 
@@ -20,31 +40,25 @@ from agentrun.spec.v1.tools import AgentToolSpec
 
 
 class BranchingTemplate(Struct, frozen=True):
-    """A template, and its ways."""
+    """A template with branches."""
 
     where: str
     """Its path in the spec: `instructions/0`, `tools/fetch/url`."""
     node: ScalarNode
     branches: tuple[Branch, ...]
 
-    @property
-    def tool(self) -> str | None:
-        """The tool that it belongs to."""
-        first, _, rest = self.where.partition("/")
-        return rest.partition("/")[0] if first == "tools" else None
-
-    def mark(self, way: str) -> str:
-        """The name of one of its ways, within the spec."""
-        return f"{self.where}@{way}"
+    def mark(self, branch: str) -> str:
+        """The name of a branch within the spec."""
+        return f"{self.where}@{branch}"
 
 
 def find_branching_templates(spec: Spec) -> tuple[BranchingTemplate, ...]:
-    """Such templates, in the order of the spec's keys."""
-    found = []
-    for where, node in _templates(spec):
-        if is_template(node.text) and (branches := find_branches(node.text)):
-            found.append(BranchingTemplate(where, node, tuple(branches)))
-    return tuple(found)
+    """In the order of the keys of the spec."""
+    return tuple(
+        BranchingTemplate(where, node, tuple(branches))
+        for where, node in _templates(spec)
+        if is_template(node.text) and (branches := find_branches(node.text))
+    )
 
 
 def _templates(spec: Spec) -> Iterator[tuple[str, ScalarNode]]:
@@ -67,29 +81,25 @@ def _scalars(where: str, node: Node | None) -> Iterator[tuple[str, ScalarNode]]:
                 yield from _scalars(f"{where}/{key}", entry.node)
 
 
-# --- an agent and its sub-agents, each with the spec that it comes from ---------------------------------------
-
-
 class AgentTree(Struct, frozen=True):
-    """A spec under a profile, compiled."""
+    """A compiled spec with a profile, and its sub-agents."""
 
     spec: Spec
     profile: str | None
     package: Package
     templates: tuple[BranchingTemplate, ...]
-    """Those with more than one way through them."""
     children: dict[str, AgentTree]
     """Its sub-agents, by the tool that calls them."""
 
     def all(self) -> Iterator[AgentTree]:
-        """This one, and all below it."""
+        """This agent and all agents below it."""
         yield self
         for child in self.children.values():
             yield from child.all()
 
 
 def build_agent_tree(spec: Spec, profile: str | None, package: Package) -> AgentTree:
-    """The agent of a spec that was compiled: what it names can be read."""
+    """The tree of a compiled spec, whose sub-agents are valid."""
     children = {
         name: _child_tree(spec, name, tool, package.agents[name])
         for name, tool in spec.agent.tools.items()
@@ -102,11 +112,11 @@ def _child_tree(spec: Spec, name: str, tool: AgentToolSpec, package: Package) ->
     base = place_at_path(spec.root, ["tools", name, "spec"]).source.path.parent
     profile = None if tool.profile is UNSET else tool.profile
     read = read_spec(read_project_file(spec.project.root, base, tool.spec).path, profile)
-    assert read.spec is not None, "it was compiled with its parent"
+    assert read.spec is not None, "compiled with its parent"
     return build_agent_tree(read.spec, profile, package)
 
 
-# --- which codes runs of an agent can end with, or meet on their way, given what its spec declares ------------
+# --- Codes, budgets and guards ---------------------------------------------------------------------------------
 
 
 SpecPath: TypeAlias = tuple[str | int, ...]
@@ -119,7 +129,7 @@ STOPPING_POINTS = ("on_input", "before_model", "after_model", "on_output")
 
 
 def codes_of(agent: AgentTree) -> NamedPaths:
-    """The codes, each with the path in the spec of what brings it about."""
+    """The codes, each with the path of its cause in the spec."""
     for name in PROVIDER_CODES:
         yield f"provider.{name}", ("model",)
     if agent.package.tools:
@@ -129,14 +139,14 @@ def codes_of(agent: AgentTree) -> NamedPaths:
 
 
 def budgets_of(agent: AgentTree) -> NamedPaths:
-    """The budgets that are written."""
+    """The budgets in the spec."""
     for name in BUDGET_NAMES:
         if _is_written(agent, "budgets", name):
             yield name, ("budgets", name)
 
 
 def guards_of(agent: AgentTree) -> NamedPaths:
-    """The guards that are written and not off. Too many calls at once are a limit, and told as a guard."""
+    """The guards in the spec that are not off. The limit `parallel_tools` counts as a guard."""
     for name in GUARD_NAMES:
         if _is_written(agent, "guards", name) and getattr(agent.package.guards, name) is not None:
             yield name, ("guards", name)
@@ -165,7 +175,7 @@ def _tool_codes(agent: AgentTree) -> NamedPaths:
 
 
 def _denial_path(agent: AgentTree) -> SpecPath | None:
-    """What can say no to a call, or to its result."""
+    """The part of the spec that can deny a call or its result."""
     for index, rule in enumerate(agent.spec.agent.policy.rules):
         ruling = _ruling(agent.package, rule.id)
         if rule.on in ("tool_call", "tool_result") and ruling in ("deny", "ask"):
@@ -223,11 +233,11 @@ def _ruling(package: Package, rule: str) -> str:
 
 
 def _is_written(agent: AgentTree, *path: str) -> bool:
-    found = node_at(agent.spec.root, path)
-    return found is not None and not (isinstance(found, MappingNode) and not found.entries)
+    node = node_at(agent.spec.root, path)
+    return node is not None and not (isinstance(node, MappingNode) and not node.entries)
 
 
-# --- the parts of an agent that cases can exercise, each with its place ---------------------------------------
+# --- Parts -----------------------------------------------------------------------------------------------------
 
 
 PartKind: TypeAlias = Literal["tool", "rule", "budget", "guard", "hook", "branch", "code"]
@@ -235,18 +245,18 @@ PART_KINDS: tuple[PartKind, ...] = get_args(PartKind)
 
 
 class SpecPart(Struct, frozen=True):
-    """Something that is written in a spec."""
+    """A part of a spec."""
 
     kind: PartKind
     name: str
     """For people."""
     mark: str
-    """The name by which journals know it."""
+    """The name in a `CoverageMark`."""
     place: SourcePlace
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What is the same with and without a profile. Templates are, if they stand in the same place."""
+        """The same with and without a profile. Branches of a template are the same if they have the same place."""
         if self.kind == "branch":
             return self.kind, self.mark, self.place.source.path, self.place.line, self.place.column
         return self.kind, self.mark
@@ -281,6 +291,6 @@ def _branch_parts(template: BranchingTemplate, package: Package) -> Iterator[Spe
     for branch in template.branches:
         schema = package.params.get(branch.over, {})
         if branch.way == "none" and schema.get("minItems", 0) > 0:
-            continue  # it can never be empty
+            continue  # the list is never empty
         place = template.node.place_at_line(branch.line, branch.column)
         yield SpecPart("branch", branch.text, template.mark(branch.mark), place)

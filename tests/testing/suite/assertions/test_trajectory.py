@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from agentrun.testing.suite.assertions.trajectory import unmatched_steps
 
-from .seen import call, said, seen
+from .observed import call, said, seen
 
 
 def most(choices: list[list[int]]) -> int:
@@ -73,5 +73,5 @@ def test_arguments_that_are_none_fit_nothing() -> None:
     broken = type(broken)(id="c", tool="pay", args=None, status="tool.invalid_arguments", result="", turn=1)
     wrong = said({"type": "tool-called", "value": "pay", "args": {}}, seen(calls=(broken,)))
     assert wrong is not None
-    assert "no JSON object" in wrong.message
+    assert "not a JSON object" in wrong.message
     assert said({"type": "tool-called", "value": "pay"}, seen(calls=(broken,))) is None

@@ -16,21 +16,25 @@ from agentrun.testing.suite.snapshots import accepted_snapshot
 CASES = Path(__file__).parents[3] / "specs" / "support.cases.yaml"
 REFUNDS = ToolCalls(tool="refund", value=1)
 NO_REFUNDS = ToolCalls(tool="refund", value=0)
-ENDED_BEFORE = "turn 2: the conversation ended before it"
+ENDED_BEFORE = "turn 2: the conversation ended before this turn"
 
 
 @pytest.mark.parametrize(
     ("first", "second", "complaints"),
     [
         ([REFUNDS], [], []),
-        ([NO_REFUNDS], [], [("tool-calls", "turn 1: 1 call of refund made; wanted: exactly 0 calls")]),
+        ([NO_REFUNDS], [], [("tool-calls", "turn 1: 1 call of refund made; expected: exactly 0 calls")]),
         (
             [replace(REFUNDS, negated=True)],
             [],
-            [("not-tool-calls", "turn 1: 1 call of refund made; wanted: not exactly 1 call")],
+            [("not-tool-calls", "turn 1: 1 call of refund made; expected: not exactly 1 call")],
         ),
-        ([], [Contains(value="x")], [("contains", "turn 2: the conversation ended before it")]),
-        ([], [Contains(value="x", negated=True)], [("not-contains", "turn 2: the conversation ended before it")]),
+        ([], [Contains(value="x")], [("contains", "turn 2: the conversation ended before this turn")]),
+        (
+            [],
+            [Contains(value="x", negated=True)],
+            [("not-contains", "turn 2: the conversation ended before this turn")],
+        ),
     ],
 )
 def test_turns(first: list[Any], second: list[Any], complaints: list[tuple[str, str]]) -> None:

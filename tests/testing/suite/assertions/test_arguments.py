@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentrun.canonical_json import same_json
 from agentrun.spec.v1.assertions import COMPARISONS
-from agentrun.testing.suite.assertions.output import equals_as_json
 from agentrun.testing.suite.assertions.trajectory import _COMPARISONS, argument_mismatches
 
 FOUND = {
@@ -115,8 +115,8 @@ def test_a_part_of_the_arguments_fits_them(found: dict[str, Any], data: st.DataO
 @given(VALUES, VALUES)
 def test_equality_is_that_of_json(one: Any, other: Any) -> None:
     """Compared with an equality that is written in another way: by normal forms."""
-    assert equals_as_json(one, other) is (_normal(one) == _normal(other))
-    assert equals_as_json(one, one)
+    assert same_json(one, other) is (_normal(one) == _normal(other))
+    assert same_json(one, one)
 
 
 def _normal(value: Any) -> Any:

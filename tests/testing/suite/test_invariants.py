@@ -30,7 +30,7 @@ from agentrun.testing.suite import invariants
 from ...engine.places import HOOK
 from ...engine.tapes import asks
 from ...worlds import completion
-from .laying import HOOKED, SUNK, case, fault, replayed, shop, taped
+from .injected_runs import HOOKED, SUNK, case, fault, replayed, shop, taped
 
 REFUND = asks(("refund", {"amount": 5}))
 LOOK = asks(("look", {"at": 1}))
@@ -65,14 +65,14 @@ def test_one_terminal_record_and_it_is_the_last(tmp_path: Path) -> None:
     assert list(invariants.check_terminal_record(records, waits=False)) == []
     assert list(invariants.check_terminal_record(records[:-1], waits=True)) == []
     assert list(invariants.check_terminal_record(records[:-1], waits=False)) == [
-        "the run is over, and has no terminal record"
+        "the run has ended without a terminal record"
     ]
-    assert "is a terminal one" in next(invariants.check_terminal_record(records, waits=True))
+    assert "is a terminal record" in next(invariants.check_terminal_record(records, waits=True))
     assert "there are 2 terminal records" in next(
         invariants.check_terminal_record([*records, replace(stop, seq=stop.seq + 1)], waits=False)
     )
     after = replace(records[1], seq=stop.seq + 1)
-    assert "1 come after it" in next(invariants.check_terminal_record([*records, after], waits=False))
+    assert "is followed by 1 record" in next(invariants.check_terminal_record([*records, after], waits=False))
 
 
 # --- budgets ------------------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def test_tokens_that_may_be_taken_are_within_the_limit(tmp_path: Path) -> None:
     needed = 25 + asked[1].reserved
     enough, less = (replace(agent, budgets=replace(agent.budgets, tokens=limit)) for limit in (needed, needed - 1))
     assert list(invariants.check_budgets(enough, records)) == []
-    assert [f"after 25 of {needed - 1}" in each for each in invariants.check_budgets(less, records)] == [True]
+    assert [f"but 25 of {needed - 1} are used" in each for each in invariants.check_budgets(less, records)] == [True]
 
 
 def test_money_that_may_be_spent_is_within_the_limit(tmp_path: Path) -> None:
@@ -129,8 +129,8 @@ def test_a_call_that_was_denied_is_not_run(tmp_path: Path) -> None:
         "the answer was denied": put(ApprovalAnswered, lambda fact: [replace(fact, answer="denied")]),
         "the answer was timed_out": put(ApprovalAnswered, lambda fact: [replace(fact, answer="timed_out")]),
         "the answer was unavailable": put(ApprovalAnswered, lambda fact: [replace(fact, answer="unavailable")]),
-        "nobody ruled on it": put(Ruled | ApprovalAnswered, lambda fact: []),  # type: ignore[arg-type]  # a union is fine for isinstance
-        "the hook careful said no": put(
+        "there was no ruling": put(Ruled | ApprovalAnswered, lambda fact: []),  # type: ignore[arg-type]  # a union is fine for isinstance
+        "the hook careful denied it": put(
             ToolStarted,
             lambda fact: [HookAnswered("e", "careful", "before_tool", fact.call, None, True), fact],  # type: ignore[arg-type]  # its answer is not looked at
         ),
@@ -149,7 +149,7 @@ def test_a_sink_that_the_policy_closed_is_not_served(tmp_path: Path) -> None:
     no = Ruled("deliver:log", "delivery", "deny", ("outside",))
     found = list(invariants.check_gates(agent, with_facts(records, put(DeliveryStarted, lambda fact: [no, fact]))))
     assert len(found) == 1
-    assert "gives the answer to log, although the policy says deny" in found[0]
+    assert "delivers the answer to log, although the policy says deny" in found[0]
 
 
 # --- once, closed, audited ----------------------------------------------------------------------------------------
@@ -179,8 +179,8 @@ def test_no_call_reaches_its_tool_unsaid(tmp_path: Path) -> None:
     records = journal(tmp_path, shop(), LOOK, DONE)
     assert list(invariants.check_calls_journaled(records, {"c1.0": 1})) == []
     assert list(invariants.check_calls_journaled(records, {"c1.0": 2, "c1.1": 1})) == [
-        "the call c1.0 reached its tool 2 times, and was started 1 time",
-        "the call c1.1 reached its tool 1 time, and was started 0 times",
+        "the call c1.0 reached its tool 2 times, but the journal has it 1 time",
+        "the call c1.1 reached its tool 1 time, but the journal has it 0 times",
     ]
 
 
@@ -188,7 +188,7 @@ def test_todays_code_makes_the_decisions(tmp_path: Path) -> None:
     agent = shop()
     records = journal(tmp_path, agent, LOOK, DONE)
     changed = with_facts(records, put(Ruled, lambda fact: [replace(fact, reason="another")]))
-    assert "is ruled, and ruled would be written today" in next(invariants.check_audit(agent, changed))
+    assert "is ruled, but the current code would write ruled" in next(invariants.check_audit(agent, changed))
     assert invariants.broken_invariants(agent, changed, waits=False) != ()
 
 

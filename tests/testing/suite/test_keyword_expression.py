@@ -51,7 +51,7 @@ def test_meaning(text: str, wanted: bool) -> None:
         ("net slow", "column 5: expected and, or, or the end, not 'slow'"),
         ("(net", "column 5: expected a right parenthesis, not the end"),
         ("net)", "column 4: expected and, or, or the end, not ')'"),
-        ("net and  *", "column 10: '*' stands in no word"),
+        ("net and  *", "column 10: '*' is not allowed in a word"),
     ],
 )
 def test_mistakes_have_a_place(text: str, message: str) -> None:

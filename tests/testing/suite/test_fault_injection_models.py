@@ -20,7 +20,7 @@ from ...engine.tapes import asks
 from ...packages import ROUTE
 from ...replays import replay_package
 from ...worlds import completion, failure
-from .laying import SECOND, both, case, fault, replayed, shop, taped
+from .injected_runs import SECOND, both, case, fault, replayed, shop, taped
 
 LOOK = asks(("look", {"at": 1}))
 DONE = completion("Done.")

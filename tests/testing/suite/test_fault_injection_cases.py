@@ -19,7 +19,7 @@ from agentrun.testing.suite.replay import CompiledAgents, make_case_player, repl
 from agentrun.testing.suite.snapshots import accepted_snapshot
 from agentrun.testing.suite.verdict import CaseVerdict
 
-from .laying import fault
+from .injected_runs import fault
 
 ROOT = Path(__file__).parents[3]
 PREPARED = CompiledAgents()
@@ -51,7 +51,9 @@ def test_a_fault_that_never_happens_fails_the_case(at: str) -> None:
     inject = InjectedFaultSpec(answer="denied") if at.startswith("approval") else InjectedFaultSpec(timeout=True)
     verdict = judged(shipped("support", FaultInjectionSpec(at=at, inject=inject)))
     assert verdict.status == "failed"
-    assert [each.message for each in verdict.complaints] == [f"the fault at {at} never happened"]
+    assert [each.message for each in verdict.complaints] == [
+        f"the fault at {at} was not injected: the run made no such call"
+    ]
     assert "turn 1" in verdict.story
 
 

@@ -7,7 +7,7 @@ import pytest
 from agentrun.canonical_json import sorted_json
 from agentrun.testing.suite.evidence import Evidence
 
-from .seen import call, negated, said, seen
+from .observed import call, negated, said, seen
 
 JSON = seen('{"total": 3, "big": 123456789012345678901234567890}')
 NESTED = "json.exists(x, json.exists(y, x + y < 0))"

@@ -8,7 +8,7 @@ import pytest
 
 from agentrun.canonical_json import text_hash
 
-from .seen import said, seen
+from .observed import said, seen
 
 CHECKS = """
 import sys
@@ -62,7 +62,7 @@ def told(project: Path, function: str, kind: str = "python") -> Any:
         ("nothing", None),
         ("yes", None),
         ("reads", None),
-        ("no", "it does not hold"),
+        ("no", "it returned no reason"),
         ("text", "5 calls"),
         ("claims", "another outcome (NAME.py:9)"),
         ("bare", 'assert run.outcome == "other" (NAME.py:11)'),
@@ -74,7 +74,7 @@ def test_what_a_function_says(project: Path, function: str, message: str | None)
     plain, other = told(project, function), told(project, function, "not-python")
     if message is None:
         assert plain is None
-        assert (other.claim, other.message) == ("not-python", f"{name}:{function} has no complaint")
+        assert (other.claim, other.message) == ("not-python", f"{name}:{function} passes")
     else:
         assert (plain.claim, plain.message) == ("python", f"{name}:{function}: {message.replace('NAME', name)}")
         assert other is None

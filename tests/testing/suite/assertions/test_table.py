@@ -7,7 +7,7 @@ import pytest
 from agentrun.spec.v1.assertions import Assertion
 from agentrun.testing.suite.evidence import Evidence
 
-from .seen import negated, said, seen
+from .observed import negated, said, seen
 
 TEXT = seen()
 JSON = seen('{"total": 3, "items": [{"price": 1.0}], "none": null, "ok": true}')

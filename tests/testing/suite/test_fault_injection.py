@@ -25,7 +25,7 @@ from ...engine.tapes import BEGAN, asks
 from ...packages import package
 from ...replays import replay_package
 from ...worlds import completion
-from .laying import HOOKED, HTTP, SUNK, Doubles, both, case, fault, replayed, shop, taped, with_reader
+from .injected_runs import HOOKED, HTTP, SUNK, Doubles, both, case, fault, replayed, shop, taped, with_reader
 
 DONE = completion("Done.")
 LOOK = asks(("look", {"at": 1}))

@@ -7,7 +7,7 @@ import pytest
 from agentrun.cassette.redaction import RunRedaction
 from agentrun.core.package import RedactionRule as Rule
 
-from .seen import call, said, seen
+from .observed import call, said, seen
 
 KEY = "sk-ant-abcdefghijklmnop12345678"
 
@@ -28,22 +28,22 @@ def words(written: dict[str, Any], **changes: Any) -> list[str]:
             {"type": "contains-all", "value": ["Ada", "Bob", "Eve"]},
             ['the answer does not contain "Bob", "Eve"; it is "Refunded: 39.90 to Ada."'],
         ),
-        ({"type": "not-regex", "value": "[0-9.]+"}, ['"39.90" in the answer matches [0-9.]+']),
+        ({"type": "not-regex", "value": "[0-9.]+"}, ['the answer matches [0-9.]+ with "39.90"']),
         (
             {"type": "equals", "value": "Refunded: 39.90 to Ada.\n"},
-            ['the answer differs only in the spaces or line ends around it; it is "Refunded: 39.90 to Ada."'],
+            ['the answer differs only in leading or trailing whitespace; it is "Refunded: 39.90 to Ada."'],
         ),
         ({"type": "outcome", "value": "budget.*"}, ["the outcome is completed, not budget.*"]),
-        ({"type": "tokens", "max": "1k"}, ["2,000 tokens used; wanted: at most 1,000 tokens"]),
-        ({"type": "cost", "max": 0.001}, ["$0.001089 spent; wanted: at most $0.001"]),
-        ({"type": "not-turns", "value": 4}, ["4 turns made; wanted: not exactly 4 turns"]),
+        ({"type": "tokens", "max": "1k"}, ["2,000 tokens used; expected: at most 1,000 tokens"]),
+        ({"type": "cost", "max": 0.001}, ["$0.001089 spent; expected: at most $0.001"]),
+        ({"type": "not-turns", "value": 4}, ["4 turns made; expected: not exactly 4 turns"]),
         (
             {"type": "step-status", "tool": "refund", "nth": 3, "value": "ok"},
             ["refund has no call 3; it was called 2 times"],
         ),
         (
             {"type": "approval", "value": "approved", "target": "look"},
-            ["nobody was asked about look, or nobody answered"],
+            ["there is no answer to an approval about look"],
         ),
         (
             {"type": "ruling", "value": "deny", "target": "look"},
@@ -58,7 +58,7 @@ def words(written: dict[str, Any], **changes: Any) -> list[str]:
         (
             {"type": "tool-called", "value": "refund", "args": {"amount": {"gt": 200}}},
             [
-                "no call of refund fits: amount is 39.9, which fails {gt: 200}",
+                "no call of refund matches: amount is 39.9, which fails {gt: 200}",
                 f"  refund {FIRST} → ok: amount is 39.9, which fails {{gt: 200}}",
                 '  refund {"amount":120} → tool.denied: amount is 120, which fails {gt: 200}',
             ],
@@ -74,15 +74,15 @@ def test_both_sequences_are_shown() -> None:
     wanted = ["look", {"tool": "refund", "args": {"amount": {"lte": 5}}, "status": "tool.*"}, "tell"]
     assert words({"type": "tools-exact", "value": wanted}, calls=calls) == [
         "call 2, refund: amount is 9, which fails {lte: 5}",
-        "wanted:",
+        "expected:",
         "  1 look",
         '  2 refund {"amount":{"lte":5}} → tool.*',
         "  3 tell",
-        "made:",
+        "actual:",
         '  1 look {"id":"1"} → ok',
         '  2 refund {"amount":9} → tool.timeout',
     ]
-    assert words({"type": "tools-exact", "value": ["look"]}, calls=calls)[0] == "call 2, refund, is one too many"
+    assert words({"type": "tools-exact", "value": ["look"]}, calls=calls)[0] == "call 2, refund, was not expected"
     assert (
         words({"type": "tools-exact", "value": ["look", "refund", "tell"]}, calls=calls)[0]
         == "call 3, tell, was not made"
@@ -93,7 +93,7 @@ def test_both_sequences_are_shown() -> None:
 def test_a_schema_names_the_place() -> None:
     schema = {"properties": {"items": {"items": {"properties": {"price": {"type": "string"}}}}}}
     told = words({"type": "json-schema", "value": schema}, output='{"items": [{"price": 1}]}')
-    assert told[0].startswith("the answer does not fit the schema")
+    assert told[0].startswith("the answer does not match the schema")
     assert told[1].startswith("  /items/0/price: ")
 
 

@@ -45,7 +45,7 @@ def test_tools_of_sub_agents_and_servers_count() -> None:
         "library.search": "read",
         "reader/library.read": "read",
     }
-    assert found.reason() == "this recording may run tools that are not `effect: read` (library.add_note)"
+    assert found.reason() == "this recording may run tools without `effect: read` (library.add_note)"
 
 
 def test_a_stub_of_a_sub_agent_s_tool_is_named_with_the_tools_above_it() -> None:
@@ -61,11 +61,11 @@ def test_a_read_only_sub_agent_needs_no_consent() -> None:
 @pytest.mark.parametrize(
     ("names", "cost"),
     [
-        (["new"], "nothing is known yet, this is the first recording"),
+        (["new"], "unknown, because this is the first recording"),
         (["default"], "about 4 requests, 2.3k tokens, $0.001089, as in the last recording"),
         (
             ["default", "new"],
-            "about 4 requests, 2.3k tokens, $0.001089, as in the last recording; nothing is known yet of 1 other case",
+            "about 4 requests, 2.3k tokens, $0.001089, as in the last recording; unknown for 1 other case",
         ),
     ],
 )
@@ -76,9 +76,9 @@ def test_cost(names: list[str], cost: str) -> None:
 @pytest.mark.parametrize(
     ("approvals", "answers", "line"),
     [
-        ({}, ApprovalSources(), "nobody (what needs approval is denied)"),
+        ({}, ApprovalSources(), "no one (calls that need approval are denied)"),
         ({"refund": "approved"}, ApprovalSources(has_person=True), "case default, then you"),
-        ({"refund": "unavailable"}, ApprovalSources(), "nobody (what needs approval is denied)"),
+        ({"refund": "unavailable"}, ApprovalSources(), "no one (calls that need approval are denied)"),
         ({"refund": "denied"}, ApprovalSources(option="--approve all"), "case default, then --approve all"),
         (
             {"refund": "denied"},
@@ -89,7 +89,7 @@ def test_cost(names: list[str], cost: str) -> None:
 )
 def test_who_answers(approvals: dict[str, str], answers: ApprovalSources, line: str) -> None:
     case = Case(name="default", approvals=approvals)  # type: ignore[arg-type]  # one of the answers each
-    assert f"approvals are answered by: {line}" in announced("support", case, answers=answers).lines()
+    assert f"approvals answered by: {line}" in announced("support", case, answers=answers).lines()
 
 
 def test_never_more_than_five_lines() -> None:

@@ -60,10 +60,10 @@ NAMES = ("one", "two", "three")
     ("path", "message", "hint"),
     [
         ("nowhere", 'there is no file or folder "nowhere"', None),
-        ("empty", '"empty" holds no cases', None),
+        ("empty", '"empty" has no cases', None),
         ("specs/alone.yaml", "there is no specs/alone.cases.yaml", "record"),
         ("specs/a.yaml::tow", 'has no case "tow"', 'did you mean "two"?'),
-        ("specs::one", "not by a folder", None),
+        ("specs::one", "not a folder", None),
     ],
 )
 def test_a_path_that_holds_no_case(path: str, message: str, hint: str | None) -> None:

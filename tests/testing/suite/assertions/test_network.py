@@ -18,7 +18,7 @@ from agentrun.testing.suite.verdict import Complaint
 from agentrun.wire import HttpReply
 
 from ....servers import Server
-from .seen import said, seen
+from .observed import said, seen
 
 CHECKS = """
 import asyncio, http.client, multiprocessing, os, pty, socket, subprocess, sys, threading, urllib.request
@@ -162,7 +162,7 @@ WAYS = {
     ),
 }
 """The functions above, and what each of them tries."""
-HINT = "add `network: true` to the assertion; the report then says that it was live"
+HINT = "add `network: true` to the assertion; the report then lists it as live"
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ class Judges:
 
     def refusal(self, tried: str, function: str) -> str:
         tried = tried.replace("PORT", str(self.port)).replace("PYTHON", os.path.basename(sys.executable))
-        return f"{self.name}:{function} tried to {tried}: an assertion has no network in a replay and with CI set"
+        return f"{self.name}:{function} tried to {tried}, but assertions have no network in a replay and in CI"
 
 
 @pytest.fixture
