@@ -38,7 +38,7 @@ def wanting(args: object, text: str = "", wait: str = "") -> str:
 
 def question(person: Person) -> str:
     """What is asked, from the title on."""
-    return person.until("n  no; so is Enter", "\nGo ahead? [y/s/d/N]").rpartition("approval needed: ")[2]
+    return person.until("n  no (also Enter", "\nGo ahead? [y/s/d/N]").rpartition("approval needed: ")[2]
 
 
 def no(person: Person, shop: Project) -> None:
@@ -97,7 +97,7 @@ def test_what_the_model_says_of_a_call_is_no_part_of_the_question(shop: Project)
     with shop.provider(script) as (_, environment), at_terminal(shop, environment) as person:
         asked = question(person)
         assert "safe" not in asked
-        assert asked.startswith("the tool refund runs\n  rule      money\n")
+        assert asked.startswith("run the tool refund\n  rule      money\n")
         no(person, shop)
 
 
