@@ -37,11 +37,7 @@ WORDS: dict[str, str] = {
 """Forbidden word (a regular expression) → what to write. Add to it when you find another one."""
 
 TO_REWRITE: frozenset[str] = frozenset(
-    {
-        "schemas",
-        *(f"messages of {name}" for name in ("cassette", "compiler", "core", "engine", "spec", "testing", "tools")),
-        *("docs/reference.md", "docs/errors.md", "docs/states.md", "docs/architecture.md"),
-    }
+    {"schemas", "messages of core", "messages of testing", "messages of tools", "docs/states.md"}
 )
 """Areas that may still have these words. Empty it when all texts are rewritten."""
 
@@ -49,16 +45,27 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("report/change.py", "told"): "a value of the JSON field `kind`",
     ("report/fact_diff.py", "told"): "a value of the JSON field `kind`",
     ("report/journal_diff.py", "told"): "the name of a field in journals",
-    ("cli/approval_prompt.py", "nobody"): "the field `by` of an approval, which is part of recorded cassettes",
+    ("cli/approval_prompt.py", "nobody"): "the field `by` of approvals, which is on cassettes",
+    ("engine/approvals.py", "nobody"): "the field `by` of approvals, which is on cassettes",
+    (
+        "testing/suite/fault_injection.py",
+        "nobody",
+    ): "the field `by` of approvals, which is on cassettes",
+    ("core/package_tools.py", "tell"): "a value of the key `on_denied`",
+    ("core/tool_calls.py", "tell"): "a value of the key `on_denied`",
+    ("spec/v1/tools.py", "tell"): "a value of the key `on_denied`",
 }
 """(file, the whole literal) → why it may stay."""
 
+VALUE = re.compile(r"`[^`\s]+`")
+"""A key or a value of the spec language in the text of a page."""
 FORBIDDEN = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.IGNORECASE)
 
 
 def find_words(text: str) -> list[str]:
     """Each forbidden word with the words around it and what to write."""
     found = []
+    text = VALUE.sub("``", text)
     for match in FORBIDDEN.finditer(text):
         around = " ".join(text[max(match.start() - 40, 0) : match.end() + 40].split())
         instead = next(good for bad, good in WORDS.items() if re.fullmatch(bad, match[0], re.IGNORECASE))
@@ -184,7 +191,9 @@ def test_finds(text: str) -> None:
     assert len(find_words(f"so {text}, then")) == 1
 
 
-@pytest.mark.parametrize("text", ["standard output", "understands", "as well", "explain", "tapestry", "must be true"])
+@pytest.mark.parametrize(
+    "text", ["standard output", "understands", "as well", "explain", "tapestry", "`tell` or `stop`"]
+)
 def test_does_not_find(text: str) -> None:
     assert find_words(text) == []
 
