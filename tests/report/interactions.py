@@ -39,7 +39,7 @@ INTERACTIONS: dict[str, tuple[Interaction, str, str]] = {
         LOCAL,
         "failed, after 7B of a reply: the stream was cut (provider.zero_output)",
     ),
-    "given up": (asked(NONE, stopped=True), LOCAL, "given up before it was answered"),
+    "cancelled": (asked(NONE, stopped=True), LOCAL, "cancelled before a reply came"),
     "overloaded": (
         asked(failure(503, "busy", retry_after="7")),
         LOCAL,

@@ -217,14 +217,14 @@ def _shell_items(question: DetailedQuestion, tool: ShellTool) -> Iterator[Questi
     """The command as it will be started, or the reason why it will not run."""
     values = {**question.params, "args": question.value}
     try:
-        argv, given = build_argv(tool, values), build_stdin(tool, values)
+        argv, stdin = build_argv(tool, values), build_stdin(tool, values)
     except CommandRefused as refused:
         yield text_item("command", f"will not run: {escape_invisible(str(refused))}")
         return
     yield text_item("command", " ".join(map(escape_text, [question.program or argv[0], *argv[1:]])))
     yield text_item("in", "the project's folder" if tool.cwd == "." else f"{escape_text(tool.cwd)} in the project")
-    if given is not None:
-        yield value_item("stdin", given.decode())
+    if stdin is not None:
+        yield value_item("stdin", stdin.decode())
 
 
 def _http_items(question: DetailedQuestion, tool: HttpTool) -> Iterator[QuestionItem]:

@@ -67,14 +67,14 @@ async def open_real_world(
 ) -> AsyncIterator[World]:
     """Open the world of a run in real time. `player`: plays the model or the tools, as the plan says."""
     package, project = cast(PackageFile, request.package).agent, plan.spec.project
-    given: dict[str, Any] = {"printed": output.show_printed, "write": output.write, "listen": output.listen}
+    options: dict[str, Any] = {"printed": output.show_printed, "write": output.write, "listen": output.listen}
     with _open_journals(plan, request, run, session) as journals:
-        given |= {"journals": journals, "approver": approver or NoApprover()}
+        options |= {"journals": journals, "approver": approver or NoApprover()}
         if player is None:
-            opened = live_world(package, project, run, **given)
+            opened = live_world(package, project, run, **options)
         else:
             axis: Any = plan.mode.removeprefix("live-")
-            opened = mixed_world(package, project, run, player, axis, **given)
+            opened = mixed_world(package, project, run, player, axis, **options)
         async with opened as world:
             yield world
 

@@ -110,11 +110,11 @@ def _show_recording_result(plan: RunPlan, recorded: RecordingResult, output: Run
         _show_spending(recorded, output)
         return
     assert plan.cassette is not None
-    kept = f", {recorded.reused} kept from the old cassette" if recorded.reused else ""
+    reused = f", {recorded.reused} kept from the old cassette" if recorded.reused else ""
     doubts = _recording_doubts(recorded)
     shown = display_path(plan.cassette, plan.spec.project.root)
     output.say(
-        f"recorded: {shown} ({plural(recorded.interactions, 'interaction')}{kept}){doubts}",
+        f"recorded: {shown} ({plural(recorded.interactions, 'interaction')}{reused}){doubts}",
         "warn" if doubts else "good",
     )
     _show_spending(recorded, output)
@@ -163,9 +163,9 @@ def make_recording(plan: RunPlan, request: Request) -> CassetteRecording:
     until = int(how.removeprefix("from:")) - 1 if how and how.startswith("from:") else None
     if until and not plan.has_cassette:
         raise click.UsageError(f"--record {how} keeps the first interactions, but there is no cassette yet")
-    kept = make_player(plan, request) if plan.has_cassette and (how == "new" or until) else None
-    if until is not None and kept is not None and until > len(kept.cassette.interactions):
-        count = plural(len(kept.cassette.interactions), "interaction")
+    old_player = make_player(plan, request) if plan.has_cassette and (how == "new" or until) else None
+    if until is not None and old_player is not None and until > len(old_player.cassette.interactions):
+        count = plural(len(old_player.cassette.interactions), "interaction")
         raise click.UsageError(f"--record {how} is too high: the cassette has only {count}")
     profile = {} if case.profile is UNSET else {"profile": case.profile}
     return CassetteRecording(
@@ -177,7 +177,7 @@ def make_recording(plan: RunPlan, request: Request) -> CassetteRecording:
             **profile,
             "params": complete_params(cast(PackageFile, request.package).agent, request.params),
         },
-        old_player=kept,
+        old_player=old_player,
         until=until,
         is_new=not plan.has_cassette,
         is_taken=lambda: plan.is_new and any(each.name == case.name for each in cases_for_spec(plan.spec.path)),
@@ -189,9 +189,9 @@ _EMPTY_CASES_FILE = 'agentrun: "1"\ncases:\n'
 
 def format_case(case: Case) -> str:
     """The case as YAML text."""
-    given = {key: value for key, value in msgspec.to_builtins(case).items() if value not in ({}, [])}
-    given = {"name": given.pop("name"), **({"input": given.pop("input")} if "input" in given else {}), **given}
-    text: str = yaml.safe_dump([given], sort_keys=False, allow_unicode=True, default_flow_style=False, width=100)
+    data = {key: value for key, value in msgspec.to_builtins(case).items() if value not in ({}, [])}
+    data = {"name": data.pop("name"), **({"input": data.pop("input")} if "input" in data else {}), **data}
+    text: str = yaml.safe_dump([data], sort_keys=False, allow_unicode=True, default_flow_style=False, width=100)
     return "".join(f"  {line}\n" for line in text.splitlines())
 
 

@@ -153,9 +153,9 @@ _HARMLESS = re.compile("[\t\u00a0]|(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f
 
 def _safe_answer_line(line: str) -> str:
     """A line of an answer with control characters and invisible ones escaped."""
-    kept = _HARMLESS.findall(line)
+    signs = _HARMLESS.findall(line)
     shown = [escape_invisible(piece) for piece in _HARMLESS.split(line)]
-    return shown[0] + "".join(sign + piece for sign, piece in zip(kept, shown[1:], strict=True))
+    return shown[0] + "".join(sign + piece for sign, piece in zip(signs, shown[1:], strict=True))
 
 
 def _suspension_lines(outcome: Suspended, done: FinishedRun) -> Iterator[str]:

@@ -103,18 +103,18 @@ def _result_color(suite_result: SuiteResult) -> str:
 
 
 def _failures(suite_result: SuiteResult, *, color: bool) -> Iterator[str]:
-    said: dict[Any, int] = {}
+    counts: dict[Any, int] = {}
     for verdict in suite_result.verdicts:
         if not verdict.is_bad:
             continue
         if verdict.status == "unreadable":
-            said[verdict.complaints] = said.get(verdict.complaints, 0) + 1
-            if said[verdict.complaints] > 1:
+            counts[verdict.complaints] = counts.get(verdict.complaints, 0) + 1
+            if counts[verdict.complaints] > 1:
                 continue
         yield _heading(verdict, color=color)
         yield from (f"  {_paint_diff_line(line, color=color)}".rstrip() for line in render_failure(verdict).split("\n"))
         yield ""
-    for times in said.values():
+    for times in counts.values():
         if times > 1:
             yield f"{plural(times - 1, 'more case')} could not be run for the same reason"
             yield ""

@@ -84,7 +84,7 @@ def _outcome(interaction: Interaction, describe_reply: Callable[[Interaction], s
         after = f", after {format_count(came)}B of a reply" if came else ""
         return f"failed{after}: {short_text(interaction.failure.message)} ({interaction.failure.code})"
     if interaction.stopped:
-        return "given up before it was answered"
+        return "cancelled before a reply came"
     return describe_reply(interaction)
 
 
@@ -107,14 +107,14 @@ def _describe_reply(interaction: Interaction, exchange: ModelExchange) -> str:
     reply = exchange.reply
     if isinstance(reply, Fault):
         return _refusal(interaction, reply)
-    said = reply.message
-    verb = "refuses" if said.refused else "text"
-    found = [f"{verb} “{preview_text(said.text)}”"] if said.text.strip() else []
-    if said.calls:
-        calls = (_call_text(call.tool, json_or_text(call.arguments)) for call in said.calls[:8])
+    message = reply.message
+    verb = "refuses" if message.refused else "text"
+    found = [f"{verb} “{preview_text(message.text)}”"] if message.text.strip() else []
+    if message.calls:
+        calls = (_call_text(call.tool, json_or_text(call.arguments)) for call in message.calls[:8])
         found.append("calls " + ", ".join(calls))
-        if len(said.calls) > 8:
-            found.append(f"and {len(said.calls) - 8} more")
+        if len(message.calls) > 8:
+            found.append(f"and {len(message.calls) - 8} more")
     if reply.finish in ("length", "content_filter"):
         found.append({"length": "cut off at its longest", "content_filter": "cut off by a filter"}[reply.finish])
     return "; ".join([*(found or ["nothing"]), *_tokens(reply)])
@@ -179,20 +179,22 @@ def _part(part: dict[str, Any]) -> str:
 
 
 def _answer(interaction: Interaction) -> str:
-    said, by = _field(interaction, "answer"), _field(interaction, "by")
-    return _plain(interaction) if said is None else f"{short_text(str(said), _NAME)} by {short_text(str(by), _NAME)}"
+    answer, by = _field(interaction, "answer"), _field(interaction, "by")
+    return (
+        _plain(interaction) if answer is None else f"{short_text(str(answer), _NAME)} by {short_text(str(by), _NAME)}"
+    )
 
 
 def _hook_answer(interaction: Interaction) -> str:
-    said = _field(interaction, "answer")
-    if not isinstance(said, str):
+    answer = _field(interaction, "answer")
+    if not isinstance(answer, str):
         return _plain(interaction)
     fault = _fault({"fault": _field(interaction, "fault")})
     more = [
         f"“{preview_text(text)}”" for key in ("reason", "text") if isinstance(text := _field(interaction, key), str)
     ]
     more += [escape_invisible(json_text(value)) for value in [_field(interaction, "value")] if value is not None]
-    return fault[0] if fault else " ".join([short_text(said, _NAME), *more])
+    return fault[0] if fault else " ".join([short_text(answer, _NAME), *more])
 
 
 def _delivery(interaction: Interaction) -> str:
@@ -237,10 +239,10 @@ def _call_text(name: str, arguments: Any) -> str:
     """`refund(amount=20, order_id="1042")`."""
     if not isinstance(arguments, dict):
         return f"{short_text(name, _NAME)}({_cut_arguments(escape_invisible(json_text(arguments)))})"
-    given = ", ".join(
+    listed = ", ".join(
         f"{short_text(key, _NAME)}={escape_invisible(json_text(value, key))}" for key, value in arguments.items()
     )
-    return f"{short_text(name, _NAME)}({_cut_arguments(given)})"
+    return f"{short_text(name, _NAME)}({_cut_arguments(listed)})"
 
 
 def _cut_arguments(text: str) -> str:

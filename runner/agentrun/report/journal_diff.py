@@ -293,11 +293,11 @@ def format_call(call: CallNode) -> str:
     """`refund(amount=20, order="1042")`."""
     if not isinstance(call.arguments, dict):
         return f"{short_text(call.tool, MAX_FACT_NAME)}({format_value(call.arguments)})"
-    given = ", ".join(
+    listed = ", ".join(
         f"{short_text(str(key), MAX_FACT_NAME)}={format_value(value, str(key))}"
         for key, value in call.arguments.items()
     )
-    shown = given if len(given) <= MAX_ARGUMENTS else given[: MAX_ARGUMENTS - 1] + "…"
+    shown = listed if len(listed) <= MAX_ARGUMENTS else listed[: MAX_ARGUMENTS - 1] + "…"
     return f"{short_text(call.tool, MAX_FACT_NAME)}({shown})"
 
 
@@ -315,8 +315,8 @@ def compare_calls(
 ) -> Iterator[RunChange]:
     """Compare the calls of a turn. `nested` compares the journals of sub-agents."""
     pairs = _pair_calls(before, after)
-    kept = [(one, two) for one, two in pairs if one is not None and two is not None]
-    order = [next(n for n, call in enumerate(before) if call is one) for one, _ in kept]
+    matched = [(one, two) for one, two in pairs if one is not None and two is not None]
+    order = [next(n for n, call in enumerate(before) if call is one) for one, _ in matched]
     if order != sorted(order):
         one, two = (", ".join(call_name(call, calls) for call in calls) for calls in (before, after))
         yield place.make_change("call", f"the order of the calls: {one} → {two}", "moved", before=one, after=two)
