@@ -62,4 +62,4 @@ def test_many_agents_one_after_the_other(desk: Desk) -> None:
     done = desk.run("--mode", "live", "--journal", "run.jsonl", leads=script(3, 3, 3), reads=READS)
     assert (done.code, done.out) == (0, "Enough.\n"), done.err
     assert len([*desk.root.glob("run.c*.jsonl")]) == 5
-    assert done.err.count("would be one more than the 5 agents") == 4
+    assert done.err.count("the limit for started sub-agents is 5") == 4

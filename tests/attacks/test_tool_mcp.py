@@ -111,18 +111,18 @@ def test_a_name_that_shadows_ours(tmp_path: Path) -> None:
 # --- 60: what a server writes and asks --------------------------------------------------------------------------
 
 ODD = {
-    "dies": LOST + "it ended with code 3: OSError: out of paper",
-    "garbage": LOST + "it wrote something that is no message: Starting up... \\x1b[2J done",
+    "dies": LOST + "it ended with exit code 3: OSError: out of paper",
+    "garbage": LOST + "it wrote something that is not a message: Starting up... \\x1b[2J done",
     "huge": LOST + "it wrote a line of more than 10,485,760 bytes",
-    "deep": LOST + "it wrote something that is no message: [[[",
+    "deep": LOST + "it wrote something that is not a message: [[[",
     "wrong_id": "for you",
     "twice": "first",
     "floods": "after the flood",
     "sampling": '{"code": -32600, "message": "Sampling not supported"}',
     "elicitation": '{"code": -32600, "message": "Elicitation not supported"}',
     "roots": '{"code": -32600, "message": "List roots not supported"}',
-    "questions": LOST + "it asks its client without end",
-    "no_result": "tool.execution: the reply is not what the protocol says",
+    "questions": LOST + "it sends too many requests to its client",
+    "no_result": "tool.execution: the reply does not follow the protocol",
     "escape": "\x1b]52;c;aGk=\x07 ",
     "large": "yyy",
 }
@@ -252,7 +252,7 @@ def test_killed_in_the_middle_of_calls(tmp_path: Path) -> None:
         patch.setenv("OPENAI_BASE_URL", f"{provider.url}/v1")
         done = asyncio.run(work())
     _, *lost, last = results(done)
-    assert lost == [("tool.execution", LOST + "it was ended by signal 9")] * 3
+    assert lost == [("tool.execution", LOST + "it was killed by signal 9")] * 3
     assert last == (None, "{}"), "another one was started"
 
 

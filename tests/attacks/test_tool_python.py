@@ -78,7 +78,7 @@ CALLS: dict[str, tuple[str, str | None, str]] = {
     "no_json": ("return [object()]", "tool.execution", "tool.execution: the result cannot be written"),
     "no_number": ("return float('inf')", "tool.execution", "tool.execution: the result cannot be written"),
     "binary": ("return bytes(range(256))", None, '"AAECAw'),
-    "surrogate": ("return 'half \\ud800'", "tool.execution", "tool.execution: the result holds half"),
+    "surrogate": ("return 'half \\ud800'", "tool.execution", "tool.execution: the result contains half"),
     "huge": ("return 'x' * 100_000_000", "tool.execution", "tool.execution: the result has 100,000,000 bytes"),
     "long": ("return 'y' * 1_000_000", None, "yyyy"),
     "recursion": ("return f'{recursion()}'", "tool.execution", "tool.execution: RecursionError"),
@@ -106,12 +106,16 @@ CALLS: dict[str, tuple[str, str | None, str]] = {
     "never": ("time.sleep(600)", "tool.timeout", "tool.timeout: the call took longer than 1500 ms"),
 }
 CRASHES: dict[str, tuple[str, str | None, str]] = {
-    "dies": ("os._exit(9)", "tool.execution", "tool.execution: its process ended with exit code 9"),
-    "faults": ("ctypes.string_at(0)", "tool.execution", "tool.execution: its process was killed by SIGSEGV"),
+    "dies": ("os._exit(9)", "tool.execution", "tool.execution: the process of the tool ended with exit code 9"),
+    "faults": (
+        "ctypes.string_at(0)",
+        "tool.execution",
+        "tool.execution: the process of the tool was killed by SIGSEGV",
+    ),
     "kills": (
         "os.kill(os.getpid(), signal.SIGKILL)",
         "tool.execution",
-        "tool.execution: its process was killed by SIGKILL",
+        "tool.execution: the process of the tool was killed by SIGKILL",
     ),
 }
 

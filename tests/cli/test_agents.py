@@ -200,7 +200,7 @@ def test_a_changed_child_is_a_miss_that_says_so(desk: Desk) -> None:
 
 def test_a_child_that_fails_is_a_result(desk: Desk) -> None:
     refuses = 'agentrun: "1"\nturns: [{text: "", faults: [{status: 401, times: 9}]}]\n'
-    sad = LEADS.replace("All is well.", "tool.execution: agent failed: provider.fatal")
+    sad = LEADS.replace("All is well.", "tool.execution: the sub-agent failed: provider.fatal")
     done = desk.run("--mode", "live", "--journal", "run.jsonl", leads=sad, reads=refuses)
     assert (done.code, done.out) == (0, "The report says that all is well.\n"), done.err
     assert stop_of(desk.journal("run.c1.0.jsonl")).fault is not None

@@ -332,7 +332,7 @@ turns:
         assert '  host      "api.example.com"\n' in shown
         assert '  body      "{\\"id\\":\\"1 2?x\\"}"\n' in shown
         person.type("n\n")
-        person.until("  request   will not be sent: a value for the address's path holds a slash\n")
+        person.until("  request   will not be sent: a value for the path of the address contains a slash\n")
         person.type("n\n")
         person.end()
 

@@ -114,9 +114,13 @@ def test_whose_question_it_is() -> None:
     ("subject", "value", "line"),
     [
         ("shell", {"n": "-rf", "q": ""}, "command   will not run: argv element 2 would begin with a dash"),
-        ("shell", {"n": "a\0b", "q": ""}, "command   will not run: argv element 2 would hold a NUL"),
+        ("shell", {"n": "a\0b", "q": ""}, "command   will not run: argv element 2 would contain a NUL"),
         ("shell", {"q": ""}, "command   will not run: argv element 2 cannot be filled in"),
-        ("http", {"n": "../x", "q": ""}, "request   will not be sent: a value for the address's path holds a slash"),
+        (
+            "http",
+            {"n": "../x", "q": ""},
+            "request   will not be sent: a value for the path of the address contains a slash",
+        ),
     ],
 )
 def test_what_will_not_run(subject: str, value: dict[str, Any], line: str) -> None:

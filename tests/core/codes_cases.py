@@ -205,7 +205,7 @@ ENDS = (
         "provider.inconsistent_history",
         _torn_history,
         {"calls": ["c9.0"]},
-        "give every call of the history exactly one result, right after the message that asks for it",
+        "give each call of the history exactly one result, right after the message that asks for the call",
     ),
     Stop(
         "context.overflow",
@@ -237,7 +237,7 @@ ENDS = (
     Stop(
         "output.invalid",
         lambda: Run(typed(output={"repairs": 0}), said("[]")),
-        {"errors": ['answer: the value is not of type "object"'], "repairs": 0, "turn": 1},
+        {"errors": ['the answer: the value is not of type "object"'], "repairs": 0, "turn": 1},
     ),
     Stop("delivery.failed", _sink_fails, {"sink": "out", "reason": "disk"}, "make room"),
     Stop("cancelled", _cancelled, {"by": "ann"}),

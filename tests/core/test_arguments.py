@@ -12,13 +12,13 @@ from msgspec.structs import replace
 from agentrun.core.call_validation import (
     MAX_ARGUMENT_BYTES,
     MAX_ARGUMENT_DEPTH,
-    MAX_NAMED_TOOLS,
     hidden_tools,
     offered_tools,
     parse_arguments,
 )
 from agentrun.core.effects import OfferedTool
 from agentrun.core.facts import BudgetShare, CallRefused, Parent
+from agentrun.core.model_texts import MAX_NAMED_TOOLS
 from agentrun.core.package import Package
 from agentrun.errors import TOOL_RESULT_CODES
 
@@ -80,7 +80,7 @@ def test_unknown() -> None:
     found = refused("wether", "{}")
     assert (found.code, found.fields) == ("tool.unknown", {"tool": "wether"})
     names = "any, files.list, files.read_a.b, files.read_it, helper, ticket, weather"
-    assert found.told.endswith(f"there is no tool 'wether'; tools: {names}"), "all that the model can call"
+    assert found.told.endswith(f"there is no tool 'wether'; available tools: {names}"), "all that the model can call"
     many = agent(many=mcp_tool(*(f"t{n}" for n in range(200))), secret=tool(visible="1 == 2"))
     told = refused("wether", "{}", many).told
     assert told.endswith(f" and {200 + 7 - MAX_NAMED_TOOLS} more")
@@ -171,17 +171,17 @@ def test_nothing_at_all_is_an_empty_object(nothing: str) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("{", "the text is not JSON"),
-        ("{'a': 1}", "the text is not JSON"),
-        ('{"a": NaN}', "the text is not JSON"),
-        ('{"a": 1} {}', "the text is not JSON"),
-        ('{"a": "\\ud800"}', "the text is not JSON"),
-        ('{"a": 1, "a": 2}', "an object has two keys of the same name"),
+        ("{", "it is not valid JSON"),
+        ("{'a': 1}", "it is not valid JSON"),
+        ('{"a": NaN}', "it is not valid JSON"),
+        ('{"a": 1} {}', "it is not valid JSON"),
+        ('{"a": "\\ud800"}', "it is not valid JSON"),
+        ('{"a": 1, "a": 2}', "an object has the same key twice"),
         ("[]", "it is not an object"),
         ("null", "it is not an object"),
         ('"{}"', "it is not an object"),
-        ("1" * 5000, "the text is not JSON"),
-        ("[" * 100_000 + "]" * 100_000, "the text is nested deeper than 64 levels"),
+        ("1" * 5000, "it is not valid JSON"),
+        ("[" * 100_000 + "]" * 100_000, "it is nested deeper than 64 levels"),
     ],
 )
 def test_not_an_object(text: str, why: str) -> None:
@@ -202,7 +202,7 @@ def test_size() -> None:
     assert len(text) == MAX_ARGUMENT_BYTES
     assert parse_arguments(text) is not None
     assert parse_arguments(text.replace("xx", "xxx", 1)) is None
-    assert "1048577 bytes; 1048576 are allowed" in refused("any", text.replace("xx", "xxx", 1)).told
+    assert "1048577 bytes, but the limit is 1048576" in refused("any", text.replace("xx", "xxx", 1)).told
 
 
 VALUES = st.recursive(
@@ -245,7 +245,7 @@ def test_invalid(arguments: str, field: str | None, words: str) -> None:
     found = refused("weather", arguments)
     expected = {"tool": "weather"} | ({"field": field} if field else {})
     assert (found.code, found.fields) == ("tool.invalid_arguments", expected)
-    assert f"the arguments of weather are not valid: {words}" in found.told
+    assert f"the arguments of 'weather' are not valid: {words}" in found.told
 
 
 def test_values_are_not_shown() -> None:
@@ -261,7 +261,7 @@ def test_messages_are_bounded() -> None:
 def test_missing_field(arguments: str, field: str) -> None:
     found = refused("weather", arguments)
     assert (found.code, found.fields) == ("tool.missing_field", {"tool": "weather", "field": field})
-    assert found.told == f"tool.missing_field: weather needs '{field}'"
+    assert found.told == f"tool.missing_field: 'weather' needs the argument '{field}'"
 
 
 # actions
@@ -275,7 +275,7 @@ def test_actions() -> None:
 def test_missing_field_of_an_action() -> None:
     found = refused("ticket", '{"action": "close", "title": "x"}')
     assert (found.code, found.fields) == ("tool.missing_field", {"tool": "ticket", "action": "close", "field": "id"})
-    assert found.told == "tool.missing_field: ticket.close needs 'id'"
+    assert found.told == "tool.missing_field: 'ticket.close' needs the argument 'id'"
 
 
 @pytest.mark.parametrize("arguments", ["{}", '{"action": null}', '{"title": "x"}'])
@@ -288,14 +288,14 @@ def test_missing_action(arguments: str) -> None:
 def test_bad_action(action: str) -> None:
     found = refused("ticket", f'{{"action": {action}}}')
     assert (found.code, found.fields) == ("tool.invalid_arguments", {"tool": "ticket", "field": "action"})
-    assert found.told.endswith("'ticket' has no such action; actions: close, open")
+    assert found.told.endswith("'ticket' has no such action; available actions: close, open")
 
 
 def test_invalid_arguments_of_an_action() -> None:
     found = refused("ticket", '{"action": "close", "id": "x"}')
     expected = {"tool": "ticket", "action": "close", "field": "id"}
     assert (found.code, found.fields) == ("tool.invalid_arguments", expected)
-    assert "the arguments of ticket.close are not valid: id: " in found.told
+    assert "the arguments of 'ticket.close' are not valid: id: " in found.told
 
 
 # agents

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from agentrun.core import audit as audit_module
-from agentrun.core import model_reply
+from agentrun.core import model_texts
 from agentrun.core.audit import Divergence, find_divergence
 from agentrun.core.facts import (
     AnswerReached,
@@ -151,7 +151,7 @@ def test_decision_before_a_commit_is_whole() -> None:
 def test_changed_code_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The journal is as it was; the code is not."""
     run = whole("continued")
-    monkeypatch.setattr(model_reply, "CONTINUE_TEXT", "Please go on.")
+    monkeypatch.setattr(model_texts, "CONTINUE", "Please go on.")
     found = find_divergence(run.agent, run.records)
     assert found is not None
     assert (found.seq, found.was) == (place(run, ModelTold), run.of(ModelTold)[0])

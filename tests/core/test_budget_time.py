@@ -76,7 +76,7 @@ def test_tool_calls(name: str, limit: int) -> None:
     assert outcome.fields == {"used": limit, "reserved": 1, "limit": limit}
     assert outcome.fault is not None
     assert outcome.fault.hint == "raise budgets.tool_calls"
-    assert f"0 of {limit} are left" in outcome.fault.message
+    assert outcome.fault.message == f"the budget of {limit} tool call{'' if limit == 1 else 's'} is used up"
     assert len(run.ran) == limit
 
 
@@ -87,7 +87,7 @@ def test_tool_calls_of_one_reply() -> None:
     outcome = run.finish()
     assert outcome.fields == {"used": 0, "reserved": 3, "limit": 2}
     assert outcome.fault is not None
-    assert outcome.fault.message == "3 calls want to run, and 2 of 2 are left"
+    assert outcome.fault.message == "the next step may need 3 tool calls, but the budget has only 2 of 2 left"
     assert run.ran == [], "what runs together is counted together"
 
 

@@ -179,7 +179,7 @@ def test_failure_that_ends_the_run(code: str, exit_code: int, retry: str) -> Non
     outcome = run.finish()
     assert (outcome.fault, outcome.exit_code, outcome.retry) == (fault, exit_code, retry)
     assert run.ran == ["c1.0"]
-    assert run.of(CallCancelled) == [CallCancelled("c1.1", "tool.aborted: the run ended before this call did")]
+    assert run.of(CallCancelled) == [CallCancelled("c1.1", "tool.aborted: the run ended before this call finished")]
     assert run.kinds()[-3:] == ["run_ending", "call_cancelled", "run_stopped"], "the reason comes first"
 
 

@@ -77,19 +77,25 @@ def test_long_answer() -> None:
             Fault("output.invalid", "no JSON", {"errors": []}),
             Fault(
                 "tool.execution",
-                "agent failed: output.invalid: no JSON",
+                "the sub-agent failed: output.invalid: no JSON",
                 {"tool": "helper", "code": "output.invalid"},
             ),
         ),
         (
             Fault("budget.time", "too long", {"limit": 500}),
             Fault(
-                "tool.timeout", "the agent took longer than 500 ms and was stopped", {"tool": "helper", "limit": 500}
+                "tool.timeout",
+                "the sub-agent took longer than 500 ms and was stopped",
+                {"tool": "helper", "limit": 500},
             ),
         ),
         (
             Fault("budget.time", "too long", {"limit": 400}),
-            Fault("tool.execution", "agent failed: budget.time: too long", {"tool": "helper", "code": "budget.time"}),
+            Fault(
+                "tool.execution",
+                "the sub-agent failed: budget.time: too long",
+                {"tool": "helper", "code": "budget.time"},
+            ),
         ),
         (Fault("cassette.miss", "no such request"), Fault("cassette.miss", "no such request")),
     ],

@@ -9,12 +9,13 @@ from msgspec.structs import replace
 
 from agentrun.core import compaction
 from agentrun.core.budget import estimate_tokens
-from agentrun.core.compaction import SUMMARY_PREFIX, count_fitting_messages
+from agentrun.core.compaction import count_fitting_messages
 from agentrun.core.facts import CompactionFailed, ContextCompacted, EarlierRuns, ModelAsked
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Assistant, Message, Reply, Text, ToolCall, ToolResult, Transcript, Usage
 from agentrun.core.messages import user_message as user
 from agentrun.core.model_request import find_history_fault
+from agentrun.core.model_texts import SUMMARY_PREFIX
 from agentrun.core.package import Package
 from agentrun.core.state import ConversationState, State
 

@@ -55,7 +55,7 @@ def test_interrupt(stage: Any) -> None:
     assert (outcome.code, outcome.exit_code, outcome.retry) == ("policy.interrupted", 4, "user")
     assert outcome.fields == {"subject": subject, "target": target, "rules": ["r1"]}
     assert outcome.fault is not None
-    assert outcome.fault.message == f"the policy (r1) stops the run over {target}: stop here"
+    assert outcome.fault.message == f"the policy rule r1 stopped the run because of {target}: stop here"
 
 
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if not stage.startswith("tool_")])
@@ -71,7 +71,7 @@ def test_deny_is_told_to_the_model(stage: Any) -> None:
     run = run_of(rule("deny", on=stage, reason="secret"))
     assert run.finish().answer == "Yes."
     (refused,) = run.of(CallRefused)
-    assert (refused.code, refused.told) == ("tool.denied", "tool.denied: the policy (r1) denies a: secret")
+    assert (refused.code, refused.told) == ("tool.denied", "tool.denied: the policy rule r1 denied a: secret")
     fields = {"subject": "c1.0", "target": "a", "rules": ["r1"], "tool": "a", "reason": "policy.denied"}
     assert refused.fields == fields
     assert len(run.ran) == (stage == "tool_result")
@@ -92,7 +92,7 @@ def test_default_is_named_as_such() -> None:
     run = Run(agent, called("a"), said("Well."))
     run.finish()
     (refused,) = run.of(CallRefused)
-    assert refused.told == "tool.denied: the policy's default denies a"
+    assert refused.told == "tool.denied: the policy denied a by default"
     assert refused.fields["rules"] == []
 
 
@@ -142,7 +142,7 @@ def test_two_rules_that_set_one_field() -> None:
     run = run_of(rule("modify", "a", set={"q": "y"}), rule("modify", "a", set={"q": "z"}))
     run.finish()
     (ruled,) = run.of(Ruled)
-    assert (ruled.ruling, ruled.rules, ruled.reason) == ("deny", ("r1", "r2"), "two rules set q")
+    assert (ruled.ruling, ruled.rules, ruled.reason) == ("deny", ("r1", "r2"), "two rules set the argument q")
 
 
 def test_mask_a_result() -> None:

@@ -59,7 +59,7 @@ def test_foreign_answers(point: HookPoint, foreign: object) -> None:
     assert fact.answer == HookFailure(
         Fault(
             "policy.denied",
-            f"the hook watch gave {type(foreign).__name__}, which is not an answer at {point}",
+            f"the hook watch returned {type(foreign).__name__}, which is not an answer at {point}",
             {"hook": "watch", "point": point},
         )
     )

@@ -92,7 +92,7 @@ def test_deny_ends_the_run(point: Any) -> None:
     assert (outcome.code, outcome.exit_code, outcome.retry) == ("policy.denied", 4, "user")
     assert outcome.fields == {"subject": subject, "target": target, "rules": [], "hook": "watch"}
     assert outcome.fault is not None
-    assert outcome.fault.message == f"the hook watch denies {target}: not today"
+    assert outcome.fault.message == f"the hook watch denied {target}: not today"
     assert "other" not in [fact.hook for fact in run.of(HookAsked)], "the next one is not asked any more"
 
 
@@ -101,7 +101,7 @@ def test_denied_call(point: Any, ran: int) -> None:
     run = run_of(hook(point), answers={"watch": Deny("not today")})
     assert run.finish().answer == "Yes."
     (refused,) = run.of(CallRefused)
-    assert (refused.code, refused.told) == ("tool.denied", "tool.denied: the hook watch denies a: not today")
+    assert (refused.code, refused.told) == ("tool.denied", "tool.denied: the hook watch denied a: not today")
     fields = {"subject": "c1.0", "target": "a", "rules": [], "hook": "watch", "tool": "a", "reason": "policy.denied"}
     assert refused.fields == fields
     assert len(run.ran) == ran
@@ -121,7 +121,7 @@ def test_failure(point: Any, on_failure: str) -> None:
     if goes_on:
         assert (outcome.answer, len(run.ran)) == ("Yes.", 1)
     elif point in ("before_tool", "after_tool"):
-        assert run.of(CallRefused)[0].told == "tool.denied: the hook watch denies a: the hook watch failed"
+        assert run.of(CallRefused)[0].told == "tool.denied: the hook watch denied a: the hook failed"
     else:
         assert outcome.code == "policy.denied"
 

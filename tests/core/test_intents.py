@@ -71,5 +71,5 @@ def test_other_effects() -> None:
     assert (error.code, error.fields) == ("recovery.failed", {"seq": 5})
     assert wrong(run, ModelAsked, replace(asked, attempt=2)).code == "recovery.failed"
     assert wrong(run, ModelAsked, started).code == "recovery.failed"
-    with pytest.raises(StorageError, match=r"record 4 \(tool_started\) stands for no effect of this package"):
+    with pytest.raises(StorageError, match=r"record 4 \(tool_started\) does not belong to an effect of this package"):
         effect_of_intent(run.first, fold(run.records[:3]), started)

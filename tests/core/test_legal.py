@@ -197,7 +197,7 @@ def test_gap() -> None:
 def test_answer_to_another_request() -> None:
     run = Run(package(), said("Yes."))
     run.until(ModelAsked)
-    why = "it answers m1.2, but m1.1 is under way"
+    why = "it answers m1.2, but m1.1 is running"
     assert why in refuses(run.state, ModelReplied("m1.2", 1, 2, said("x")))
     assert why in refuses(run.state, ModelFailed("m1.2", 1, 2, Fault("internal", "x")))
 
@@ -218,7 +218,7 @@ def test_results_before_all_are_there() -> None:
 def test_delivery_that_was_not_begun() -> None:
     run = Run(package(sinks={"a": SINK, "b": SINK}), said("Yes."))
     run.until(DeliveryFinished)
-    assert "nothing is being delivered to a" in refuses(run.state, DeliveryFinished("a"))
+    assert "no delivery to a is running" in refuses(run.state, DeliveryFinished("a"))
     assert "the answer is being delivered" in refuses(run.state, MessageQueued("q", said_by_somebody()))
 
 
@@ -234,7 +234,7 @@ def test_hook_that_was_not_asked() -> None:
     assert "is being asked" in refuses(run.state, replace(asked, effect="h.other"))
     good = HookAnswered(asked.effect, "watch", "on_input", "input", Inject("x"))
     assert "h.other was not asked" in refuses(run.state, replace(good, effect="h.other"))
-    assert "that is no answer at on_input" in refuses(run.state, replace(good, answer=Modify({"q": "x"})))
+    assert "the answer is not allowed at on_input" in refuses(run.state, replace(good, answer=Modify({"q": "x"})))
     run.add(good)
     assert "was not asked" in refuses(run.state, good), "once"
 
@@ -261,7 +261,7 @@ def test_question_that_is_not_open() -> None:
     run = Run(agent, called("a", "a"), said("Done."), people={"a": "approved"})
     run.until(ApprovalAnswered)
     other = replace(run.of(ApprovalAnswered)[0], subject="c1.1")
-    assert "that is not an open question" in refuses(run.state, other), "it is about another call"
+    assert "the question is not open" in refuses(run.state, other), "it is about another call"
 
 
 def test_record_after_the_end() -> None:

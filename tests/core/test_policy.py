@@ -106,7 +106,7 @@ def test_targets() -> None:
     ("when", "error"),
     [
         ("args.n > 5", "No matching overloads found : _>_(string, int64)"),
-        ("args.n", "it is neither true nor false"),
+        ("args.n", "its result is neither true nor false"),
         ("1/0 == 1", "divide by zero"),
         ("args.l.exists(x, args.l.exists(y, x > y && y > x))", "Iteration budget exceeded"),
         ("args.l.all(x, args.l.all(y, params.t + params.t != ''))", "+ in all, exists, map or filter could build"),
@@ -172,7 +172,7 @@ def test_modify_merges() -> None:
 
 def test_two_rules_that_set_one_field_deny() -> None:
     rules = (rule("modify", set={"a": 1, "b": 1}), rule("modify", set={"c": 1}), rule("modify", set={"b": 1, "d": 1}))
-    assert ruling(agent(*rules)) == PolicyDecision("deny", ("r1", "r3"), "two rules set b")
+    assert ruling(agent(*rules)) == PolicyDecision("deny", ("r1", "r3"), "two rules set the argument b")
     assert ruling(agent(rules[0], rules[1])).ruling == "modify"
 
 
@@ -268,7 +268,7 @@ def test_one_refund(parallel: bool, together: bool) -> None:
     run.finish()
     assert run.ran == ["c1.0"]
     assert results(run)[0] == "done"
-    assert results(run)[1].startswith("tool.denied: the policy (r1) denies refund")
+    assert results(run)[1].startswith("tool.denied: the policy rule r1 denied refund")
 
 
 def test_one_refund_planted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -189,5 +189,5 @@ def test_closed_calls_are_in_the_conversation() -> None:
     run = SHAPES["tripped"]()
     run.finish()
     *_, last = session_messages(run.state)
-    assert last == ToolResult("c1.2", (Text("tool.aborted: the run ended before this call did"),))
+    assert last == ToolResult("c1.2", (Text("tool.aborted: the run ended before this call finished"),))
     assert find_history_fault(session_messages(run.state)) is None

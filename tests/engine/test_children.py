@@ -110,7 +110,7 @@ def test_failure_is_a_result(agent: Package, answer: Any, code: str) -> None:
     fact = finished(place, child(agent))
     assert fact.fault is not None
     assert (fact.fault.code, fact.fault.fields) == ("tool.execution", {"tool": "billing", "code": code})
-    assert words(fact.parts).startswith(f"tool.execution: agent failed: {code}: ")
+    assert words(fact.parts).startswith(f"tool.execution: the sub-agent failed: {code}")
     assert fact.spent is not None
 
 

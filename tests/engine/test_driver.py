@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agentrun.core.decide import NextStep, decide
-from agentrun.core.effects import Effect
+from agentrun.core.decide import decide
+from agentrun.core.effects import Effect, NextStep
 from agentrun.core.evolve import fold
 from agentrun.core.facts import CancelRequested, Fact, ModelAsked, RunStopped, TimePassed, ToolFinished, fact_kind
 from agentrun.core.fault import Fault

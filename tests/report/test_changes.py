@@ -150,7 +150,7 @@ def stopped_early(told: Facts) -> None:
 
 
 FAULT = {"code": "provider.overloaded", "message": "busy"}
-LIMIT = {"code": "budget.turns", "message": "the run has used its 3 turns"}
+LIMIT = {"code": "budget.turns", "message": "the budget of 3 turns is used up"}
 
 # What is done to the run, and all that is told of it: kind, how, text.
 TABLE: dict[str, tuple[Callable[[Facts], None], list[tuple[str, str, str]]]] = {
@@ -310,7 +310,7 @@ TABLE: dict[str, tuple[Callable[[Facts], None], list[tuple[str, str, str]]]] = {
             (
                 "outcome",
                 "changed",
-                "the outcome: completed → budget.turns (budget.turns: the run has used its 3 turns)",
+                "the outcome: completed → budget.turns (budget.turns: the budget of 3 turns is used up)",
             ),
             ("delivery", "gone", "the delivery to mail is gone"),
             ("spend", "changed", "spend down: 360 → 0 tokens, $0.0003 → $0.00, 3 → 1 turns"),
@@ -322,7 +322,7 @@ TABLE: dict[str, tuple[Callable[[Facts], None], list[tuple[str, str, str]]]] = {
             (
                 "outcome",
                 "changed",
-                "the outcome: completed → budget.turns (budget.turns: the run has used its 3 turns)",
+                "the outcome: completed → budget.turns (budget.turns: the budget of 3 turns is used up)",
             )
         ],
     ),

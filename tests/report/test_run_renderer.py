@@ -40,7 +40,7 @@ turn 1
   → search c1.0 {"q": "1042"}
   → search c1.1 {"q":"1043"}
   → nothing {}
-  ✗ nothing: tool.unknown: there is no tool 'nothing'; tools: billing, mail, refund, search
+  ✗ nothing: tool.unknown: there is no tool 'nothing'; available tools: billing, mail, refund, search
   ← search c1.0: late (2 lines, 16B)
   ← search c1.1 failed: tool.timeout: slow
 turn 2
@@ -67,7 +67,7 @@ turn 4 · anthropic/claude-haiku-4-5
   {"queue": "kitchen"}
   the answer does not match the output schema, repair 1 of 2
     /queue: the value is not one of "billing", "hardware" or "other"
-    answer: "urgent" is a required property
+    the answer: "urgent" is a required property
 turn 5 · anthropic/claude-haiku-4-5
 [turn 5 of 12 · 175 of 50k tokens · $0.00008 of $0.25 · 5 of 20 calls · 7s of 2m]
 """

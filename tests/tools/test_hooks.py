@@ -97,7 +97,7 @@ def test_denied(desk: Desk, point: str) -> None:
     done = here.recorded_and_replayed()
     if point in ("before_tool", "after_tool"):
         assert done.outcome.status == "completed"
-        assert facts(done, CallRefused)[0].told == "tool.denied: the hook watch denies look: not today"
+        assert facts(done, CallRefused)[0].told == "tool.denied: the hook watch denied look: not today"
         assert ("look 7" in here.traces) == (point == "after_tool")
     else:
         assert (done.outcome.code, done.exit_code) == ("policy.denied", 4)

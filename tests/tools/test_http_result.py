@@ -62,9 +62,9 @@ def test_what_gives_no_result(body: bytes, result: str) -> None:
         ("application/problem+json", b'{"a": 1}', '{"a": 1}'),
         ("application/xml", b"<a/>", "<a/>"),
         ("", b"plain", "plain"),
-        ("", b"\xff\xd8\xff", "[3 bytes that are no text: of no type that is named]"),
-        ("image/png", b"\x89PNG", "[4 bytes that are no text: image/png]"),
-        ("image/\x1b[2J", b"\x89PNG", "[4 bytes that are no text: of an odd type]"),
+        ("", b"\xff\xd8\xff", "[3 bytes that are not text; content type: unknown]"),
+        ("image/png", b"\x89PNG", "[4 bytes that are not text; content type: image/png]"),
+        ("image/\x1b[2J", b"\x89PNG", "[4 bytes that are not text; content type: unknown]"),
     ],
 )
 def test_texts(kind: str, body: bytes, expected: str) -> None:

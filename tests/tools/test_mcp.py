@@ -79,7 +79,7 @@ def test_every_kind_of_content_is_words(tmp_path: Path) -> None:
         ("fails", "tool", "no paper"),
         ("error", "error", "wrong paper"),
         ("closed", "error", "Connection closed"),
-        ("no_result", "reply", "the reply is not what the protocol says"),
+        ("no_result", "reply", "the reply does not follow the protocol"),
     ],
 )
 def test_failures_that_the_server_tells(tmp_path: Path, name: str, reason: str, message: str) -> None:
@@ -99,13 +99,13 @@ def test_failures_that_the_server_tells(tmp_path: Path, name: str, reason: str, 
 # --- a server that is lost --------------------------------------------------------------------------------------
 
 GONE = {
-    "dies": "it ended with code 3: OSError: out of paper",
-    "garbage": "it wrote something that is no message: Starting up... \\x1b[2J done",
-    "batch": 'it wrote something that is no message: [{"jsonrpc": "2.0", "id": 3, "result": {}}]',
-    "deep": "it wrote something that is no message: [[[[",
+    "dies": "it ended with exit code 3: OSError: out of paper",
+    "garbage": "it wrote something that is not a message: Starting up... \\x1b[2J done",
+    "batch": 'it wrote something that is not a message: [{"jsonrpc": "2.0", "id": 3, "result": {}}]',
+    "deep": "it wrote something that is not a message: [[[[",
     "huge": "it wrote a line of more than 10,485,760 bytes",
     "closes": "it closed its output",
-    "questions": "it asks its client without end",
+    "questions": "it sends too many requests to its client",
 }
 
 
@@ -134,7 +134,7 @@ def test_killed_in_the_middle_of_a_call(tmp_path: Path) -> None:
         return [first, *await asyncio.gather(*others), await servers.run(desk.call("pid"))]
 
     first, *lost, again = desk.tried(work)
-    assert {each.fault and each.fault.message for each in lost} == {LOST + "it was ended by signal 9"}
+    assert {each.fault and each.fault.message for each in lost} == {LOST + "it was killed by signal 9"}
     assert text(again) != text(first), "a new one was started"
     assert len(desk.asked("initialize")) == 2
 
@@ -147,7 +147,7 @@ def test_not_started_for_ever(tmp_path: Path) -> None:
 
     messages = [each.fault.message for each in desk.tried(work) if each.fault]
     assert messages[:3] == [LOST + GONE["dies"]] * 3
-    assert messages[3:] == ["the server did not start: it was started 3 times, which is enough"] * 2
+    assert messages[3:] == ["the server did not start: it was started 3 times, which is the limit"] * 2
     assert len(desk.asked("initialize")) == 3
 
 
@@ -155,10 +155,13 @@ def test_not_started_for_ever(tmp_path: Path) -> None:
     ("start", "message"),
     [
         ("hangs", "it did not answer within 300 ms"),
-        ("garbage", "it wrote something that is no message: Welcome!"),
-        ("exits", "it ended with code 2: no licence"),
-        ("refuses", "it did not begin as it should: not today"),
-        ("other version", "it did not begin as it should: Unsupported protocol version from the server: 1999-01-01"),
+        ("garbage", "it wrote something that is not a message: Welcome!"),
+        ("exits", "it ended with exit code 2: no licence"),
+        ("refuses", "it did not start as the protocol requires: not today"),
+        (
+            "other version",
+            "it did not start as the protocol requires: Unsupported protocol version from the server: 1999-01-01",
+        ),
     ],
 )
 def test_does_not_start(tmp_path: Path, start: str, message: str) -> None:
@@ -318,7 +321,7 @@ def test_traffic() -> None:
     now[0] += 1
     for _ in range(10):
         assert traffic.allows("ping", asks=True)
-    with pytest.raises(McpProtocolError, match="without end"):
+    with pytest.raises(McpProtocolError, match="too many requests"):
         traffic.allows("ping", asks=True)
 
 

@@ -62,7 +62,7 @@ LOST = {
     "drops": "no reply came: the connection was closed before a reply came",
     "broken": "it answered with status 500",
     "busy": "it answered with status 503",
-    "zipped": "its reply is compressed, which was not asked for",
+    "zipped": "its reply is compressed although that was not requested",
     "large": "its reply is larger than 10,485,760 bytes",
 }
 
@@ -81,8 +81,8 @@ def test_lost(tmp_path: Path, name: str, effect: str) -> None:
 
 REFUSED = {
     "login": "it answered with status 401",
-    "away": "it redirects to another place",
-    "script": "it redirects to another place",
+    "away": "it redirects to another address",
+    "script": "it redirects to another address",
     "html": "Unexpected content type: text/html",
     "garbage": "Failed to parse JSON response: ",
     "wrong": "it answered with status 400: no such paper",

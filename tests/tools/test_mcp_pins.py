@@ -52,7 +52,7 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
         {},
         "the schema has more than",
     ),
-    "no object": ([tool("t", schema={"type": "string"})], {}, "its reply is not what the protocol says"),
+    "no object": ([tool("t", schema={"type": "string"})], {}, "the reply does not follow the protocol"),
     "no schema": ([of(properties={"x": {"type": "sting"}})], {}, '"sting" is not a JSON type'),
     "long": ([tool("t", "x" * 20_000)], {}, "longer than 16,384 bytes"),
     "name": ([tool("a b")], {}, "is not a valid tool name"),
@@ -107,8 +107,8 @@ def test_names_that_can_be_pinned(tmp_path: Path) -> None:
     ("start", "message"),
     [
         ("hangs", "it did not answer within 300 ms"),
-        ("exits", "it ended with code 2: no licence"),
-        ("garbage", "it wrote something that is no message: Welcome!"),
+        ("exits", "it ended with exit code 2: no licence"),
+        ("garbage", "it wrote something that is not a message: Welcome!"),
     ],
 )
 def test_a_server_that_does_not_start(tmp_path: Path, start: str, message: str) -> None:

@@ -214,7 +214,7 @@ def test_import_fails(desk: Desk, text: str, said: str, where: str) -> None:
 
 def test_function_is_gone_after_the_import(desk: Desk) -> None:
     desk.write("desk.py", ONE + "del f\n")
-    assert desk.failure("desk:f") == 'the module "desk" has no function "f" once it is imported'
+    assert desk.failure("desk:f") == 'the module "desk" has no function "f" after it was imported'
 
 
 def test_neighbour_newer_than_what_python_remembers(desk: Desk) -> None:

@@ -59,7 +59,7 @@ def test_result_that_is_no_text(desk: Desk, result: str, why: str, form: str) ->
         ("SystemExit(3)", "SystemExit: 3"),
         ("StopIteration(1)", "StopIteration: 1"),
         ("TimeoutError('its own')", "TimeoutError: its own"),
-        ("type('Odd', (Exception,), {'__str__': lambda self: 1 / 0})", "Odd: it cannot say what happened"),
+        ("type('Odd', (Exception,), {'__str__': lambda self: 1 / 0})", "Odd: the exception has no readable message"),
         (f"ValueError('401 for ' + {KEY})", "ValueError: 401 for ***"),
         ("ValueError('\\ud800')", "ValueError: ?"),
         ("ToolError('tool.timeout', 'x')", "ToolError: tool.timeout: x"),
@@ -288,7 +288,7 @@ def world(desk: Desk) -> Any:
         (
             "raise ToolError('tool.fatal', 'x', fields={'a': object()})",
             "tool.execution",
-            "tool.execution: the tool gave",
+            "tool.execution: the tool returned",
         ),
         ("return float('inf')", "tool.execution", "tool.execution: the result cannot be written as JSON"),
     ],

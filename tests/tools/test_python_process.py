@@ -169,7 +169,7 @@ def test_neighbours_and_import_errors(desk: Desk) -> None:
         ("""os.write(3, b'{"returned":{"fault":{"code":"internal","message":"x"}}}\\n')""", "not a result", {}),
         (
             "exec('while True: os.write(3, b\"x\" * 65536)')",
-            f"gave more than {6 * MAX_RESULT_BYTES + 2**20:,} bytes",
+            f"returned more than {6 * MAX_RESULT_BYTES + 2**20:,} bytes",
             {},
         ),
     ],
@@ -181,7 +181,7 @@ def test_crashes(desk: Desk, body: str, said: str, field: dict[str, Any]) -> Non
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400 * 1024, "kibibytes: no more is read"
     assert returned.fault is not None
     assert returned.fault.code == "tool.execution"
-    assert returned.fault.message.startswith("its process ")
+    assert returned.fault.message.startswith("the process of the tool ")
     assert said in returned.fault.message
     assert returned.fault.fields.items() >= ({"tool": "f"} | field).items()
     assert printed == [("f", "begun\n")]

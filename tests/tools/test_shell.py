@@ -217,7 +217,7 @@ def test_a_file_that_is_gone_or_is_no_program(tmp_path: Path) -> None:
     file.chmod(0o755)
     third = asyncio.run(tools.run(call(tool("./tool")))).fault
     assert third is not None
-    assert third.message.endswith("the program that is to run it, named in its first line, is not there")
+    assert third.message.endswith("the program named in its first line does not exist")
 
 
 # --- what it says -------------------------------------------------------------------------------------------

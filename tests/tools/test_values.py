@@ -110,7 +110,7 @@ class Strange:
         ({"a": ["\udfff"]}, "half of a surrogate pair"),
         ({"\ud800": 1}, "half of a surrogate pair"),
         (cyclic(), "contains itself"),
-        (deep(), "contains itself, or is nested too deeply"),
+        (deep(), "contains itself or is nested too deeply"),
         (Strange(), "contains itself"),
         (object(), "type object"),
         ({"a": iter([1])}, "type list_iterator"),

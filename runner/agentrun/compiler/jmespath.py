@@ -14,6 +14,7 @@ from math import prod
 from typing import Any
 from warnings import catch_warnings, simplefilter
 
+from agentrun.core import model_texts as texts
 from agentrun.spec.problems import Problem, did_you_mean, quote_text
 from agentrun.spec.tree import ScalarNode
 
@@ -56,7 +57,7 @@ def evaluate_jmespath(expression: str, document: Any) -> Any:
         nonlocal left
         left -= steps
         if left < 0:
-            raise UnusableJmespath("it takes too much work to pick the result out of the reply")
+            raise UnusableJmespath(texts.RESULT_TOO_MUCH_WORK)
 
     class Metered(Functions):
         def call_function(self, function_name: str, resolved_args: Any) -> Any:
@@ -76,9 +77,9 @@ def evaluate_jmespath(expression: str, document: Any) -> Any:
     try:
         return Interpreter(Options(custom_functions=Metered())).visit(parsed, document)
     except JMESPathError as error:
-        raise UnusableJmespath(f"the reply is not one that the expression fits: {type(error).__name__}") from None
+        raise UnusableJmespath(texts.result_expression_failed(type(error).__name__)) from None
     except (TypeError, ValueError, OverflowError, RecursionError, AttributeError):
-        raise UnusableJmespath("the reply is not one that the expression fits") from None
+        raise UnusableJmespath(texts.result_expression_failed(None)) from None
 
 
 def parse_jmespath(expression: str) -> Mapping[str, Any]:

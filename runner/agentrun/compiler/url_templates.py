@@ -14,6 +14,8 @@ import re
 from collections.abc import Callable, Mapping
 from urllib.parse import quote, unquote
 
+from agentrun.core import model_texts as texts
+
 URL_TAG = re.compile(r"""\{\{(?:[^'"}]|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|\}(?!\}))*\}\}""", re.DOTALL)
 _OTHER_TAG = re.compile(r"\{[{%#]|[%#}]\}")
 _UNENCODED = "!$&'()*+,;=:@/?%-._~[]{}"
@@ -45,7 +47,7 @@ def render_url(url: str, query: Mapping[str, str], text: Callable[[str], str]) -
     if pairs:
         base += ("" if base[-1] in "?&" else "&" if "?" in base else "?") + "&".join(pairs)
     if len(base) > MAX_URL_LENGTH:
-        raise UnusableUrl(f"the address has more than {MAX_URL_LENGTH:,} characters")
+        raise UnusableUrl(texts.URL_TOO_LONG.format(MAX_URL_LENGTH))
     return base
 
 
@@ -54,7 +56,7 @@ def percent_encode(text: str) -> str:
     try:
         return quote(text, safe="")
     except UnicodeEncodeError:
-        raise UnusableUrl("a value for the address holds half of a surrogate pair, which is no text") from None
+        raise UnusableUrl(texts.URL_NOT_TEXT) from None
 
 
 def _fill_template(url: str, text: Callable[[str], str]) -> str:
@@ -78,7 +80,7 @@ def _fill_template(url: str, text: Callable[[str], str]) -> str:
     path = whole.partition("?")[0].split("/")
     for number in segments:
         if unquote(path[number]) in ("", ".", ".."):
-            raise UnusableUrl("a part of the address's path would be empty, or a dot")
+            raise UnusableUrl(texts.URL_EMPTY_SEGMENT)
     return whole
 
 
@@ -92,6 +94,6 @@ def _encode_fixed_text(text: str) -> str:
 
 def _check_segment(value: str) -> None:
     if "/" in value or "\\" in value:
-        raise UnusableUrl("a value for the address's path holds a slash")
+        raise UnusableUrl(texts.URL_SLASH)
     if any(ord(letter) < 32 or ord(letter) == 127 for letter in value):
-        raise UnusableUrl("a value for the address's path holds a control character")
+        raise UnusableUrl(texts.URL_CONTROL)

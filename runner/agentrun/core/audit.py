@@ -1,10 +1,10 @@
-"""Would today's code have made yesterday's decisions?
+"""Audit: would today's code make the decisions that a journal contains?
 
-Rule 1  Observations are taken as given; every decision is made again and compared. Nothing is called.
-Rule 2  What a commit of several facts still owes must come next, unless something from outside comes between: then
-        `decide` is asked again, as the run did.
-Rule 3  A terminal record that the runtime itself wrote over a failure of its own, of its host, or of a recording that
-        does not fit, is taken as given.
+Rule 1  Observations are taken as given. Every decision is made again and compared. Nothing is called.
+Rule 2  If a commit has several facts, they must follow each other. After a fact from outside, `decide` is asked again,
+        as it was in the run.
+Rule 3  A terminal record that the runtime wrote because of its own failure, of its host, or of a cassette that does not
+        match is taken as given.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ from agentrun.core.state import State
 
 
 class Divergence(Struct, frozen=True):
-    """The first decision that today's code would not make."""
+    """The first decision that today's code would make differently."""
 
     seq: int
     was: Fact
-    """What the journal says."""
+    """The fact in the journal."""
     instead: tuple[Fact, ...]
-    """What would be written today. None: nothing, the run would wait."""
+    """The fact that would be written today. Empty: the run would wait."""
 
 
 def find_divergence(
     package: Package, records: Iterable[Record], others: Mapping[str, Package] | None = None
 ) -> Divergence | None:
-    """The first divergence. `others`: packages that the run went on with after a resume, by fingerprint.
+    """The first divergence. `others`: packages that the run was resumed with, by fingerprint.
 
     Raises `recovery.failed` for a journal that cannot be folded.
     """
     state = State()
-    owed: list[Fact] = []
+    expected: list[Fact] = []
     for record in records:
         fact = record.fact
         if isinstance(fact, Observation):
-            owed = []
+            expected = []
             if isinstance(fact, RunResumed) and others:
                 package = others.get(fact.package, package)
         else:
-            owed = owed or _expected_facts(package, state)
-            if owed[:1] != [fact] and not _is_runtime_failure(fact):
-                return Divergence(record.seq, fact, tuple(owed[:1]))
-            owed = owed[1:]
+            expected = expected or _expected_facts(package, state)
+            if expected[:1] != [fact] and not _is_runtime_failure(fact):
+                return Divergence(record.seq, fact, tuple(expected[:1]))
+            expected = expected[1:]
         state = evolve(state, record)
     return None
 
 
 def _expected_facts(package: Package, state: State) -> list[Fact]:
-    """What would be written next. Of several effects only the first: after it `decide` is asked again."""
+    """The facts that would be written next. Of several effects only the first: then `decide` is asked again."""
     match decide(package, state):
         case Commit(facts):
             return list(facts)

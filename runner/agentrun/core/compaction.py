@@ -1,12 +1,13 @@
-"""What happens when the conversation no longer fits, and what a conversation must look like to be sent.
+"""Compaction: replace the beginning of a conversation that no longer fits by a summary.
 
-Rule 1  Summing up replaces the first messages and keeps the latest ones. Calls and their results stay together.
-Rule 2  What is summed up must itself fit the window: as many of the first messages as do.
-Rule 3  A summary that is not shorter than what it replaces is no summary.
+Rule 1  A summary replaces the first messages and keeps the latest ones. A call and its result stay together.
+Rule 2  The request for the summary must itself fit the context window: it has as many of the first messages as fit.
+Rule 3  A summary that is not shorter than the messages it replaces is not used.
 """
 
 from __future__ import annotations
 
+from agentrun.core import model_texts as texts
 from agentrun.core.budget import estimate_request, estimate_tokens
 from agentrun.core.effects import Commit, ModelRequest, NextStep
 from agentrun.core.facts import CompactionFailed, ContextCompacted
@@ -14,11 +15,9 @@ from agentrun.core.messages import Message, ToolResult, Transcript, user_message
 from agentrun.core.package import Package
 from agentrun.core.state import State
 
-SUMMARY_PREFIX = "Summary of the conversation so far:\n\n"
-
 
 def count_fitting_messages(package: Package, state: State, room: int | None) -> int:
-    """How many of the first messages can be summed up in a request with so much room. None: any number."""
+    """How many of the first messages fit a request with so much room, in tokens. None: no limit."""
     messages = tuple(state.conversation.transcript)
     end = max(len(messages) - package.context.keep, 0)
     used, best = 0, 0
@@ -32,7 +31,7 @@ def count_fitting_messages(package: Package, state: State, room: int | None) -> 
 
 
 def apply_summary(state: State, count: int) -> ContextCompacted | CompactionFailed:
-    """What is made of a model's summary of the first messages."""
+    """The fact that the first messages are replaced by the model's summary, or that it cannot be used."""
     assert state.compaction.summary is not None
     message = state.compaction.summary.message
     failures = state.compaction.failures + 1
@@ -40,18 +39,16 @@ def apply_summary(state: State, count: int) -> ContextCompacted | CompactionFail
         return CompactionFailed("calls", failures)
     if not message.text.strip():
         return CompactionFailed("empty", failures)
-    summary = user_message(SUMMARY_PREFIX + message.text)
-    before, after = (
-        sum(estimate_tokens(each) for each in state.conversation.transcript.until(count)),
-        estimate_tokens(summary),
-    )
+    summary = user_message(texts.SUMMARY_PREFIX + message.text)
+    before = sum(estimate_tokens(each) for each in state.conversation.transcript.until(count))
+    after = estimate_tokens(summary)
     if after >= before:
         return CompactionFailed("not_smaller", failures)
     return ContextCompacted(count, summary, before, after)
 
 
 def count_messages_to_summarize(package: Package, state: State) -> int:
-    """How many of the first messages a summary would replace."""
+    """How many of the first messages a summary replaces."""
     request = summary_request(package, state, ())
     window = request.route.context_window
     around = estimate_request(request, sum(estimate_tokens(message) for message in request.messages))
@@ -69,5 +66,5 @@ def summary_request(package: Package, state: State, messages: tuple[Message, ...
 
 
 def use_summary(package: Package, state: State) -> NextStep:
-    """Use the model's summary, or say why not."""
+    """Use the model's summary, or record why not."""
     return Commit((apply_summary(state, count_messages_to_summarize(package, state)),))

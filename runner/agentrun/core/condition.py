@@ -1,10 +1,10 @@
 """CEL conditions: the variables they see, how they are compiled, and what a failed evaluation means.
 
 Rule 1  A condition sees args, params, spend, calls and session, and nothing else.
-Rule 2  An evaluation that fails, or gives anything but a boolean, is a `FailedEvaluation` with the reason: the caller
-        decides against the call. An exception of the engine is a failed evaluation too.
-Rule 3  One evaluation is bounded. The engine stops after 10,000 rounds of all, exists, map and filter; what `+` can
-        build in these rounds is estimated before, because the engine frees nothing until it is done.
+Rule 2  An evaluation that fails, raises, or gives anything but a boolean is a `FailedEvaluation` with the reason. The
+        caller then decides against the call.
+Rule 3  One evaluation is bounded. The CEL engine stops after 10,000 rounds of all, exists, map and filter. What `+` can
+        build in these rounds is estimated first, because the engine frees no memory before it is done.
 """
 
 from __future__ import annotations
@@ -16,23 +16,26 @@ from typing import Any
 from cel_expr_python import cel
 from msgspec import Struct
 
+from agentrun.core import model_texts as texts
+from agentrun.core.package import BUDGET_KINDS
+
 CONDITION_VARIABLES: dict[str, tuple[str, ...] | None] = {
     "args": None,
     "params": None,
-    "spend": ("turns", "tokens", "cost", "time", "tool_calls"),
+    "spend": tuple(BUDGET_KINDS),
     "calls": None,
     "session": ("runs", "turns"),
 }
 """The variables of a condition, with the fields of those that have fixed ones.
 
-spend: what this run has used so far (tokens; cost in micro-dollars; time in milliseconds). calls: how often each
-tool was executed in this run. session: earlier runs and their turns."""
+spend: what this run has used so far (cost in micro-dollars, time in milliseconds). calls: how often each tool ran in
+this run. session: the number of earlier runs, and of their turns."""
 
 
 MAX_ROUNDS = 10_000
-"""Rounds of all, exists, map and filter in one evaluation: the engine's own bound."""
+"""Rounds of all, exists, map and filter in one evaluation. The limit of the engine itself."""
 MAX_BUILT_BYTES = 256 * 1024 * 1024
-"""Bytes that `+` may build in them."""
+"""Bytes that `+` may build in these rounds."""
 MAX_REASON_LENGTH = 300
 _LOOPS = (".all(", ".exists(", ".exists_one(", ".map(", ".filter(")
 _LIST_ITEM_BYTES = 32
@@ -47,12 +50,12 @@ _ENVIRONMENT = cel.NewEnv(
 
 @lru_cache(maxsize=4096)
 def compile_condition(expression: str) -> Any:
-    """The compiled expression. Raises RuntimeError with positions when it is not one."""
+    """Compile an expression. Raises RuntimeError, with positions, if it is not valid."""
     return _ENVIRONMENT.compile(expression)
 
 
 class FailedEvaluation(Struct, frozen=True):
-    """An evaluation that gave neither true nor false."""
+    """An evaluation that is neither true nor false."""
 
     reason: str
 
@@ -71,30 +74,28 @@ def is_met(expression: str, variables: Mapping[str, Any]) -> bool | None:
 def evaluate_condition(
     expression: str, variables: Mapping[str, Any], compiled: Callable[[str], Any] = compile_condition
 ) -> bool | FailedEvaluation:
-    """The value of an expression. `compiled`: the language, where it is not that of conditions in a spec."""
+    """Evaluate an expression. `compiled` compiles it, if it is not a condition of a spec."""
     program = compiled(expression)
     if _largest_build(expression, variables) > MAX_BUILT_BYTES:
-        return FailedEvaluation(
-            f"+ in all, exists, map or filter could build more than {MAX_BUILT_BYTES >> 20} MiB of these values"
-        )
+        return FailedEvaluation(texts.CONDITION_TOO_LARGE.format(MAX_BUILT_BYTES >> 20))
     try:
         value = program.eval(data=dict(variables))
         if value.type() == cel.Type.BOOL:
             return bool(value.value())
-        failed = str(value.value()) if value.type() == cel.Type.ERROR else "it is neither true nor false"
+        failed = str(value.value()) if value.type() == cel.Type.ERROR else texts.CONDITION_NOT_BOOLEAN
     except Exception as error:  # noqa: BLE001  # native code: RuntimeError, MemoryError, ValueError, any of them
         failed = str(error) or type(error).__name__
     return FailedEvaluation(_without_status(failed)[:MAX_REASON_LENGTH])
 
 
 def _without_status(message: str) -> str:
-    """The words of an engine's message: `INTERNAL: Iteration budget exceeded [INTERNAL]` has its status twice."""
+    """An error of the engine without its status: `INTERNAL: Iteration budget exceeded [INTERNAL]` has it twice."""
     status, _, words = message.partition(": ")
     return words.removesuffix(f" [{status}]") if words and status.replace("_", "").isupper() else message
 
 
 def _largest_build(expression: str, variables: Mapping[str, Any]) -> int:
-    """The most bytes that `+` can build in the rounds of one evaluation: never too few, often far too many."""
+    """The most bytes that `+` can build in one evaluation. Never too low, often far too high."""
     loops, additions = sum(map("".join(expression.split()).count, _LOOPS)), expression.count("+")
     if not loops or not additions:
         return 0

@@ -1,20 +1,19 @@
 """What happens next: a function of the package and the state.
 
-Rule 1  Nothing here changes anything. After a fold the pending work is a function of the state, so a resume
-        needs no bookkeeping.
-Rule 2  Every judgement is committed as a fact with its reason.
-Rule 3  Whatever the phase: a run that was cancelled, or has taken too long, stops.
+Rule 1  Nothing here changes state. The pending work follows from the state, so a resume needs no bookkeeping.
+Rule 2  Every decision is committed as a fact with its reason.
+Rule 3  In every phase: a run that was cancelled, or has taken too long, stops.
 
-    starting   the input passes hooks and policy         think.py
-    thinking   ask the model, if the budgets let us      think.py
-    asking     wait                                      waiting.py
-    failed     send again, switch the route, or stop     judge.py
-    waiting    wait, then ask again                      waiting.py
-    answered   calls, or an answer?                      judge.py
-    acting     the calls run                             tool_calls.py
-    ending     the answer is looked at and delivered     finish.py
-    stopping   hooks hear of it                          stop.py
-    stopped    finished                                  waiting.py
+    starting   the input passes hooks and policy           model_request.py
+    thinking   ask the model, if the budgets allow it      model_request.py
+    asking     wait                                        here
+    failed     send again, switch the route, or stop       retry.py
+    waiting    wait, then ask again                        here
+    answered   tool calls, or an answer                    model_reply.py
+    acting     the tool calls run                          tool_calls.py
+    ending     the answer is checked and delivered         run_end.py
+    stopping   calls are closed and hooks are informed     run_end.py
+    stopped    finished                                    here
 """
 
 from __future__ import annotations
@@ -37,14 +36,11 @@ from agentrun.core.state import Phase, State, pending_effects
 from agentrun.core.tool_calls import advance_calls
 from agentrun.errors import StorageError
 
-__all__ = ["Commit", "Finished", "NextStep", "Perform", "Wait", "decide"]
-
-
-# --- the phases in which there is nothing to decide: the run waits, or it is over -----------------------------
+# --- phases in which the run waits, or is over ---
 
 
 def wait_for_start(_: Package, __: State) -> NextStep:
-    """Nothing happened yet."""
+    """The run has not started."""
     return Wait()
 
 
@@ -54,16 +50,13 @@ def wait_for_reply(_: Package, state: State) -> NextStep:
 
 
 def wait_for_retry(package: Package, state: State) -> NextStep:
-    """Ask again, when it is time."""
+    """Ask again when the wait is over."""
     return request_reply(package, state) if state.now >= state.requests.until else Wait(deadline=state.requests.until)
 
 
 def give_outcome(_: Package, state: State) -> NextStep:
-    """It is over."""
+    """The run is over."""
     return Finished(outcome_of(state))
-
-
-# --- what happens next: a function of the package and the state -----------------------------------------------
 
 
 PHASE_STEPS: Mapping[Phase, Callable[[Package, State], NextStep]] = {
@@ -79,7 +72,7 @@ PHASE_STEPS: Mapping[Phase, Callable[[Package, State], NextStep]] = {
     "stopping": close_run,
     "stopped": give_outcome,
 }
-"""What is done in each phase."""
+"""The step of each phase."""
 
 
 def decide(package: Package, state: State) -> NextStep:
@@ -95,37 +88,37 @@ def _cancel(package: Package, state: State, by: str) -> NextStep:
 
 
 def _step_with_deadline(package: Package, state: State, limit: int) -> NextStep:
-    """The next step, and the moment at which the run will have taken too long, if it is not over."""
+    """The next step of a run with a time limit. A step that waits gets the deadline."""
     if state.now >= limit and state.phase not in ("stopping", "stopped"):
         return fail(package, state, time_fault(package, state))
     next = PHASE_STEPS[state.phase](package, state)
     if isinstance(next, Commit | Finished) or (isinstance(next, Wait) and not next.inflight and next.deadline is None):
-        return next  # nothing is waited for, or only people are, and that takes no time
+        return next  # nothing is waited for, or only people, whose time does not count
     if state.phase == "stopping":
-        return next  # its hooks have times of their own
+        return next  # these hooks have their own timeouts
     return replace(next, deadline=limit if next.deadline is None else min(limit, next.deadline))
 
 
-# --- from an intent back to its effect: what a journal says was about to be done ------------------------------
+# --- from a recorded intent back to its effect ---
 
 
 def effect_of_intent(package: Package, state: State, fact: Intent) -> Effect:
-    """The effect that an intent stands for. `state` is the state before the intent was recorded.
+    """The effect of a recorded intent. `state`: the state before the intent was recorded.
 
     Raises `recovery.failed` if the package would not do exactly this in that state.
     """
-    # Neither the deadline nor a cancellation is checked again: the intent was written, so both were in order.
+    # Deadline and cancellation are not checked again: neither had happened when the intent was written.
     step = PHASE_STEPS[state.phase](package, state)
     effects = [_with_recorded_share(effect, fact) for effect in step.effects] if isinstance(step, Perform) else []
     found = [effect for effect in effects if intent(effect) == fact]
     if len(found) != 1:
-        message = f"record {state.seq + 1} ({fact_kind(fact)}) stands for no effect of this package"
+        message = f"record {state.seq + 1} ({fact_kind(fact)}) does not belong to an effect of this package"
         raise StorageError("recovery.failed", message, fields={"seq": state.seq + 1})
     return found[0]
 
 
 def _with_recorded_share(effect: Effect, fact: Intent) -> Effect:
-    """The effect with the share that was written: what is left for a child also depends on the clock."""
+    """The effect with the recorded share. A new one would differ, because it depends on the clock."""
     if not isinstance(effect, RunChild) or not isinstance(fact, ChildStarted) or effect.id != fact.call:
         return effect
     return replace(effect, parent=replace(effect.parent, share=fact.share))

@@ -1,4 +1,4 @@
-"""The ids of effects. They are made and taken apart in this file only.
+"""The ids of effects. They are built and parsed only in this file.
 
     m3.2              the second request of turn 3, for the next step of the run
     k3.1              the first request of turn 3, for a summary
@@ -6,7 +6,7 @@
     h.limits.c3.0.3   the hook `limits`, asked about the call c3.0 in turn 3
     deliver:mail      the delivery to the sink `mail`
 
-Rule 1  An id says where in the run its effect belongs, so a replay and a resume make the same ids.
+Rule 1  An id contains the position in the run, so a replay and a resume make the same ids.
 Rule 2  `parse_effect_id(str(id)) == id`, for every id.
 """
 
@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 Purpose: TypeAlias = Literal["answer", "compact"]
-"""What a model is asked for: the next step of the run, or a summary of its history."""
+"""Why a model is asked: for the next step of the run, or for a summary of the conversation."""
 
 CALL_PATTERN = r"c[0-9]{1,9}\.[0-9]{1,9}"
 """Matches the id of a call, as a regular expression."""
@@ -44,7 +44,7 @@ class CallId(Struct, frozen=True):
 
     turn: int
     index: int
-    """The place of the call in its reply, from 0."""
+    """The index of the call in its reply, from 0."""
 
     def __str__(self) -> str:
         return f"c{self.turn}.{self.index}"
@@ -55,7 +55,7 @@ class HookId(Struct, frozen=True):
 
     hook: str
     subject: str
-    """What the hook is asked about: a call's id, or `input`, `request`, `reply`, `output` or `stop`."""
+    """The id of a call, or `input`, `request`, `reply`, `output` or `stop`."""
     turn: int
 
     def __str__(self) -> str:
@@ -75,7 +75,7 @@ EffectId: TypeAlias = RequestId | CallId | HookId | DeliveryId
 
 
 def parse_effect_id(text: str) -> EffectId | None:
-    """The id that a text is. None: it is not an id of an effect."""
+    """Parse the id of an effect. None: the text is not one."""
     if text.startswith(_DELIVERY):
         return DeliveryId(text.removeprefix(_DELIVERY))
     place, _, number = text.rpartition(".")
@@ -92,7 +92,7 @@ def parse_effect_id(text: str) -> EffectId | None:
 
 
 def _parse_hook_id(text: str, turn: int) -> HookId | None:
-    """A hook's name may have dots, so the subject is read from the end."""
+    """The name of a hook may contain dots, so the subject is parsed from the end."""
     hook, _, subject = text.rpartition(".")
     if _is_number(subject):
         hook, _, call = hook.rpartition(".")

@@ -1,8 +1,8 @@
-"""What `decide` asks the world to do.
+"""Effects: what `decide` asks the world to do.
 
-Rule 1  Effects are imperative, frozen and closed; each holds all that is needed to perform it.
-Rule 2  Ids are derived from the place in the run, so a replay and a resume give the same ones.
-Rule 3  Before an effect is performed its intent is journaled: `intent` is that fact.
+Rule 1  Effects are imperative, frozen and closed. Each contains all that is needed to perform it.
+Rule 2  Ids are derived from the position in the run, so a replay and a resume make the same ids.
+Rule 3  Before an effect is performed, its intent is journaled. `intent` returns that fact.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class OfferedTool(Struct, frozen=True):
 
 
 class ModelRequest(Struct, frozen=True):
-    """What a model is asked, in no provider's words."""
+    """A request to a model, independent of the provider."""
 
     route: Route
     settings: ModelSettings
-    """Temperature and the like; its `routes` are not for this request."""
+    """Temperature and other settings. Its `routes` are not used here."""
     instructions: str
     messages: Transcript
     output: dict[str, Any] | None
-    """The schema that the answer is to keep."""
+    """The schema of the answer."""
     tools: tuple[OfferedTool, ...] = ()
 
 
@@ -58,17 +58,17 @@ class AskModel(Struct, frozen=True):
     turn: int
     attempt: int
     reserved: int
-    """Tokens that it may take."""
+    """Tokens that it may use."""
     cost: int
-    """Micro-dollars that it may take."""
+    """Micro-dollars that it may cost."""
     request: ModelRequest
     purpose: Purpose = "answer"
     hidden: tuple[str, ...] = ()
-    """Tools that are not offered this time."""
+    """Tools that are not offered in this request."""
     gap: int = 0
-    """The longest silence in the reply, in milliseconds."""
+    """The longest pause in the reply, in milliseconds."""
     time: int = 0
-    """The longest that it may take, in milliseconds."""
+    """How long the request may take, in milliseconds."""
 
 
 class RunTool(Struct, frozen=True):
@@ -77,55 +77,55 @@ class RunTool(Struct, frozen=True):
     id: str
     """The call's id."""
     name: str
-    """The tool's name as the model knows it."""
+    """The name of the tool, as the model knows it."""
     tool: Tool
     arguments: dict[str, Any]
     key: str
-    """Idempotency key: the same when the call is run again."""
+    """Idempotency key. It is the same when the call runs again."""
     max_lines: int
     """Lines of its result that the model reads."""
     max_bytes: int
     """Bytes of its result that the model reads."""
     params: dict[str, Any] = {}
-    """The run's params, for the templates of the tool."""
+    """The params of the run, for the templates of the tool."""
 
 
 class ToolReturn(Struct, frozen=True):
-    """What a tool gave."""
+    """What a tool returned."""
 
     parts: tuple[Content, ...] = ()
     fault: Fault | None = None
     """`tool.execution`: the model reads the parts. `tool.fatal`, `tool.aborted`, `tool.drift`: the run ends.
-    `tool.indeterminate`: whether the call took effect is not known; of a call that must not be repeated somebody has to
+    `tool.indeterminate`: it is not known whether the call took effect. If the call must not be repeated, someone has to
     decide."""
     whole: str | None = None
-    """Hash of all its text, when the parts are what is left of it. Only a tape says so."""
+    """Hash of the whole text, if the parts were cut. Only a cassette sets it."""
 
 
 class RunChild(Struct, frozen=True):
-    """Run a sub-agent, or go on with it if it has a journal already."""
+    """Run a sub-agent. If it has a journal already, continue it."""
 
     id: str
     """The call's id."""
     name: str
-    """The tool's name."""
+    """The name of the tool."""
     run: str
-    """The child's run."""
+    """The run of the sub-agent."""
     package: Package
     params: dict[str, Any]
     message: str | None
-    """Null: the child's own input."""
+    """Null: the sub-agent's own input."""
     parent: Parent
     max_lines: int
     """Lines of its answer that the model reads."""
     max_bytes: int
     """Bytes of its answer that the model reads."""
     seed: str | None = None
-    """What its jitter is made of. Null: its run."""
+    """The seed of its retry jitter. Null: the id of its run."""
 
 
 class AskHook(Struct, frozen=True):
-    """Ask a hook what it has to say."""
+    """Ask a hook."""
 
     id: str
     hook: Hook
@@ -134,11 +134,11 @@ class AskHook(Struct, frozen=True):
     target: str
     """The tool, or the subject itself."""
     value: Any
-    """What it is about: arguments, or a text."""
+    """The arguments, or the text."""
 
 
 class Deliver(Struct, frozen=True):
-    """Give the answer to a sink."""
+    """Deliver the answer to a sink."""
 
     id: str
     name: str
@@ -147,16 +147,16 @@ class Deliver(Struct, frozen=True):
     output: Any
     """The parsed answer; UNSET when there is no contract."""
     key: str
-    """Who delivers twice delivers under the same key."""
+    """Idempotency key. It is the same when the delivery is repeated."""
 
 
 Effect: TypeAlias = AskModel | RunTool | RunChild | AskHook | Deliver
 Intent: TypeAlias = ModelAsked | ToolStarted | ChildStarted | HookAsked | DeliveryStarted
-"""What is written before an effect takes place."""
+"""The facts that are written before an effect is performed."""
 
 
 def intent(effect: Effect) -> Intent:
-    """The fact that says what is about to be done."""
+    """The fact that is written before an effect."""
     match effect:
         case AskModel():
             return ModelAsked(
@@ -182,7 +182,7 @@ def intent(effect: Effect) -> Intent:
 
 
 def effect_id_of(fact: Intent) -> str:
-    """The id of the effect that a fact is the intent of."""
+    """The id of the effect that an intent belongs to."""
     match fact:
         case ModelAsked() | HookAsked():
             return fact.effect
@@ -198,7 +198,7 @@ def route_name(route: Route) -> str:
     return f"{route.provider}/{route.name}"
 
 
-# --- what `decide` can answer: the next step of a run ---------------------------------------------------------
+# --- the next step of a run: what `decide` returns ---
 
 
 class Commit(Struct, frozen=True):
@@ -208,30 +208,30 @@ class Commit(Struct, frozen=True):
 
 
 class Perform(Struct, frozen=True):
-    """Start these effects, each after its intent was written."""
+    """Start these effects, each after its intent is written."""
 
     effects: tuple[Effect, ...]
     questions: tuple[Question, ...] = ()
     waits_for: tuple[str, ...] = ()
     deadline: int | None = None
-    """When to look again at the latest, in milliseconds since 1970."""
+    """When to decide again at the latest, in milliseconds since 1970."""
 
 
 class Wait(Struct, frozen=True):
-    """Nothing to do before one of these settles."""
+    """There is nothing to do before one of these changes."""
 
     inflight: tuple[str, ...] = ()
-    """Effects under way."""
+    """Effects that are running."""
     questions: tuple[Question, ...] = ()
-    """What people are asked."""
+    """Questions to people."""
     waits_for: tuple[str, ...] = ()
-    """Calls on which somebody outside must act: outcome not known, deferred by a rule, or a child that waits."""
+    """Calls that someone outside must act on: outcome not known, deferred by a rule, or a sub-agent that waits."""
     deadline: int | None = None
-    """When to look again at the latest, in milliseconds since 1970."""
+    """When to decide again at the latest, in milliseconds since 1970."""
 
 
 class Finished(Struct, frozen=True):
-    """It is over."""
+    """The run is over."""
 
     outcome: Outcome
 

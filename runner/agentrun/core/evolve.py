@@ -1,8 +1,8 @@
 """How facts change state.
 
 Rule 1  Every change of `State` happens in this file, `evolve_gates.py` and `evolve_calls.py`.
-Rule 2  No judgement here: budgets, contracts, guards and retries are judged by `decide`. A fact already happened.
-Rule 3  `transitions.py` says which fact may follow. Anything else is refused before anything changes.
+Rule 2  No decisions here: `decide` handles budgets, contracts, guards and retries. A fact has already happened.
+Rule 3  `transitions.py` defines which fact may follow. Any other fact is refused before anything changes.
 Rule 4  Facts of one batch commute: any order of arrival gives the same state.
 """
 
@@ -14,43 +14,11 @@ from typing import Any, assert_never, get_args
 
 from msgspec.structs import replace
 
+from agentrun.core import facts
 from agentrun.core.budget import charged_tokens, estimate_tokens
 from agentrun.core.effect_ids import DeliveryId
 from agentrun.core.evolve_calls import evolve_call, new_call_states
-from agentrun.core.evolve_gates import add_messages, evolve_gate, start_next_turn
-from agentrun.core.facts import (
-    AnswerReached,
-    ApprovalAnswered,
-    CallFact,
-    CallSettled,
-    CancelRequested,
-    CompactionFailed,
-    ContextCompacted,
-    DeliveryFinished,
-    DeliverySkipped,
-    DeliveryStarted,
-    Fact,
-    GateFact,
-    MessageQueued,
-    ModelAsked,
-    ModelFact,
-    ModelFailed,
-    ModelReplied,
-    ModelTold,
-    OutputRefused,
-    Record,
-    ReplyDiscarded,
-    RetryPlanned,
-    RouteSwitched,
-    RunEnding,
-    RunFact,
-    RunResumed,
-    RunStarted,
-    RunStopped,
-    TimePassed,
-    WorkLost,
-    fact_kind,
-)
+from agentrun.core.evolve_gates import add_messages, clear_ruling, evolve_gate, start_next_turn
 from agentrun.core.guards import add_text
 from agentrun.core.messages import Transcript
 from agentrun.core.outcome import answer_of
@@ -70,23 +38,23 @@ from agentrun.core.tally import Tally, TextTally
 from agentrun.core.transitions import find_violation
 from agentrun.errors import StorageError
 
-# --- how requests to a model change state ---------------------------------------------------------------------
+# --- model requests ---
 
 
 MAYBE_CHARGED = ("provider.timeout", "provider.zero_output", "provider.empty", "provider.decode")
-"""Faults after which the provider may ask to be paid. Nobody knows how much: what was reserved counts as spent."""
+"""Faults after which the provider may charge an unknown amount. The reserved amount counts as spent."""
 
 
-def evolve_request(state: State, fact: ModelFact) -> State:
+def evolve_request(state: State, fact: facts.ModelFact) -> State:
     requests = state.requests
     match fact:
-        case ModelAsked():
+        case facts.ModelAsked():
             return _begin_request(state, fact)
-        case ModelReplied():
+        case facts.ModelReplied():
             return _receive_reply(state, fact)
-        case ModelFailed():
-            says_so = fact.fault.code == "provider.context_overflow"
-            overflow = state.compaction.overflow if requests.purpose == "compact" else says_so
+        case facts.ModelFailed():
+            is_overflow = fact.fault.code == "provider.context_overflow"
+            overflow = state.compaction.overflow if requests.purpose == "compact" else is_overflow
             state = charge_reserved(state) if fact.fault.code in MAYBE_CHARGED else state
             return replace(
                 state,
@@ -94,17 +62,17 @@ def evolve_request(state: State, fact: ModelFact) -> State:
                 requests=replace(requests, asking=None, fault=fact.fault, tries=requests.tries + 1),
                 compaction=replace(state.compaction, overflow=overflow),
             )
-        case RetryPlanned():
+        case facts.RetryPlanned():
             waited = requests.waited + fact.wait
             return replace(state, phase="waiting", requests=replace(requests, waited=waited, until=fact.until))
-        case RouteSwitched():
+        case facts.RouteSwitched():
             return replace(
                 state,
                 phase="thinking",
                 requests=replace(requests, route=requests.route + 1, tries=0, waited=0),
                 compaction=drop_overflow(state.compaction),
             )
-        case ReplyDiscarded():
+        case facts.ReplyDiscarded():
             truncations = state.replies.truncations + 1
             return replace(
                 state,
@@ -118,7 +86,7 @@ def evolve_request(state: State, fact: ModelFact) -> State:
             assert_never(fact)
 
 
-def _begin_request(state: State, fact: ModelAsked) -> State:
+def _begin_request(state: State, fact: facts.ModelAsked) -> State:
     asking = PendingRequest(fact.effect, fact.purpose, fact.reserved, fact.cost)
     if fact.purpose == "compact":
         requests = replace(state.requests, asking=asking, purpose="compact")
@@ -135,14 +103,10 @@ def _begin_request(state: State, fact: ModelAsked) -> State:
     )
 
 
-def _receive_reply(state: State, fact: ModelReplied) -> State:
+def _receive_reply(state: State, fact: facts.ModelReplied) -> State:
     assert state.requests.asking is not None
-    meter = replace(
-        state.meter,
-        usage=state.meter.usage.plus(fact.reply.usage),
-        tokens=state.meter.tokens + charged_tokens(fact.reply.usage, state.requests.asking.reserved),
-        cost=state.meter.cost + fact.cost,
-    )
+    tokens = charged_tokens(fact.reply.usage, state.requests.asking.reserved)
+    meter = replace(state.meter.plus(tokens=tokens, cost=fact.cost), usage=state.meter.usage.plus(fact.reply.usage))
     requests = replace(state.requests, asking=None, tries=0, waited=0)
     if requests.purpose == "compact":
         compaction = replace(state.compaction, summary=fact.reply)
@@ -165,39 +129,41 @@ def _receive_reply(state: State, fact: ModelReplied) -> State:
 
 
 def drop_overflow(compaction: CompactionState) -> CompactionState:
-    """What the provider said of the conversation's size does not count any more."""
+    """Forget that the provider reported an overflow."""
     return replace(compaction, overflow=False) if compaction.overflow else compaction
 
 
 def charge_reserved(state: State) -> State:
-    """The state after a request whose cost is not known: what was reserved counts as spent."""
-    assert state.requests.asking is not None
-    tokens, cost = state.meter.tokens + state.requests.asking.reserved, state.meter.cost + state.requests.asking.cost
-    return replace(state, meter=replace(state.meter, tokens=tokens, cost=cost))
+    """The state after a request whose cost is not known. The reserved amount counts as spent."""
+    asking = state.requests.asking
+    assert asking is not None
+    return replace(state, meter=state.meter.plus(tokens=asking.reserved, cost=asking.cost))
 
 
-# --- how facts change state -----------------------------------------------------------------------------------
+# --- all facts ---
 
 
-EVOLVE_BY_TYPE: Mapping[type[Fact], Callable[[State, Any], State]] = {
-    **dict.fromkeys(get_args(CallFact), evolve_call),
-    **dict.fromkeys(get_args(GateFact), evolve_gate),
-    **dict.fromkeys(get_args(ModelFact), evolve_request),
+EVOLVE_BY_TYPE: Mapping[type[facts.Fact], Callable[[State, Any], State]] = {
+    **dict.fromkeys(get_args(facts.CallFact), evolve_call),
+    **dict.fromkeys(get_args(facts.GateFact), evolve_gate),
+    **dict.fromkeys(get_args(facts.ModelFact), evolve_request),
 }
-"""Who knows what a fact means; the others are those of the run as a whole. Looked up by type, for every record."""
-OUTSIDE_FACTS = frozenset((ApprovalAnswered, CallSettled, CancelRequested, MessageQueued, RunResumed))
-"""What can end a time in which the run waited for people, or for an owner. Such time is not counted."""
+"""The function for each type of fact. The types that are missing are facts of the run as a whole."""
+OUTSIDE_FACTS = frozenset(
+    (facts.ApprovalAnswered, facts.CallSettled, facts.CancelRequested, facts.MessageQueued, facts.RunResumed)
+)
+"""Facts that can end a pause: a time in which the run waited for people or for a resume. Pauses are not counted."""
 
 
-def fold(records: Iterable[Record]) -> State:
-    """The state a journal stands for. Resume, replay, report and test all begin with it."""
+def fold(records: Iterable[facts.Record]) -> State:
+    """The state of a journal. Resume, replay, report and test all start with it."""
     return reduce(evolve, records, State())
 
 
-def evolve(state: State, record: Record) -> State:
-    """The state after one more record. Refuses with `recovery.failed` what cannot follow."""
+def evolve(state: State, record: facts.Record) -> State:
+    """The state after one more record. Raises `recovery.failed` for a record that cannot follow."""
     if why := find_violation(state, record):
-        message = f"record {record.seq} ({fact_kind(record.fact)}) does not fit its journal: {why}"
+        message = f"record {record.seq} ({facts.fact_kind(record.fact)}) does not fit into its journal: {why}"
         raise StorageError("recovery.failed", message, fields={"seq": record.seq})
     fact = record.fact
     if type(fact) in OUTSIDE_FACTS and _is_pause_before(state, fact):
@@ -207,53 +173,53 @@ def evolve(state: State, record: Record) -> State:
     return replace(after, seq=record.seq, now=record.at)
 
 
-def _is_pause_before(state: State, fact: Fact) -> bool:
-    """Whether nothing was done in the time before a fact. A wait before a request is sent again is not a pause."""
-    return isinstance(fact, RunResumed) or (state.phase != "waiting" and not pending_effects(state))
+def _is_pause_before(state: State, fact: facts.Fact) -> bool:
+    """Whether nothing happened in the time before a fact. The wait before a retry is not a pause."""
+    return isinstance(fact, facts.RunResumed) or (state.phase != "waiting" and not pending_effects(state))
 
 
-def _evolve_run(state: State, record: Record, fact: RunFact) -> State:
+def _evolve_run(state: State, record: facts.Record, fact: facts.RunFact) -> State:
     match fact:
-        case RunStarted():
+        case facts.RunStarted():
             return _start_run(record, fact)
-        case MessageQueued():
+        case facts.MessageQueued():
             return replace(state, queue=(*state.queue, fact.message))
-        case CancelRequested():
+        case facts.CancelRequested():
             return replace(state, cancelled=state.cancelled or fact)
-        case TimePassed():
+        case facts.TimePassed():
             return state
-        case RunResumed():
+        case facts.RunResumed():
             return _resume_run(state, fact)
-        case WorkLost():
+        case facts.WorkLost():
             return _lose_effect(state, fact.effect)
-        case ModelTold():
+        case facts.ModelTold():
             return _add_runtime_message(state, fact)
-        case OutputRefused():
+        case facts.OutputRefused():
             after = start_next_turn(state, fact.repair)
             return replace(after, ending=replace(after.ending, repairs=after.ending.repairs + 1))
-        case ContextCompacted():
+        case facts.ContextCompacted():
             return _replace_by_summary(state, fact)
-        case CompactionFailed():
+        case facts.CompactionFailed():
             return replace(state, phase="thinking", compaction=replace(state.compaction, failures=fact.failures))
-        case AnswerReached():
+        case facts.AnswerReached():
             cut_short = state.ending.cut_short or fact.label == "budget.turns"
             ending = replace(state.ending, answer=answer_of(state), label=fact.label, cut_short=cut_short)
             return replace(state, phase="ending", ending=ending, gate=NO_GATE)
-        case DeliveryStarted():
+        case facts.DeliveryStarted():
             return replace(state, ending=replace(state.ending, delivering=fact.sink))
-        case DeliveryFinished() | DeliverySkipped():
+        case facts.DeliveryFinished() | facts.DeliverySkipped():
             delivered = {**state.ending.delivered, fact.sink: fact.fault}
             return replace(state, ending=replace(state.ending, delivering=None, delivered=delivered), gate=NO_GATE)
-        case RunEnding():
+        case facts.RunEnding():
             after = _abandon_pending(state)
             return replace(after, phase="stopping", ending=replace(after.ending, stop=fact.stop), gate=NO_GATE)
-        case RunStopped():
+        case facts.RunStopped():
             return replace(_abandon_pending(state), phase="stopped", stopped=fact, gate=NO_GATE)
         case _:
             assert_never(fact)
 
 
-def _start_run(record: Record, fact: RunStarted) -> State:
+def _start_run(record: facts.Record, fact: facts.RunStarted) -> State:
     messages = fact.earlier.messages if fact.input is None else (*fact.earlier.messages, fact.input)
     return State(
         phase="starting",
@@ -268,7 +234,7 @@ def _start_run(record: Record, fact: RunStarted) -> State:
     )
 
 
-def _replace_by_summary(state: State, fact: ContextCompacted) -> State:
+def _replace_by_summary(state: State, fact: facts.ContextCompacted) -> State:
     before = state.conversation
     rest = before.transcript.since(fact.replaced)
     transcript, estimate = Transcript((fact.summary, *rest)), before.estimate - fact.before + fact.after
@@ -280,7 +246,7 @@ def _replace_by_summary(state: State, fact: ContextCompacted) -> State:
     )
 
 
-def _add_runtime_message(state: State, fact: ModelTold) -> State:
+def _add_runtime_message(state: State, fact: facts.ModelTold) -> State:
     match fact.why:
         case "wrap_up":
             return replace(add_messages(state, *fact.messages), phase="thinking", warned=True)
@@ -298,8 +264,9 @@ def _add_runtime_message(state: State, fact: ModelTold) -> State:
             assert_never(fact.why)
 
 
-def _resume_run(state: State, fact: RunResumed) -> State:
-    """Another owner. Under another package, all that has not begun is judged again, and the first route is asked."""
+def _resume_run(state: State, fact: facts.RunResumed) -> State:
+    """Another process continues. With another package, calls that have not started are checked again, and the first
+    route is used."""
     state = replace(state, calls=tuple(_wake_call(call) for call in state.calls), gate=_without_deferral(state.gate))
     if fact.package == state.package:
         return state
@@ -327,18 +294,18 @@ def _without_ruling(gate: GateState) -> GateState:
 
 
 def _wake_call(call: CallState) -> CallState:
-    """Rules that deferred a call are asked again; a child that waits for somebody may have its answer."""
+    """Rules that deferred a call are asked again. A sub-agent that waited may have its answer now."""
     if call.status == "asleep":
         return replace(call, status="ready")
     return replace(call, status="new", gate=_without_deferral(call.gate)) if call.status == "deferred" else call
 
 
 def _without_deferral(gate: GateState) -> GateState:
-    return replace(gate, ruling=None, rules=(), reason=None) if gate.ruling == "defer" else gate
+    return clear_ruling(gate) if gate.ruling == "defer" else gate
 
 
 def _lose_effect(state: State, effect: str) -> State:
-    """What an owner that went away left undone. What a request may have cost counts as spent."""
+    """An effect was running when its process ended. The reserved cost of a request counts as spent."""
     if state.requests.asking is not None and state.requests.asking.effect == effect:
         return replace(charge_reserved(state), phase="thinking", requests=replace(state.requests, asking=None))
     if state.gate.hook == effect:
@@ -349,7 +316,7 @@ def _lose_effect(state: State, effect: str) -> State:
 
 
 def _lose_call_effect(call: CallState, effect: str) -> CallState:
-    if call.call.id == effect:
+    if call.id == effect:
         return replace(call, status="lost")
     if call.gate.hook == effect:
         return replace(call, gate=replace(call.gate, hook=None))
@@ -359,7 +326,7 @@ def _lose_call_effect(call: CallState, effect: str) -> CallState:
 
 
 def _abandon_pending(state: State) -> State:
-    """Nothing is waited for any more; a request that was under way counts as what was reserved for it."""
+    """Nothing is waited for any more. A running request is charged what was reserved for it."""
     calls = tuple(replace(call, gate=NO_GATE, result_gate=NO_GATE) for call in state.calls)
     return replace(
         charge_reserved(state) if state.requests.asking else state,

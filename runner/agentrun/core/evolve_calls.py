@@ -6,21 +6,9 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
+from agentrun.core import facts
 from agentrun.core.call_validation import parse_arguments
 from agentrun.core.evolve_gates import extend_conversation
-from agentrun.core.facts import (
-    CallCancelled,
-    CallFact,
-    CallRefused,
-    CallSettled,
-    ChildStarted,
-    ChildSuspended,
-    ResultsGiven,
-    SingleCallFact,
-    ToolFinished,
-    ToolStarted,
-    runs_or_zero,
-)
 from agentrun.core.fault import Fault
 from agentrun.core.guards import add_batch, add_text, extend_streaks
 from agentrun.core.messages import Assistant, Text, ToolResult, words
@@ -28,22 +16,17 @@ from agentrun.core.state import NO_GATE, CallState, GuardState, Phase, ReplyStat
 
 
 def new_call_states(message: Assistant, detector: GuardState) -> tuple[tuple[CallState, ...], GuardState]:
-    """The calls of a reply, none of which is judged yet, and what the guards remember with them."""
-    asked = message.calls
-    if not asked:
+    """The calls of a reply, none of them checked yet, and the detector that has counted them."""
+    if not message.calls:
         return (), detector
-    read = [(call, parse_arguments(call.arguments)) for call in asked]
-    calls = tuple(
-        [
-            CallState(call, arguments, streaks, recent)
-            for (call, arguments), (streaks, recent) in zip(read, extend_streaks(detector, read), strict=True)
-        ]
-    )
+    parsed = [(call, parse_arguments(call.arguments)) for call in message.calls]
+    streaks = extend_streaks(detector, parsed)
+    calls = tuple([CallState(*call, *streak) for call, streak in zip(parsed, streaks, strict=True)])
     return calls, add_batch(add_text(detector, message.text), calls)
 
 
-def evolve_call(state: State, fact: CallFact) -> State:
-    if isinstance(fact, ResultsGiven):
+def evolve_call(state: State, fact: facts.CallFact) -> State:
+    if isinstance(fact, facts.ResultsGiven):
         return _give_results(state, fact)
     call = find_call(state, fact.call)
     assert call is not None
@@ -53,25 +36,25 @@ def evolve_call(state: State, fact: CallFact) -> State:
     return replace(state, phase=phase, calls=calls, meter=_evolve_meter(state.meter, call, fact))
 
 
-def _evolve_call_state(call: CallState, fact: SingleCallFact) -> CallState:
+def _evolve_call_state(call: CallState, fact: facts.SingleCallFact) -> CallState:
     match fact:
-        case ToolStarted():
+        case facts.ToolStarted():
             return replace(call, status="started", counted=True)
-        case ToolFinished():
+        case facts.ToolFinished():
             return replace(call, status="finished", parts=fact.parts, fault=fact.fault)
-        case CallRefused():
+        case facts.CallRefused():
             return replace(
                 call, status="done", parts=(Text(fact.told),), fault=Fault(fact.code, fact.told, fact.fields)
             )
-        case CallCancelled():
-            fields = {"tool": call.call.tool, "reason": "unnecessary" if fact.by else "stopped"}
+        case facts.CallCancelled():
+            fields = {"tool": call.tool, "reason": "unnecessary" if fact.by else "stopped"}
             fault = Fault("tool.aborted", fact.told, fields)
             return replace(call, status="done", parts=(Text(fact.told),), fault=fault, gate=NO_GATE)
-        case ChildStarted():
+        case facts.ChildStarted():
             return replace(call, status="started", counted=True, share=fact.share)
-        case ChildSuspended():
+        case facts.ChildSuspended():
             return replace(call, status="asleep")
-        case CallSettled():
+        case facts.CallSettled():
             if fact.how == "retry":
                 return replace(call, status="ready")
             if fact.how == "stop":
@@ -81,39 +64,27 @@ def _evolve_call_state(call: CallState, fact: SingleCallFact) -> CallState:
             assert_never(fact)
 
 
-def _evolve_meter(meter: SpendMeter, call: CallState, fact: SingleCallFact) -> SpendMeter:
+def _evolve_meter(meter: SpendMeter, call: CallState, fact: facts.SingleCallFact) -> SpendMeter:
     match fact:
-        case ToolStarted() | ChildStarted() if not call.counted:
-            tool = call.call.tool
-            return replace(
-                meter,
-                tool_calls=meter.tool_calls + 1,
-                runs=meter.runs + isinstance(fact, ChildStarted),
-                calls={**meter.calls, tool: meter.calls.get(tool, 0) + 1},
-            )
-        case ToolFinished() if fact.spent is not None:
-            return replace(
-                meter,
-                tokens=meter.tokens + fact.spent.tokens,
-                cost=meter.cost + fact.spent.cost,
-                tool_calls=meter.tool_calls + fact.spent.tool_calls,
-                runs=meter.runs + runs_or_zero(fact.spent.runs),
-            )
-        case CallCancelled() | CallSettled(how="result") if call.share is not None:
-            # what it used is not known: all that it was given
-            return replace(
-                meter,
-                tokens=meter.tokens + (call.share.tokens or 0),
-                cost=meter.cost + (call.share.cost or 0),
-                tool_calls=meter.tool_calls + (call.share.tool_calls or 0),
-                runs=meter.runs + runs_or_zero(call.share.runs),
-            )
+        case facts.ToolStarted() | facts.ChildStarted() if not call.counted:
+            tool = call.tool
+            calls = {**meter.calls, tool: meter.calls.get(tool, 0) + 1}
+            return replace(meter.plus(tool_calls=1, runs=int(isinstance(fact, facts.ChildStarted))), calls=calls)
+        case facts.ToolFinished() if fact.spent is not None:
+            return _charge(meter, fact.spent)
+        case facts.CallCancelled() | facts.CallSettled(how="result") if call.share is not None:
+            return _charge(meter, call.share)  # what it used is not known, so its whole share counts
     return meter
 
 
-def _give_results(state: State, fact: ResultsGiven) -> State:
+def _charge(meter: SpendMeter, spent: facts.ChildSpend | facts.BudgetShare) -> SpendMeter:
+    runs = facts.runs_or_zero(spent.runs)
+    return meter.plus(tokens=spent.tokens or 0, cost=spent.cost or 0, tool_calls=spent.tool_calls or 0, runs=runs)
+
+
+def _give_results(state: State, fact: facts.ResultsGiven) -> State:
     assert state.replies.latest is not None
-    results = [ToolResult(call.call.id, call.parts) for call in state.calls]
+    results = [ToolResult(call.id, call.parts) for call in state.calls]
     ran = state.detector.empty and any(call.counted for call in state.calls)
     ended_by = find_call(state, fact.ended_by) if fact.ended_by else None
     answer = words(ended_by.parts) if ended_by else None

@@ -1,4 +1,4 @@
-"""How hooks, rulings and approvals change state. The rules of `evolve.py` hold here."""
+"""How hooks, rulings and approvals change state. The rules of `evolve.py` apply here."""
 
 from __future__ import annotations
 
@@ -8,20 +8,9 @@ from typing import assert_never
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from agentrun.core import facts
+from agentrun.core import model_texts as texts
 from agentrun.core.budget import estimate_tokens
-from agentrun.core.facts import (
-    APPROVED_ANSWERS,
-    ApprovalAnswered,
-    ApprovalAsked,
-    GateFact,
-    HookAnswered,
-    HookAsked,
-    Inject,
-    Modify,
-    Ruled,
-    is_about_call,
-    is_about_result,
-)
 from agentrun.core.messages import Assistant, Message, Refusal, Text, ToolCall, Transcript, User, user_message
 from agentrun.core.package import Ruling
 from agentrun.core.state import (
@@ -46,37 +35,37 @@ STATUS_AFTER_RULING: Mapping[Ruling, CallStatus] = {
 }
 
 
-def evolve_gate(state: State, fact: GateFact) -> State:
-    if is_about_call(fact):
+def evolve_gate(state: State, fact: facts.GateFact) -> State:
+    if facts.is_about_call(fact):
         call = find_call(state, fact.subject)
         assert call is not None
-        after = _evolve_result_gate(call, fact) if is_about_result(fact) else _evolve_call_gate(call, fact)
+        after = _evolve_result_gate(call, fact) if facts.is_about_result(fact) else _evolve_call_gate(call, fact)
         calls = tuple([after if each is call else each for each in state.calls])
         return replace(state, phase="acting", calls=calls, grants=_grants(state, call.gate, fact))
-    before = state.gate if state.gate.subject == fact.subject else GateState(fact.subject)
+    before = state.gate_for(fact.subject)
     state = replace(state, gate=_evolve_gate_state(before, fact), grants=_grants(state, before, fact))
     match fact:
-        case HookAsked():
+        case facts.HookAsked():
             return replace(state, phase=POINT_PHASE[fact.point])
-        case HookAnswered():
+        case facts.HookAnswered():
             return _apply_hook_answer(state, fact)
-        case Ruled():
+        case facts.Ruled():
             return _apply_ruling(replace(state, phase=STAGE_PHASE[fact.stage]), fact)
-        case ApprovalAsked() | ApprovalAnswered():
+        case facts.ApprovalAsked() | facts.ApprovalAnswered():
             return state
         case _:
             assert_never(fact)
 
 
-def _grants(state: State, gate: GateState, fact: GateFact) -> tuple[str, ...]:
-    if not isinstance(fact, ApprovalAnswered) or fact.answer != "approved_for_session":
+def _grants(state: State, gate: GateState, fact: facts.GateFact) -> tuple[str, ...]:
+    if not isinstance(fact, facts.ApprovalAnswered) or fact.answer != "approved_for_session":
         return state.grants
     return tuple(sorted({*state.grants, gate.grant or ""}))
 
 
-def _evolve_gate_state(gate: GateState, fact: GateFact) -> GateState:
+def _evolve_gate_state(gate: GateState, fact: facts.GateFact) -> GateState:
     match fact:
-        case Ruled():
+        case facts.Ruled():
             return replace(
                 gate,
                 ruling=fact.ruling,
@@ -86,79 +75,82 @@ def _evolve_gate_state(gate: GateState, fact: GateFact) -> GateState:
                 rewritten=gate.rewritten or fact.ruling == "modify",
                 text=gate.text if fact.text is UNSET or fact.stage != "delivery" else fact.text,
             )
-        case HookAsked():
+        case facts.HookAsked():
             return replace(gate, hook=fact.effect)
-        case HookAnswered():
+        case facts.HookAnswered():
             denial = hook_reason(fact) if fact.closes else None
             return replace(
                 gate, hook=None, hooks_answered=gate.hooks_answered + 1, denial=denial, by=fact.hook if denial else None
             )
-        case ApprovalAsked():
+        case facts.ApprovalAsked():
             return replace(gate, question=fact.question, grant=fact.grant)
-        case ApprovalAnswered():
+        case facts.ApprovalAnswered():
             return replace(gate, answer=fact.answer, by=fact.by)
         case _:
             assert_never(fact)
 
 
-def hook_reason(fact: HookAnswered) -> str:
-    """Why a hook said no, or failed."""
+def clear_ruling(gate: GateState) -> GateState:
+    return replace(gate, ruling=None, rules=(), reason=None)
+
+
+def hook_reason(fact: facts.HookAnswered) -> str:
+    """Why a hook denied, or that it failed."""
     reason = getattr(fact.answer, "reason", None)
-    return str(reason) if reason is not None else f"the hook {fact.hook} failed"
+    return texts.HOOK_FAILED if reason is None else str(reason)
 
 
-def _evolve_call_gate(call: CallState, fact: GateFact) -> CallState:
-    """A call on its way in."""
+def _evolve_call_gate(call: CallState, fact: facts.GateFact) -> CallState:
+    """A call before it runs."""
     gate = _evolve_gate_state(call.gate, fact)
     match fact:
-        case Ruled():
+        case facts.Ruled():
             if fact.ruling == "modify" and isinstance(fact.arguments, dict):
-                again = replace(gate, ruling=None, rules=(), reason=None)
-                return replace(call, gate=again, arguments=fact.arguments, status="new", checked=False)
+                return replace(call, gate=clear_ruling(gate), arguments=fact.arguments, status="new", checked=False)
             status = "ready" if fact.granted else STATUS_AFTER_RULING[fact.ruling]
             return replace(call, gate=gate, status=status, checked=True)
-        case HookAsked() | ApprovalAsked():
+        case facts.HookAsked() | facts.ApprovalAsked():
             return replace(call, gate=gate, checked=True)
-        case HookAnswered():
-            if isinstance(fact.answer, Modify) and isinstance(fact.answer.value, dict):
+        case facts.HookAnswered():
+            if isinstance(fact.answer, facts.Modify) and isinstance(fact.answer.value, dict):
                 return replace(call, gate=gate, arguments=fact.answer.value, checked=False)
             return replace(call, gate=gate, status="denied" if fact.closes else "new")
-        case ApprovalAnswered():
-            return replace(call, gate=gate, status="ready" if fact.answer in APPROVED_ANSWERS else "denied")
+        case facts.ApprovalAnswered():
+            return replace(call, gate=gate, status="ready" if fact.answer in facts.APPROVED_ANSWERS else "denied")
         case _:
             assert_never(fact)
 
 
-def _evolve_result_gate(call: CallState, fact: GateFact) -> CallState:
-    """A call on its way out."""
+def _evolve_result_gate(call: CallState, fact: facts.GateFact) -> CallState:
+    """A call after it ran."""
     call = replace(call, result_gate=_evolve_gate_state(call.result_gate, fact))
-    if isinstance(fact, HookAnswered) and isinstance(fact.answer, Modify):
+    if isinstance(fact, facts.HookAnswered) and isinstance(fact.answer, facts.Modify):
         return replace(call, parts=(Text(str(fact.answer.value)),))
-    if isinstance(fact, Ruled) and isinstance(fact.text, str):
+    if isinstance(fact, facts.Ruled) and isinstance(fact.text, str):
         return replace(call, parts=(Text(fact.text),))
     return call
 
 
-def _apply_hook_answer(state: State, fact: HookAnswered) -> State:
-    """What a hook's answer changes in the run as a whole."""
+def _apply_hook_answer(state: State, fact: facts.HookAnswered) -> State:
+    """Apply the answer of a hook to the run as a whole."""
     match fact.answer:
-        case Modify(value) if fact.point == "on_input":
+        case facts.Modify(value) if fact.point == "on_input":
             return _replace_input(state, str(value))
-        case Modify(value) if fact.point == "after_model":
+        case facts.Modify(value) if fact.point == "after_model":
             assert state.replies.latest is not None
             reply = replace(state.replies.latest, message=_replace_text(state.replies.latest.message, str(value)))
             return replace(state, replies=replace(state.replies, latest=reply))
-        case Modify(value):
+        case facts.Modify(value):
             return replace(state, ending=replace(state.ending, answer=str(value)))
-        case Inject(text) if fact.point == "on_output":
+        case facts.Inject(text) if fact.point == "on_output":
             return start_next_turn(state, user_message(text))
-        case Inject(text):
+        case facts.Inject(text):
             return add_messages(state, user_message(text))
     return state
 
 
-def _apply_ruling(state: State, fact: Ruled) -> State:
-    """What a rule that modifies changes in the run as a whole."""
+def _apply_ruling(state: State, fact: facts.Ruled) -> State:
+    """Apply a rule that modifies to the run as a whole."""
     if fact.stage == "model_request":
         return replace(state, conversation=_mask_conversation(state.conversation, fact))
     if fact.stage == "output" and isinstance(fact.text, str):
@@ -166,8 +158,8 @@ def _apply_ruling(state: State, fact: Ruled) -> State:
     return state
 
 
-def _mask_conversation(conversation: ConversationState, fact: Ruled) -> ConversationState:
-    """The conversation as a rule on requests leaves it."""
+def _mask_conversation(conversation: ConversationState, fact: facts.Ruled) -> ConversationState:
+    """The conversation after a rule on requests masked it."""
     conversation = replace(conversation, checked_messages=len(conversation.transcript))
     if fact.messages:
         messages = list(conversation.transcript)
@@ -190,7 +182,7 @@ def extend_conversation(conversation: ConversationState, *messages: Message) -> 
 
 
 def start_next_turn(state: State, *messages: User) -> State:
-    """A turn that is over without being the last: its reply is part of the conversation, and the model hears more."""
+    """End a turn that is not the last. Its reply and the messages become part of the conversation."""
     return replace(
         add_messages(state, *_latest_message(state), *messages),
         phase="thinking",
@@ -207,7 +199,7 @@ def _latest_message(state: State) -> tuple[Message, ...]:
 
 
 def _replace_input(state: State, text: str) -> State:
-    """The conversation with another text of its input. What else the input has, and what follows it, stays."""
+    """The conversation with another input text. Attachments of the input and later messages stay."""
     if state.started.input is None:
         return add_messages(state, user_message(text))
     at = len(state.started.earlier.messages)
@@ -221,7 +213,6 @@ def _replace_input(state: State, text: str) -> State:
 
 
 def _replace_text(message: Assistant, text: str) -> Assistant:
-    kept = tuple(part for part in message.parts if not isinstance(part, Text | Refusal))
-    calls = sum(isinstance(part, ToolCall) for part in kept)
-    border = len(kept) - calls
-    return Assistant((*kept[:border], Text(text), *kept[border:]))
+    others = tuple(part for part in message.parts if not isinstance(part, Text | Refusal))
+    border = len(others) - sum(isinstance(part, ToolCall) for part in others)
+    return Assistant((*others[:border], Text(text), *others[border:]))

@@ -1,10 +1,12 @@
-"""What happened: the only things a journal holds, and all that state is made of.
+"""Facts: what happened in a run. A journal contains only facts, and the state is made from them.
 
-Rule 1  Facts are past tense, frozen and closed. Every `match` over them ends in `assert_never`.
-Rule 2  A fact is a decision (made by `decide`; an audit makes it again and compares) or an observation
-        (came from outside; an audit takes it as given). Its base class says which.
-Rule 3  A fact holds what is needed to understand it later, texts included: new wording in the code must not
-        change what an old journal means. It never repeats the history before it.
+Rule 1  Facts are in the past tense, frozen and closed. Every `match` over them ends in `assert_never`.
+Rule 2  A fact is a decision (made by `decide`; an audit makes it again and compares) or an observation (came from
+        outside; an audit takes it as given). Its base class says which.
+Rule 3  A fact contains all that is needed to understand it later, texts included: a new wording in the code must not
+        change what an old journal means. A fact never repeats earlier ones.
+Rule 4  Facts are excluded from garbage collection (`gc=False`), as messages and state are. They never form cycles, and
+        a long run has so many that looking at them again and again would cost more than making them.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from agentrun.core.fault import Fault
 from agentrun.core.messages import VOLATILE, Content, Message, Reply, User
 from agentrun.core.package import Ruling, Stage
 
-# --- facts of single calls, and of the batch that a reply asks for --------------------------------------------
+# --- calls ---
 
 
 class Decision(Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="type"):
@@ -26,53 +28,53 @@ class Decision(Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_fi
 
 
 class CallRefused(Decision, frozen=True, tag="call_refused"):
-    """The call will not run; the model reads why."""
+    """The call does not run. The model reads why."""
 
     call: str
     code: str
     told: str
     """What the model reads."""
-    fields: dict[str, Any] = {}  # msgspec copies it
+    fields: dict[str, Any] = {}
 
 
 class CallCancelled(Decision, frozen=True, tag="call_cancelled"):
-    """The call is not waited for any more, whether it was started or not."""
+    """The run no longer waits for the call, whether it was started or not."""
 
     call: str
     told: str
-    """What the model reads, if it reads on."""
+    """What the model reads, if the run continues."""
     by: str | None = None
     """The call that made it unnecessary. Null: the run ended."""
 
 
 class ToolStarted(Decision, frozen=True, tag="tool_started"):
-    """The call is about to run. Written before it does."""
+    """The call is about to run. Written before it runs."""
 
     call: str
     tool: str
     key: Annotated[str, VOLATILE]
-    """Idempotency key: the same when the call is run again."""
+    """Idempotency key. It is the same when the call runs again."""
 
 
 class ChildStarted(Decision, frozen=True, tag="child_started"):
-    """A sub-agent is about to run, or to go on."""
+    """A sub-agent is about to start, or to continue."""
 
     call: str
     tool: str
     run: Annotated[str, VOLATILE]
-    """The child's run."""
+    """The run of the sub-agent."""
     share: BudgetShare
-    """Carved out of this run's budget for it."""
+    """Its share of the budget of this run."""
 
 
 class ChildSpend(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a child used of its share."""
+    """What a sub-agent used of its share."""
 
     tokens: int = 0
     cost: int = 0
     tool_calls: int = 0
     runs: int | UnsetType = UNSET
-    """Runs that were started below it. Absent: none."""
+    """Runs that it started, at any depth. Absent: none."""
 
 
 class Observation(Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="type"):
@@ -80,27 +82,27 @@ class Observation(Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag
 
 
 class ToolFinished(Observation, frozen=True, tag="tool_finished"):
-    """The call gave a result, or failed."""
+    """The call returned a result, or failed."""
 
     call: str
     parts: tuple[Content, ...]
     """What the model reads."""
     fault: Fault | None = None
     blob: Annotated[str | None, VOLATILE] = None
-    """Hash of the whole text, when the model reads only a part of it. On a tape the text has no sensitive values."""
+    """Hash of the whole text, if the model reads only a part of it. On a cassette, sensitive values are redacted."""
     spent: Annotated[ChildSpend | None, VOLATILE] = None
-    """What a child used. Its own journal says what for; after a crash it is more."""
+    """What a sub-agent used. Its own journal has the details. After a crash it is more."""
 
 
 class ChildSuspended(Observation, frozen=True, tag="child_suspended"):
-    """The sub-agent waits for somebody outside."""
+    """The sub-agent waits for someone outside."""
 
     call: str
     waits_for: tuple[str, ...]
 
 
 class CallSettled(Observation, frozen=True, tag="call_settled"):
-    """Somebody decided what is to be made of a call whose outcome is not known."""
+    """Someone decided how to continue with a call whose outcome is not known."""
 
     call: str
     how: Literal["retry", "result", "stop"]
@@ -110,7 +112,7 @@ class CallSettled(Observation, frozen=True, tag="call_settled"):
 
 
 class ResultsGiven(Decision, frozen=True, tag="results_given"):
-    """All calls of a reply have their results; the model reads them in call order."""
+    """All calls of a reply have their results. The model reads them in call order."""
 
     turn: int
     ended_by: str | None = None
@@ -124,7 +126,7 @@ SingleCallFact: TypeAlias = (
 CallFact: TypeAlias = SingleCallFact | ResultsGiven
 
 
-# --- facts of gates: what a hook, the policy or a person says about something that wants to pass --------------
+# --- gates: hooks, policy and approvals ---
 
 
 HookPoint: TypeAlias = Literal[
@@ -136,33 +138,33 @@ ApprovalAnswer: TypeAlias = Literal[
 
 
 class _HookAnswer(Struct, frozen=True, forbid_unknown_fields=True, tag_field="answer"):
-    """Base of what a hook can say."""
+    """Base of the answers of a hook."""
 
 
 class Continue(_HookAnswer, frozen=True, tag="continue"):
-    """Go on."""
+    """Continue."""
 
 
 class Deny(_HookAnswer, frozen=True, tag="deny"):
-    """Do not."""
+    """Do not continue."""
 
     reason: str
 
 
 class Modify(_HookAnswer, frozen=True, tag="modify"):
-    """Go on with this instead: the arguments of a call, or the text of anything else."""
+    """Continue with this instead: the arguments of a call, or the text of anything else."""
 
     value: dict[str, Any] | str
 
 
 class Inject(_HookAnswer, frozen=True, tag="inject"):
-    """Go on, and tell the model this."""
+    """Continue, and add this message to the conversation."""
 
     text: str
 
 
 class HookFailure(_HookAnswer, frozen=True, tag="failed"):
-    """The hook gave no answer that can be used."""
+    """The hook failed, or its answer cannot be used."""
 
     fault: Fault
 
@@ -180,7 +182,7 @@ class HookAsked(Decision, frozen=True, tag="hook_asked"):
 
 
 class HookAnswered(Observation, frozen=True, tag="hook_answered"):
-    """It answered."""
+    """The hook answered."""
 
     effect: Annotated[str, VOLATILE]
     hook: str
@@ -188,27 +190,27 @@ class HookAnswered(Observation, frozen=True, tag="hook_answered"):
     subject: str
     answer: HookAnswer
     closes: bool = False
-    """Whether this is a no: a denial, or a failure of a hook that must not fail open."""
+    """Whether the answer blocks: a denial, or the failure of a hook with `on_failure: deny`."""
 
 
 class RewrittenMessage(Struct, frozen=True, forbid_unknown_fields=True):
-    """A message of the conversation with what a rule masks in it."""
+    """A message of the conversation after a rule masked parts of it."""
 
     index: int
     message: Message
 
 
 class Ruled(Decision, frozen=True, tag="ruled"):
-    """The policy ruled."""
+    """The policy made a ruling."""
 
     subject: str
     stage: Stage
     ruling: Ruling
     rules: tuple[str, ...]
-    """The rules that led to it. None: the default."""
+    """The rules that led to it. Empty: the default of the policy."""
     reason: str | None = None
     granted: bool = False
-    """Whether an earlier approval for the session answers the question that the ruling asks."""
+    """Whether an earlier approval for the session already answers the question."""
     arguments: dict[str, Any] | UnsetType = UNSET
     """With modify: the arguments of the call from here on."""
     text: str | UnsetType = UNSET
@@ -218,21 +220,21 @@ class Ruled(Decision, frozen=True, tag="ruled"):
 
 
 class ApprovalAsked(Decision, frozen=True, tag="approval_asked"):
-    """A person is needed."""
+    """A person is asked for approval."""
 
     subject: str
     question: Annotated[str, VOLATILE]
-    """Hash of all that the question is about, the run included. An answer holds for this question alone."""
+    """Hash of everything the question is about, including the run. An answer is valid for this question only."""
     grant: Annotated[str, VOLATILE]
-    """The same without run and call: what an approval for the session answers from then on."""
+    """The same hash without run and call. An approval for the session covers all questions with this hash."""
     target: str
-    """The tool or sink, or the stage itself."""
+    """The tool, the sink or the stage."""
     rules: tuple[str, ...]
     reason: str | None = None
 
 
 class ApprovalAnswered(Observation, frozen=True, tag="approval_answered"):
-    """Somebody, or the lack of anybody, answered."""
+    """The question was answered, or could not be answered."""
 
     subject: str
     question: Annotated[str, VOLATILE]
@@ -265,44 +267,44 @@ def is_about_result(fact: GateFact) -> bool:
             return False
 
 
-# --- what happened: the only things a journal holds, and all that state is made of ----------------------------
+# --- the run as a whole ---
 
 
 RULES_VERSION = 2
-"""The version of the rules in `decide`. A journal says under which version its decisions were made."""
+"""The version of the rules in `decide`. A journal records the version that made its decisions."""
 
 OutcomeStatus: TypeAlias = Literal["completed", "failed"]
 AnswerLabel: TypeAlias = Literal["budget.turns", "filtered", "refused", "truncated", "unknown_finish"]
-"""What a reader of a completed run must know: why the answer may not be all that was asked for."""
+"""Why the answer of a completed run may be incomplete."""
 MessageReason: TypeAlias = Literal["wrap_up", "continue", "nudge", "follow_up"]
-"""Why the model is told something: few turns are left, its reply was cut off, it stopped without a tool call, or
-somebody sent a message."""
+"""Why a message is added: few turns are left, the reply was cut off, the model stopped without a tool call, or someone
+sent a message."""
 
 
 class EarlierRuns(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a run knows of the runs before it in its session."""
+    """What a run knows of the earlier runs of its session."""
 
     runs: int = 0
     turns: int = 0
     messages: tuple[Message, ...] = ()
-    """The conversation so far, as much of it as is carried."""
+    """The part of the earlier conversation that is carried over."""
     texts: dict[str, int] = {}
-    """How often the assistant said each text, by its hash."""
+    """How often the assistant wrote each text, by hash."""
     batches: dict[str, int] = {}
-    """How often each batch of calls was asked for, by its signature."""
+    """How often each batch of calls was requested, by signature."""
     grants: tuple[str, ...] = ()
     """Questions that were approved for the session."""
 
 
 class Parent(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a child belongs."""
+    """The parent of a sub-agent."""
 
     run: Annotated[str, VOLATILE]
     call: str
     depth: int
-    """1: a child of the run that a user started."""
+    """1: called by the run that a user started."""
     share: BudgetShare
-    """What it may spend at most, whatever its own budgets say."""
+    """What the sub-agent may spend at most, whatever its own budgets allow."""
 
 
 class RunStarted(Observation, frozen=True, tag="run_started"):
@@ -312,88 +314,88 @@ class RunStarted(Observation, frozen=True, tag="run_started"):
     package: Annotated[str, VOLATILE]
     """Fingerprint of the package."""
     replayed: Annotated[bool, VOLATILE]
-    """Whether the world is a cassette."""
+    """Whether the run is replayed from a cassette."""
     agent: str
     rules: int
     params: dict[str, Any]
-    """The values of the templates' variables, defaults included."""
+    """The values of all params, including defaults."""
     instructions: str
-    """The system prompt, rendered."""
+    """The rendered system prompt."""
     input: User | None
-    """Null: the conversation before goes on as it is."""
-    prompts: dict[str, str] = {}  # msgspec copies it
-    """What the runtime may tell the model, rendered: `nudge`, `compact`."""
+    """Null: the earlier conversation continues as it is."""
+    prompts: dict[str, str] = {}
+    """Rendered prompts that the runtime may send: `nudge`, `compact`."""
     earlier: EarlierRuns = EarlierRuns()
     parent: Parent | None = None
     seed: Annotated[str | UnsetType, VOLATILE] = UNSET
-    """What jitter is made of. Absent: the run. A recorded run and its replays have one, and so wait equally long."""
+    """The seed of retry jitter. Absent: the id of the run. A recorded run and its replays have the same seed."""
     programs: Annotated[dict[str, str] | UnsetType, VOLATILE] = UNSET
-    """The file of each command that the agent's tools may start, as it was found when the run began."""
+    """The file of each command that the tools may start, as found when the run started."""
 
 
 class MessageQueued(Observation, frozen=True, tag="message_queued"):
-    """Somebody sent a message while the run was under way. It is read when the model stops."""
+    """Someone sent a message during the run. The model reads it after its next stop."""
 
     id: Annotated[str, VOLATILE]
     message: User
 
 
 class CancelRequested(Observation, frozen=True, tag="cancel_requested"):
-    """Somebody wants the run to end."""
+    """Someone asked to cancel the run."""
 
     by: str
 
 
 class TimePassed(Observation, frozen=True, tag="time_passed"):
-    """A moment that was waited for is over. The moment is the record's own time."""
+    """A wait is over. The time is that of the record."""
 
 
 class RunResumed(Observation, frozen=True, tag="run_resumed"):
-    """Another owner goes on with the run."""
+    """Another process continues the run."""
 
     package: Annotated[str, VOLATILE]
-    """Fingerprint of the package it goes on with."""
+    """Fingerprint of the package it continues with."""
     rules: int = 2
-    """The version of the rules it goes on with."""
+    """The version of the rules it continues with."""
 
 
 class WorkLost(Observation, frozen=True, tag="work_lost"):
-    """An effect was under way when its owner went away. Whether it took place is not known."""
+    """An effect was running when its process ended. It is not known whether it took effect."""
 
     effect: str
 
 
 class ModelAsked(Decision, frozen=True, tag="model_asked"):
-    """A request is about to be sent. Written before it is."""
+    """A request is about to be sent. Written before it is sent."""
 
     effect: Annotated[str, VOLATILE]
     turn: int
     attempt: Annotated[int, VOLATILE]
-    """Requests of this turn so far, this one included."""
+    """The number of requests in this turn, including this one."""
     route: str
     """provider/model."""
     reserved: Annotated[int, VOLATILE]
-    """Tokens reserved for it: an estimate, which depends on the route."""
+    """Tokens reserved for it. An estimate that depends on the route."""
     cost: Annotated[int, VOLATILE] = 0
     """Micro-dollars reserved for it."""
     purpose: Purpose = "answer"
     hidden: tuple[str, ...] = ()
-    """Tools that the model is not offered this time."""
+    """Tools that are not offered in this request."""
 
 
 class ModelReplied(Observation, frozen=True, tag="model_replied"):
-    """The model answered."""
+    """The model replied."""
 
     effect: Annotated[str, VOLATILE]
     turn: int
     attempt: Annotated[int, VOLATILE]
     reply: Reply
     cost: int = 0
-    """What the reply cost, in micro-dollars. 0 also when the route has no price."""
+    """The cost of the reply in micro-dollars. Also 0 if the route has no price."""
 
 
 class ModelFailed(Observation, frozen=True, tag="model_failed"):
-    """The request gave no answer."""
+    """The request failed."""
 
     effect: Annotated[str, VOLATILE]
     turn: int
@@ -402,27 +404,27 @@ class ModelFailed(Observation, frozen=True, tag="model_failed"):
 
 
 class RetryPlanned(Decision, frozen=True, tag="retry_planned"):
-    """The request is to be sent again after a while."""
+    """The request will be sent again after a wait."""
 
     turn: int
     wait: Annotated[int, VOLATILE]
     """Milliseconds."""
     until: Annotated[int, VOLATILE]
-    """Not before this moment, in milliseconds since 1970."""
+    """The end of the wait, in milliseconds since 1970."""
 
 
 class RouteSwitched(Decision, frozen=True, tag="route_switched"):
-    """The route has failed for good; from here on the next one is asked."""
+    """The route failed for good. The next one is used from here on."""
 
     turn: int
     source: str
     target: str
     fault: Fault
-    """What the route failed with at last."""
+    """The last failure of the route."""
 
 
 class ReplyDiscarded(Decision, frozen=True, tag="reply_discarded"):
-    """The reply was cut off at its cap; the request is sent again with a larger one."""
+    """The reply was cut off at its limit. The request is sent again with a larger limit."""
 
     turn: int
     cap: int
@@ -430,20 +432,20 @@ class ReplyDiscarded(Decision, frozen=True, tag="reply_discarded"):
 
 
 class ModelTold(Decision, frozen=True, tag="model_told"):
-    """The runtime, or somebody outside, adds a message to the conversation."""
+    """The runtime, or someone outside, adds messages to the conversation."""
 
     why: MessageReason
     messages: tuple[User, ...]
 
 
 class ContextCompacted(Decision, frozen=True, tag="context_compacted"):
-    """The first messages of the conversation were replaced by a summary of them."""
+    """The first messages of the conversation were replaced by a summary."""
 
     replaced: int
-    """How many."""
+    """The number of replaced messages."""
     summary: User
     before: int
-    """Estimated tokens of what was replaced."""
+    """Estimated tokens of the replaced messages."""
     after: int
     """Estimated tokens of the summary."""
 
@@ -453,64 +455,64 @@ class CompactionFailed(Decision, frozen=True, tag="compaction_failed"):
 
     reason: Literal["empty", "calls", "not_smaller"]
     failures: int
-    """In a row, this one included."""
+    """The number of failures in a row, including this one."""
 
 
 class OutputRefused(Decision, frozen=True, tag="output_refused"):
     """The answer breaks its contract, and the model is asked to repair it."""
 
     turn: int
-    """The turn whose answer it was."""
+    """The turn of the answer."""
     errors: tuple[str, ...]
     repair: User
-    """What the model is told."""
+    """The message to the model."""
 
 
 class AnswerReached(Decision, frozen=True, tag="answer_reached"):
-    """There is an answer; what follows is done with it."""
+    """There is an answer. It is checked and delivered next."""
 
     label: AnswerLabel | None = None
 
 
 class DeliveryStarted(Decision, frozen=True, tag="delivery_started"):
-    """The answer is about to be given to a sink."""
+    """The answer is about to be delivered to a sink."""
 
     sink: str
 
 
 class DeliveryFinished(Observation, frozen=True, tag="delivery_finished"):
-    """The sink has it, or failed."""
+    """The delivery succeeded or failed."""
 
     sink: str
     fault: Fault | None = None
 
 
 class DeliverySkipped(Decision, frozen=True, tag="delivery_skipped"):
-    """The policy keeps the answer from an optional sink."""
+    """The policy does not allow the delivery to an optional sink."""
 
     sink: str
     fault: Fault
 
 
 class RunStopped(Decision, frozen=True, tag="run_stopped"):
-    """The end: exactly one in every finished run."""
+    """The run ended. Every finished run has exactly one such fact."""
 
     status: OutcomeStatus
     fault: Fault | None = None
-    """Why it failed."""
+    """Why the run failed."""
     label: AnswerLabel | None = None
     output: Any | UnsetType = UNSET
-    """The parsed answer, for an agent with an output contract that is kept."""
+    """The parsed answer, if the agent has an output contract and the answer keeps it."""
 
 
 class RunEnding(Decision, frozen=True, tag="run_ending"):
-    """The run is to end like this, after its open calls are closed and the hooks that want to know were told."""
+    """The run will end like this, after its open calls are closed and its `on_stop` hooks were asked."""
 
     stop: RunStopped
 
 
 ModelFact: TypeAlias = ModelAsked | ModelReplied | ModelFailed | RetryPlanned | RouteSwitched | ReplyDiscarded
-"""Facts of requests to a model."""
+"""Facts of model requests."""
 RunFact: TypeAlias = (
     RunStarted
     | MessageQueued
@@ -534,39 +536,39 @@ Fact: TypeAlias = RunFact | ModelFact | GateFact | CallFact
 
 
 class Record(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
-    """One entry of a journal: a fact and its place."""
+    """One entry of a journal: a fact and its position."""
 
     seq: int
     """From 1, without gaps."""
     at: int
-    """When it was written, in milliseconds since 1970. Order never comes from it."""
+    """When it was written, in milliseconds since 1970. The order does not depend on it."""
     epoch: int
-    """Which owner of the run wrote it."""
+    """Which process wrote it: 1 for the first, one more after each resume."""
     prev: str
-    """Hash of the line before."""
+    """Hash of the previous line."""
     fact: Fact
 
 
 def fact_kind(fact: Fact) -> str:
-    """The name of a fact as it stands in the journal."""
+    """The name of a fact in the journal."""
     return str(type(fact).__struct_config__.tag)
 
 
 class BudgetShare(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a child may spend of its parent's budget. Null: no limit."""
+    """What a sub-agent may spend of its parent's budget. Null: no limit."""
 
     tokens: int | None = None
     cost: int | None = None
     """Micro-dollars."""
     time: Annotated[int | None, VOLATILE] = None
-    """Milliseconds. What is left depends on the clock."""
+    """Milliseconds. The rest depends on the clock."""
     tool_calls: int | None = None
     runs: int | UnsetType = UNSET
-    """Runs that it may start below itself, of all depths. Absent: none, or as many as its own limit allows."""
+    """Runs that it may start, at any depth. Absent: none, or as many as its own limit allows."""
 
 
 def runs_or_zero(runs: int | UnsetType) -> int:
-    """The number of runs that is written down, or left out because there are none."""
+    """The number of runs; absent means 0."""
     return 0 if runs is UNSET else runs
 
 

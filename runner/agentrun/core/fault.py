@@ -1,8 +1,4 @@
-"""What facts have in common.
-
-They are kept out of garbage collection (`gc=False`), as messages and state are: they never form cycles, and a long run
-holds so many that looking at them again and again would cost more than making them.
-"""
+"""Faults: coded failures of a run, as data."""
 
 from __future__ import annotations
 
@@ -14,14 +10,14 @@ from agentrun.errors import AgentrunError
 
 
 class Fault(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
-    """What went wrong, as data. The code decides retry class and exit code (`errors.CODES`)."""
+    """What went wrong. The code decides the retry class and the exit code (`errors.ERROR_CODES`)."""
 
     code: str
     message: str
     fields: dict[str, Any] = {}
     """The evidence."""
     hint: str | None = None
-    """What the reader can do."""
+    """What the user can do."""
 
 
 def fault_of(error: AgentrunError) -> Fault:

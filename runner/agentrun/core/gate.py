@@ -1,9 +1,9 @@
-"""The way past hooks, policy and people, the same for everything that has to go it.
+"""The gate: hooks, policy and approvals. It is the same for inputs, requests, calls, results, answers and deliveries.
 
-Rule 1  Hooks first, in their order, then the policy, then a person if the policy asks for one.
-Rule 2  A missing piece means no: what is not opened is shut.
-Rule 3  A question is bound to what would happen: the run, the package, the target, its value and the rules. Another
-        value is another question.
+Rule 1  Hooks come first, in their order. Then the policy. Then a person, if the policy says `ask`.
+Rule 2  Without an explicit yes the answer is no.
+Rule 3  A question is bound to the run, the package, the target, its value and the rules. Another value is another
+        question.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from agentrun.canonical_json import data_hash, sorted_json
+from agentrun.core import model_texts as texts
 from agentrun.core.effect_ids import HookId
 from agentrun.core.effects import AskHook, Commit, NextStep, Perform, Wait
 from agentrun.core.facts import APPROVED_ANSWERS, ApprovalAsked, Fact, HookPoint, RewrittenMessage, Ruled
@@ -35,7 +36,7 @@ from agentrun.core.state import GateState, State
 
 
 class GateRequest(Struct, frozen=True):
-    """Something that has to pass."""
+    """Something that has to pass the gate."""
 
     subject: str
     target: str
@@ -44,21 +45,21 @@ class GateRequest(Struct, frozen=True):
     point: HookPoint | None = None
     stage: Stage | None = None
     arguments: Mapping[str, Any] | None = None
-    """What conditions see as `args`."""
+    """The `args` of conditions."""
     index: int | None = None
-    """Of a call: conditions see the calls before it as if they ran."""
+    """The index of a call. Conditions count the calls before it as if they had run."""
     instructions: str = ""
-    """What else a rule on requests masks."""
+    """A rule on requests masks these too."""
     messages: tuple[tuple[int, Message], ...] = ()
-    """What else a rule on requests masks, by index."""
+    """A rule on requests masks these too. By index."""
 
 
 class Allowed(Struct, frozen=True):
-    """It may pass."""
+    """The subject may pass."""
 
 
 class Blocked(Struct, frozen=True):
-    """It may not."""
+    """The subject may not pass."""
 
     fault: Fault
 
@@ -67,131 +68,109 @@ GateResult: TypeAlias = NextStep | Allowed | Blocked
 
 
 def has_gate(package: Package, point: HookPoint, stage: Stage | None) -> bool:
-    """Whether anything stands in the way at all."""
+    """Whether there is a hook or a rule to ask."""
     return point in [hook.at for hook in package.hooks] or (stage is not None and has_rules(package, stage))
 
 
-def pass_gate(package: Package, state: State, gate: GateState, passage: GateRequest) -> GateResult:
-    """The next step of something on its way, or where it stands in the end."""
-    hooks = hooks_at(package, passage.point) if passage.point else ()
+def pass_gate(package: Package, state: State, gate: GateState, request: GateRequest) -> GateResult:
+    """The next step at the gate, or its result."""
+    hooks = hooks_at(package, request.point) if request.point else ()
     if gate.hook is not None:
         return Wait(inflight=(gate.hook,))
     if gate.denial is not None:
-        return Blocked(_hook_fault(gate, passage))
+        return Blocked(_hook_fault(gate, request))
     if gate.hooks_answered < len(hooks):
         hook = hooks[gate.hooks_answered]
-        effect = AskHook(
-            str(HookId(hook.id, passage.subject, state.turns)),
-            hook,
-            hook.at,
-            passage.subject,
-            passage.target,
-            passage.value,
-        )
-        return Perform((effect,))
-    if passage.stage is None or not has_rules(package, passage.stage):
+        id = str(HookId(hook.id, request.subject, state.turns))
+        return Perform((AskHook(id, hook, hook.at, request.subject, request.target, request.value),))
+    if request.stage is None or not has_rules(package, request.stage):
         return Allowed()
     if gate.ruling is None:
-        return Commit((make_ruling(package, state, gate, passage, passage.stage),))
-    return _after_ruling(state, gate, passage)
+        return Commit((make_ruling(package, state, gate, request, request.stage),))
+    return _after_ruling(state, gate, request)
 
 
-def _after_ruling(state: State, gate: GateState, passage: GateRequest) -> GateResult:
+def _after_ruling(state: State, gate: GateState, request: GateRequest) -> GateResult:
     match gate.ruling:
         case "allow" | "modify":
             return Allowed()
         case "ask" if gate.granted or gate.answer in APPROVED_ANSWERS:
             return Allowed()
         case "ask" if gate.answer is not None:
-            return Blocked(_approval_fault(gate, passage))
+            return Blocked(_approval_fault(gate, request))
         case "ask" if gate.question is None:
-            return Commit((ask_approval(state, gate, passage),))
+            return Commit((ask_approval(state, gate, request),))
         case "ask":
-            return Wait(questions=(pending_question(state, gate, passage),))
+            return Wait(questions=(pending_question(state, gate, request),))
         case "defer":
-            return Wait(waits_for=(passage.subject,))
+            return Wait(waits_for=(request.subject,))
         case _:
-            return Blocked(_policy_fault(gate, passage))
+            return Blocked(_policy_fault(gate, request))
 
 
-def make_ruling(package: Package, state: State, gate: GateState, passage: GateRequest, stage: Stage) -> Ruled:
-    """What the policy rules."""
-    variables = condition_variables(state, passage.arguments, passage.index) if reads_variables(package, stage) else {}
-    verdict = evaluate_policy(package, stage, passage.target, variables, rewritten=gate.rewritten)
-    fact = Ruled(passage.subject, stage, verdict.ruling, verdict.rules, verdict.reason)
-    if verdict.ruling == "ask":
-        grant = _grant_hash(state, passage, verdict.rules)
-        return replace(fact, granted=grant in state.grants)
-    if verdict.ruling == "modify":
-        return _apply_modification(fact, verdict, passage)
+def make_ruling(package: Package, state: State, gate: GateState, request: GateRequest, stage: Stage) -> Ruled:
+    """Ask the policy."""
+    variables = condition_variables(state, request.arguments, request.index) if reads_variables(package, stage) else {}
+    decision = evaluate_policy(package, stage, request.target, variables, rewritten=gate.rewritten)
+    fact = Ruled(request.subject, stage, decision.ruling, decision.rules, decision.reason)
+    if decision.ruling == "ask":
+        return replace(fact, granted=_grant_hash(state, request, decision.rules) in state.grants)
+    if decision.ruling == "modify":
+        return _apply_modification(fact, decision, request)
     return fact
 
 
-def _apply_modification(fact: Ruled, verdict: PolicyDecision, passage: GateRequest) -> Ruled:
+def _apply_modification(fact: Ruled, decision: PolicyDecision, request: GateRequest) -> Ruled:
     if fact.stage == "tool_call":
-        return replace(fact, arguments={**passage.value, **_arguments_to_set(verdict)})
-    before = passage.instructions if fact.stage == "model_request" else passage.value
-    text = mask_patterns(before, verdict.masks)
-    changed = ((index, message, _mask_message(message, verdict.masks)) for index, message in passage.messages)
+        return replace(fact, arguments={**request.value, **_arguments_to_set(decision)})
+    before = request.instructions if fact.stage == "model_request" else request.value
+    text = mask_patterns(before, decision.masks)
+    changed = ((index, message, _mask_message(message, decision.masks)) for index, message in request.messages)
     messages = tuple(RewrittenMessage(index, after) for index, message, after in changed if after != message)
     return replace(fact, text=UNSET if text == before else text, messages=messages)
 
 
 def _mask_message(message: Message, masks: tuple[str, ...]) -> Message:
-    if isinstance(message, Assistant):  # the provider has its own words already
+    if isinstance(message, Assistant):  # the provider wrote it, so masking it would hide nothing
         return message
     parts = tuple(Text(mask_patterns(part.text, masks)) if isinstance(part, Text) else part for part in message.parts)
     return replace(message, parts=parts)
 
 
-def _arguments_to_set(verdict: PolicyDecision) -> dict[str, Any]:
-    return {} if isinstance(verdict.arguments, UnsetType) else verdict.arguments
+def _arguments_to_set(decision: PolicyDecision) -> dict[str, Any]:
+    return {} if isinstance(decision.arguments, UnsetType) else decision.arguments
 
 
-def ask_approval(state: State, gate: GateState, passage: GateRequest) -> Fact:
-    """A person is to be asked."""
-    grant = _grant_hash(state, passage, gate.rules)
-    question = data_hash(sorted_json([state.started.run, passage.subject, grant]))
-    return ApprovalAsked(passage.subject, question, grant, passage.target, gate.rules, gate.reason)
+def ask_approval(state: State, gate: GateState, request: GateRequest) -> Fact:
+    """The fact that a person is asked."""
+    grant = _grant_hash(state, request, gate.rules)
+    question = data_hash(sorted_json([state.started.run, request.subject, grant]))
+    return ApprovalAsked(request.subject, question, grant, request.target, gate.rules, gate.reason)
 
 
-def pending_question(state: State, gate: GateState, passage: GateRequest) -> Question:
-    return Question(
-        passage.subject,
-        gate.question or "",
-        passage.target,
-        passage.value,
-        gate.rules,
-        gate.reason,
-        state.started.params,
-    )
+def pending_question(state: State, gate: GateState, request: GateRequest) -> Question:
+    asked = gate.question or ""
+    params = state.started.params
+    return Question(request.subject, asked, request.target, request.value, gate.rules, gate.reason, params)
 
 
-def _grant_hash(state: State, passage: GateRequest, rules: tuple[str, ...]) -> str:
-    return data_hash(sorted_json([state.package, passage.target, passage.value, rules]))
+def _grant_hash(state: State, request: GateRequest, rules: tuple[str, ...]) -> str:
+    return data_hash(sorted_json([state.package, request.target, request.value, rules]))
 
 
-def _hook_fault(gate: GateState, passage: GateRequest) -> Fault:
-    fields: dict[str, Any] = {"subject": passage.subject, "target": passage.target, "rules": [], "hook": gate.by}
-    return Fault("policy.denied", f"the hook {gate.by} denies {passage.target}: {gate.denial}", fields)
+def _hook_fault(gate: GateState, request: GateRequest) -> Fault:
+    message = texts.DENIED_BY_HOOK.format(gate.by or "", request.target, gate.denial or "")
+    fields: dict[str, Any] = {"subject": request.subject, "target": request.target, "rules": [], "hook": gate.by}
+    return Fault("policy.denied", message, fields)
 
 
-def _policy_fault(gate: GateState, passage: GateRequest) -> Fault:
-    code, does = (
-        ("policy.interrupted", "stops the run over") if gate.ruling == "interrupt" else ("policy.denied", "denies")
-    )
-    who = f"the policy ({', '.join(gate.rules)})" if gate.rules else "the policy's default"
-    reason = f": {gate.reason}" if gate.reason else ""
-    fields = {"subject": passage.subject, "target": passage.target, "rules": list(gate.rules)}
-    return Fault(code, f"{who} {does} {passage.target}{reason}", fields)
+def _policy_fault(gate: GateState, request: GateRequest) -> Fault:
+    stops = gate.ruling == "interrupt"
+    message = texts.denied_by_policy(gate.rules, request.target, gate.reason, stops=stops)
+    fields = {"subject": request.subject, "target": request.target, "rules": list(gate.rules)}
+    return Fault("policy.interrupted" if stops else "policy.denied", message, fields)
 
 
-def _approval_fault(gate: GateState, passage: GateRequest) -> Fault:
-    said = {
-        "denied": "a person denied",
-        "timed_out": "nobody answered in time about",
-        "cancelled": "the question was taken back about",
-    }
-    words = said.get(gate.answer or "", "nobody can be asked about")
-    fields = {"call": passage.subject, "target": passage.target, "rules": list(gate.rules), "by": gate.by}
-    return Fault(f"approval.{gate.answer}", f"{words} {passage.target}", fields)
+def _approval_fault(gate: GateState, request: GateRequest) -> Fault:
+    fields = {"call": request.subject, "target": request.target, "rules": list(gate.rules), "by": gate.by}
+    return Fault(f"approval.{gate.answer}", texts.not_approved(gate.answer, request.target), fields)

@@ -1,11 +1,10 @@
-"""Detectors of an agent that goes in circles.
+"""Guards: they detect an agent that repeats itself.
 
-Rule 1  What detectors remember is part of the state, so it survives a resume; `extend_streaks` only counts.
-Rule 2  The order of judgement: parallel_tools, repeated_call, cycle, repeated_batch, stagnation. The first that trips
-        stops the run before anything of the reply runs.
-Rule 3  Tools marked as observation have a limit of their own. Where a guard looks at several tools, the smallest of
-        their limits counts.
-Rule 4  Two limits name the call that trips (repeated_call, cycle), the others how much is allowed.
+Rule 1  What guards remember is part of the state, so it survives a resume. `extend_streaks` only counts.
+Rule 2  The order: parallel_tools, repeated_call, cycle, repeated_batch, stagnation. The first one that trips
+        stops the run before any call of the reply runs.
+Rule 3  Tools marked as observation have their own limit. If a guard looks at several tools, the smallest limit counts.
+Rule 4  The limits of repeated_call and cycle are the count that trips. The other limits are the count that is allowed.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from agentrun.canonical_json import data_hash, sorted_json
+from agentrun.core import model_texts as texts
 from agentrun.core.fault import Fault
 from agentrun.core.messages import ToolCall
 from agentrun.core.package import Package
@@ -27,14 +27,14 @@ LONGEST_CYCLE = 4
 
 
 def call_signature(call: ToolCall, arguments: dict[str, Any] | None) -> CallSignature:
-    """A call as guards see it. Arguments that are no JSON object count as they were written."""
+    """A call as guards see it. Arguments that are not a JSON object are compared as text."""
     return call.tool, data_hash(sorted_json([call.tool, call.arguments if arguments is None else arguments]))
 
 
 def extend_streaks(
     detector: GuardState, calls: Iterable[tuple[ToolCall, dict[str, Any] | None]]
 ) -> list[tuple[Streaks, tuple[CallSignature, ...]]]:
-    """For each further call: how long it goes on with what came before, and the latest calls."""
+    """For each further call: the streaks that it continues, and the latest calls."""
     tail, streaks, seen = detector.tail, detector.streaks, []
     for call, arguments in calls:
         latest = call_signature(call, arguments)
@@ -51,9 +51,9 @@ def extend_streaks(
 
 
 def add_batch(detector: GuardState, calls: tuple[CallState, ...]) -> GuardState:
-    """The detector after a reply's calls. The signature of one call is that of its batch too."""
-    signs = [call.recent[-1][1] for call in calls]
-    batch = signs[0] if len(signs) == 1 else data_hash(sorted_json(signs))
+    """The detector after the calls of a reply. The signature of a single call is also that of its batch."""
+    signatures = [call.recent[-1][1] for call in calls]
+    batch = signatures[0] if len(signatures) == 1 else data_hash(sorted_json(signatures))
     return replace(
         detector,
         tail=calls[-1].recent,
@@ -65,13 +65,13 @@ def add_batch(detector: GuardState, calls: tuple[CallState, ...]) -> GuardState:
 
 
 def add_text(detector: GuardState, text: str) -> GuardState:
-    """The detector after a text of the assistant that was not its last word."""
+    """The detector after a text of the assistant that did not end the run."""
     trimmed = text.strip()
     return replace(detector, texts=detector.texts.plus(trimmed)) if trimmed else detector
 
 
 def find_guard_fault(package: Package, state: State) -> Fault | None:
-    """What the guards have against the calls of the reply."""
+    """The fault of the first guard that trips over the calls of the reply."""
     return (
         _parallel_tools(package, state)
         or _repeated_call(package, state)
@@ -87,7 +87,7 @@ def _parallel_tools(package: Package, state: State) -> Fault | None:
         return None
     return Fault(
         "guard.parallel_tools",
-        f"the reply asks for {count} calls at once; {limit} are allowed",
+        texts.parallel_calls(count, limit),
         {"count": count, "limit": limit, "turn": state.turns},
         "raise limits.parallel_tools, or set limits.on_oversize_batch",
     )
@@ -98,14 +98,9 @@ def _repeated_call(package: Package, state: State) -> Fault | None:
         count = call.streaks[0] + 1
         limit = _reached_limit(package, package.guards.repeated_call, count, call.recent[-1:])
         if limit is not None:
-            message = f"{call.call.tool} is called {count} times in a row with the same arguments"
-            fields = {"pattern": [call.call.tool], "count": count, "limit": limit, "call": call.call.id}
-            return Fault(
-                "guard.repeated_call",
-                message,
-                fields,
-                "raise guards.repeated_call, or mark the tool `observation: true`",
-            )
+            fields = {"pattern": [call.tool], "count": count, "limit": limit, "call": call.id}
+            hint = "raise guards.repeated_call, or mark the tool `observation: true`"
+            return Fault("guard.repeated_call", texts.repeated_call(call.tool, count), fields, hint)
     return None
 
 
@@ -121,11 +116,9 @@ def _cycle(package: Package, state: State) -> Fault | None:
             limit = _reached_limit(package, package.guards.cycle, count, steps)
             if limit is not None and len(set(steps)) > 1:
                 pattern = [tool for tool, _ in steps]
-                message = f"{' → '.join(pattern)} is gone through {count} times in a row"
-                fields = {"pattern": pattern, "count": count, "limit": limit, "call": call.call.id}
-                return Fault(
-                    "guard.cycle", message, fields, "raise guards.cycle, or mark the tools `observation: true`"
-                )
+                fields = {"pattern": pattern, "count": count, "limit": limit, "call": call.id}
+                hint = "raise guards.cycle, or mark the tools `observation: true`"
+                return Fault("guard.cycle", texts.repeated_cycle(pattern, count), fields, hint)
     return None
 
 
@@ -136,30 +129,25 @@ def _repeated_batch(package: Package, state: State) -> Fault | None:
     limit = _reached_limit(package, guards.repeated_batch, count - 1, [call.recent[-1] for call in state.calls])
     if limit is None:
         return None
-    return Fault(
-        "guard.repeated_batch",
-        f"the same calls are asked for the {count}. time; {limit} are allowed",
-        {"signature": batch, "count": count, "limit": limit, "turn": state.turns},
-        "raise guards.repeated_batch",
-    )
+    fields = {"signature": batch, "count": count, "limit": limit, "turn": state.turns}
+    message = texts.repeated_batch(count, limit)
+    return Fault("guard.repeated_batch", message, fields, "raise guards.repeated_batch")
 
 
 def stagnation_fault(package: Package, state: State, text: str, more: int) -> Fault | None:
-    """Whether the assistant has said a text too often, counted with `more` times that are not in the state."""
+    """Whether the assistant wrote a text too often. `more`: times that are not counted in the state yet."""
     limit, trimmed = package.guards.stagnation, text.strip()
     if limit is None or not trimmed:
         return None
     count = state.detector.texts.count(trimmed) + more
     if count <= limit:
         return None
-    message = f"the assistant says the same text the {count}. time; {limit} are allowed"
-    return Fault(
-        "guard.stagnation", message, {"hash": fnv1a(trimmed), "count": count, "limit": limit}, "raise guards.stagnation"
-    )
+    fields = {"hash": fnv1a(trimmed), "count": count, "limit": limit}
+    return Fault("guard.stagnation", texts.repeated_text(count, limit), fields, "raise guards.stagnation")
 
 
 def _reached_limit(package: Package, limit: int | None, count: int, calls: Iterable[CallSignature]) -> int | None:
-    """The smallest limit among the tools of calls, if a count reaches it. None: it does not, or the guard is off."""
+    """The smallest limit of the called tools, if a count reaches it. None: it does not, or the guard is off."""
     if limit is None or count < min(limit, package.guards.observation):
         return None
     found = [find_tool(package, name) for name, _ in calls]

@@ -1,7 +1,7 @@
-"""What hooks may say, and where.
+"""The answers that hooks may give at each point.
 
-Rule 1  An answer that is not legal at its point, or not of the form that the point needs, is a failure of the hook.
-Rule 2  A failure is a no, unless the hook was declared with `on_failure: continue`.
+Rule 1  An answer that is not allowed at its point, or has the wrong type, is a failure of the hook.
+Rule 2  A failure denies, unless the hook is declared with `on_failure: continue`.
 
     point         deny                     modify              inject
     on_input      the run stops            the input's text    a message after the input
@@ -9,7 +9,7 @@ Rule 2  A failure is a no, unless the hook was declared with `on_failure: contin
     after_model   the run stops            the reply's text    -
     before_tool   the call is denied       its arguments       -
     after_tool    the result is withheld   its text            -
-    on_output     the run stops            the answer          a message: the run goes on
+    on_output     the run stops            the answer          a message: the run continues
     on_stop       -                        -                   -
 """
 
@@ -33,13 +33,13 @@ LEGAL_ANSWERS: Mapping[HookPoint, tuple[type, ...]] = {
 
 
 def hooks_at(package: Package, point: HookPoint) -> tuple[Hook, ...]:
-    """The hooks of a point in the order in which they are asked."""
-    found = [hook for hook in package.hooks if hook.at == point]
-    return tuple(sorted(found, key=lambda hook: (hook.order, hook.id))) if found else ()
+    """The hooks of a point, in the order in which they are asked."""
+    hooks = [hook for hook in package.hooks if hook.at == point]
+    return tuple(sorted(hooks, key=lambda hook: (hook.order, hook.id))) if hooks else ()
 
 
 def is_legal_answer(point: HookPoint, answer: object) -> bool:
-    """Whether a hook may say this at a point."""
+    """Whether a hook may give this answer at a point."""
     if not isinstance(answer, LEGAL_ANSWERS[point]):
         return False
     if isinstance(answer, Modify):
@@ -48,17 +48,15 @@ def is_legal_answer(point: HookPoint, answer: object) -> bool:
 
 
 def answer_or_failure(hook: str, point: HookPoint, answer: object) -> HookAnswer:
-    """The answer, or that it is none."""
+    """The answer, or the failure of a hook whose answer is not allowed."""
     if is_legal_answer(point, answer):
         return answer  # type: ignore[return-value]  # legal ones are of this union
-    what = f"the hook {hook} gave {type(answer).__name__}, which is not an answer at {point}"
-    return HookFailure(Fault("policy.denied", what, {"hook": hook, "point": point}))
+    message = f"the hook {hook} returned {type(answer).__name__}, which is not an answer at {point}"
+    return HookFailure(Fault("policy.denied", message, {"hook": hook, "point": point}))
 
 
 def make_hook_answered(effect: str, hook: Hook, subject: str, answer: object) -> HookAnswered:
-    """The fact of an answer, whatever the hook gave."""
-    said = answer_or_failure(hook.id, hook.at, answer)
-    closes = isinstance(said, Deny) or (
-        isinstance(said, HookFailure) and hook.on_failure == "deny" and hook.at != "on_stop"
-    )
-    return HookAnswered(effect, hook.id, hook.at, subject, said, closes)
+    """The fact of an answer, whatever the hook returned."""
+    checked = answer_or_failure(hook.id, hook.at, answer)
+    denies = isinstance(checked, HookFailure) and hook.on_failure == "deny" and hook.at != "on_stop"
+    return HookAnswered(effect, hook.id, hook.at, subject, checked, closes=denies or isinstance(checked, Deny))

@@ -1,9 +1,9 @@
-"""Whether an answer keeps its contract. Decided here, whatever the provider promised.
+"""Whether an answer matches its schema. agentrun checks this itself, whatever the provider promised.
 
-Rule 1  JSON is read strictly: no NaN, no second key of one name, no text around it, no best-effort repair.
-Rule 2  Size comes first, then syntax, depth and schema; nothing expensive is done to what is refused already.
-Rule 3  Schemas see no network and no file; their patterns run in linear time.
-Rule 4  Errors are written for the model that has to repair the answer: where it is wrong and how, no values.
+Rule 1  JSON is parsed strictly: no NaN, no duplicate keys, no text around it, no attempt to repair it.
+Rule 2  The order: size, syntax, depth, schema. Input that is refused already costs nothing more.
+Rule 3  Schemas reach no network and no file. Their patterns run in linear time.
+Rule 4  Errors are written for the model that has to repair the answer: where it is wrong and why, without values.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from agentrun.canonical_json import sorted_json
+from agentrun.core import model_texts as texts
 from agentrun.core.package import OutputContract
 
 MAX_OUTPUT_ERRORS = 10
@@ -24,13 +25,13 @@ MAX_OUTPUT_ERROR_LENGTH = 300
 
 
 class Valid(Struct, frozen=True):
-    """The answer keeps its contract."""
+    """The JSON is valid."""
 
     value: Any
 
 
 class Invalid(Struct, frozen=True):
-    """It does not."""
+    """The JSON is not valid."""
 
     errors: tuple[str, ...]
 
@@ -39,42 +40,39 @@ ValidationResult: TypeAlias = Valid | Invalid
 
 
 def validate_output(answer: str, contract: OutputContract) -> ValidationResult:
-    """The value of an answer, or what is wrong with it. The contract must have a schema."""
+    """The value of an answer, or its errors. The contract must have a schema."""
     assert contract.schema is not None
     parsed = parse_strict_json(answer, max_bytes=contract.max_bytes, max_depth=contract.max_depth)
     if isinstance(parsed, Invalid):
         return parsed
     found = islice(schema_validator(sorted_json(contract.schema)).iter_errors(parsed.value), MAX_OUTPUT_ERRORS + 1)
-    errors = [f"{_pointer(error.instance_path)}: {error.message}"[:MAX_OUTPUT_ERROR_LENGTH] for error in found]
-    more = ["there are more errors"] if len(errors) > MAX_OUTPUT_ERRORS else []
+    lines = [texts.schema_error(_pointer(error.instance_path), error.message) for error in found]
+    errors = [line[:MAX_OUTPUT_ERROR_LENGTH] for line in lines]
+    more = [texts.MORE_ERRORS] if len(errors) > MAX_OUTPUT_ERRORS else []
     return Invalid((*sorted(errors[:MAX_OUTPUT_ERRORS]), *more)) if errors else parsed
 
 
 def parse_strict_json(text: str, *, max_bytes: int, max_depth: int) -> ValidationResult:
-    """Strict JSON within bounds."""
+    """Parse JSON strictly, within limits."""
     size = len(text.encode("utf-8", "replace"))
     if size > max_bytes:
-        return Invalid((f"the answer has {size} bytes; {max_bytes} are allowed",))
+        return Invalid((texts.JSON_TOO_LARGE.format(size, max_bytes),))
     try:
         value = msgspec.json.decode(text)
     except RecursionError:
-        return Invalid((_too_deep(max_depth),))
+        return Invalid((texts.JSON_TOO_DEEP.format(max_depth),))
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
-        return Invalid((f"the answer is not JSON: {error}",))
+        return Invalid((texts.JSON_INVALID.format(error),))
     keys, depth = _measure(value)
     if depth > max_depth:
-        return Invalid((_too_deep(max_depth),))
+        return Invalid((texts.JSON_TOO_DEEP.format(max_depth),))
     if keys != _count_keys(text):
-        return Invalid(("an object has two keys of the same name",))
+        return Invalid((texts.DUPLICATE_KEY,))
     return Valid(value)
 
 
-def _too_deep(limit: int) -> str:
-    return f"the answer is nested deeper than {limit} levels"
-
-
 def _measure(value: Any) -> tuple[int, int]:
-    """How many keys all objects of a value have together, and how deep it nests. A scalar has depth 0."""
+    """The number of keys of all objects in a value, and how deep the value nests. A scalar has depth 0."""
     keys, depth, level = 0, 0, [value] if isinstance(value, dict | list) else []
     while level:
         depth += 1
@@ -90,23 +88,20 @@ def _measure(value: Any) -> tuple[int, int]:
 def _count_keys(text: str) -> int:
     """How many keys a valid JSON text has: its colons outside of strings.
 
-    A reader keeps one of two equal keys, so fewer keys in the value than in the text means that one was lost.
-    Counting is safe where comparing is not: `"a"` and its escaped form are two spellings of one key.
+    A parser keeps one of two equal keys, so fewer keys in the value than in the text means a duplicate. Comparing the
+    keys as text would miss some: `"a"` and its escaped form are two spellings of one key.
     """
     outside = text.replace("\\\\", "").replace('\\"', "").split('"')[::2]
     return sum(piece.count(":") for piece in outside)
 
 
 def _pointer(path: list[str | int]) -> str:
-    return "/" + "/".join(str(step).replace("~", "~0").replace("/", "~1") for step in path) if path else "answer"
-
-
-# --- JSON Schemas as judges: no network, no file, patterns in linear time, no values in messages --------------
+    return "/" + "/".join(str(step).replace("~", "~0").replace("/", "~1") for step in path) if path else ""
 
 
 @lru_cache(maxsize=1024)
 def schema_validator(schema: bytes) -> jsonschema_rs.Validator:
-    """The judge of a schema, given as JSON. Raises ValueError for what is no schema."""
+    """The validator of a schema, given as JSON. Raises ValueError if it is not a schema."""
     return jsonschema_rs.validator_for(
         schema.decode(), offline=True, mask="the value", pattern_options=jsonschema_rs.RegexOptions()
     )

@@ -1,9 +1,9 @@
-"""What is said between a user, a model and its tools, in no provider's words.
+"""Messages between a user, a model and its tools, independent of the provider.
 
-Rule 1  Instructions are not a message: they stand in `RunStarted` and in the request.
+Rule 1  Instructions are not a message. They are in `RunStarted` and in the request.
 Rule 2  Messages and parts are frozen and closed. A new kind of part is a new member of a union here.
-Rule 3  What a provider did not say is null. Usage that was not reported is never 0.
-Rule 4  A field marked VOLATILE differs between two runs that mean the same; the canonical form leaves it out.
+Rule 3  What a provider did not report is null. Usage that was not reported is never 0.
+Rule 4  A field marked VOLATILE may differ between two equivalent runs. The canonical form leaves it out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta, Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from agentrun.core.effect_ids import CallId
 
@@ -34,17 +34,17 @@ class Text(_Part, frozen=True, tag="text"):
 
 
 class Refusal(_Part, frozen=True, tag="refusal"):
-    """What a model says when it declines to answer."""
+    """The text of a model that refuses to answer."""
 
     text: str
-    """Its words."""
+    """The text."""
 
 
 class Reasoning(_Part, frozen=True, tag="reasoning"):
-    """What a model thought. It goes back to the route it came from and to no other."""
+    """Reasoning of a model. It is sent back only to the route it came from."""
 
     opaque: Annotated[str, VOLATILE]
-    """The provider's own form of it, as it was sent."""
+    """The data of the provider, as it was received."""
     route: Annotated[str, VOLATILE]
     """provider/model."""
 
@@ -54,7 +54,7 @@ class Image(_Part, frozen=True, tag="image"):
 
     media_type: str
     blob: str
-    """`sha256:` and the hash; the content port has the bytes."""
+    """`sha256:` and the hash. The content port has the bytes."""
     size: int
     """Bytes."""
 
@@ -65,28 +65,28 @@ class File(_Part, frozen=True, tag="file"):
     name: str
     media_type: str
     blob: str
-    """`sha256:` and the hash; the content port has the bytes."""
+    """`sha256:` and the hash. The content port has the bytes."""
     size: int
     """Bytes."""
 
 
 Content: TypeAlias = Text | Image | File
-"""What people and tools say."""
+"""Parts of messages from people and tools."""
 
 
 class ToolCall(_Part, frozen=True, tag="tool_call"):
-    """A call that the model asks for."""
+    """A call that the model requests."""
 
     id: str
-    """Derived: c1.0 is the first call of turn 1."""
+    """Derived from the position: c1.0 is the first call of turn 1."""
     tool: str
-    """The tool's name as the model wrote it."""
+    """The name of the tool, as the model wrote it."""
     arguments: str
-    """The arguments as the model wrote them; they may not even be JSON."""
+    """The arguments, as the model wrote them. They may not even be JSON."""
     wire_id: Annotated[str | None, VOLATILE] = None
-    """The provider's own id of the call. It goes back to the route that gave it and to no other."""
+    """The id that the provider gave the call. It is sent back only to the route it came from."""
     route: Annotated[str | None, VOLATILE] = None
-    """provider/model that asked for the call."""
+    """provider/model that requested the call."""
 
 
 class _Message(Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="role"):
@@ -94,19 +94,19 @@ class _Message(Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_fi
 
 
 class User(_Message, frozen=True, tag="user"):
-    """What the user, or the runtime on the user's behalf, says."""
+    """A message from the user, or from the runtime on behalf of the user."""
 
     parts: tuple[Content, ...]
 
 
 class Assistant(_Message, frozen=True, tag="assistant"):
-    """What the model says."""
+    """A message from the model."""
 
     parts: tuple[Text | Refusal | Reasoning | ToolCall, ...]
 
     @property
     def text(self) -> str:
-        """All it says in words."""
+        """The text of the message."""
         return "".join([part.text for part in self.parts if isinstance(part, _WORDS)])
 
     @property
@@ -119,7 +119,7 @@ class Assistant(_Message, frozen=True, tag="assistant"):
 
 
 class ToolResult(_Message, frozen=True, tag="tool"):
-    """What a call gave."""
+    """The result of a call."""
 
     call: str
     """The derived id of the call."""
@@ -131,60 +131,52 @@ Message: TypeAlias = User | Assistant | ToolResult
 
 
 def user_message(text: str) -> User:
-    """A message of one text."""
+    """A message with one text."""
     return User((Text(text),))
 
 
 def words(parts: tuple[Content, ...]) -> str:
-    """The texts among parts."""
+    """The text of parts."""
     return "".join(part.text for part in parts if isinstance(part, Text))
 
 
 class Usage(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
-    """Tokens, as the provider counted them. Null: it did not say."""
+    """Tokens, as the provider counted them. Null: not reported."""
 
     input: int | None = None
-    """Tokens read, cached ones included."""
+    """Tokens read, including cached ones."""
     output: int | None = None
-    """Tokens written, reasoning included."""
+    """Tokens written, including reasoning."""
     cached: int | None = None
     """Tokens of `input` that came from the provider's cache."""
     reasoning: int | None = None
-    """Tokens of `output` that were thought and not said."""
+    """Tokens of `output` that are reasoning."""
 
     def plus(self, other: Usage | None) -> Usage:
         """The sum. A sum with an unknown part is unknown."""
         if other is None:
             return Usage()
-        return Usage(
-            input=_plus(self.input, other.input),
-            output=_plus(self.output, other.output),
-            cached=_plus(self.cached, other.cached),
-            reasoning=_plus(self.reasoning, other.reasoning),
-        )
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return Usage(*(None if one is None or two is None else one + two for one, two in pairs))
 
 
 ZERO_USAGE = Usage(input=0, output=0, cached=0, reasoning=0)
 
 
-def _plus(one: int | None, two: int | None) -> int | None:
-    return None if one is None or two is None else one + two
-
-
 class Reply(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
-    """One whole answer of a model."""
+    """One complete reply of a model."""
 
     message: Assistant
     finish: FinishReason
     usage: Usage | None
-    """Null: the provider did not report any."""
+    """Null: the provider reported none."""
     model: str | None
-    """The model that the provider says answered."""
+    """The model that replied, as reported by the provider."""
     wire_id: Annotated[str | None, VOLATILE]
     """The provider's id of the reply."""
 
     def with_call_ids(self, turn: int, route: str | None = None) -> Reply:
-        """The same with its calls named after the turn, and the route. A codec knows their order only."""
+        """The reply with ids for its calls, and their route. A codec only knows the order of calls."""
         if not self.message.calls:
             return self
         named, count = [], 0
@@ -197,10 +189,10 @@ class Reply(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
 
 
 class Transcript:
-    """Messages in order. Appending gives a new transcript and shares what both have in common.
+    """Messages in order. Appending returns a new transcript that shares the common messages.
 
-    All transcripts of one run look at one list, each at its own first part of it: a run of n turns costs n
-    appends and not n copies. Only the longest may grow in place; any other copies first.
+    All transcripts of a run use one list, each a prefix of it. So a run of n turns costs n appends and not n copies.
+    Only the longest one grows in place. Any other one is copied first.
     """
 
     __slots__ = ("_length", "_messages")

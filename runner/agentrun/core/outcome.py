@@ -1,4 +1,4 @@
-"""How a run ended, read from its state, which is read from its journal: there is no other source."""
+"""How a run ended. This is read from its state, and so from its journal."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from agentrun.errors import SUSPENDED_EXIT, RetryClass, code_of
 
 
 class Question(Struct, frozen=True):
-    """What a person is asked."""
+    """A question to a person: may this go ahead?"""
 
     subject: str
-    """The call's id, or `input`, `output`, `deliver:` and a sink's name."""
+    """The id of a call, `input`, `output`, or `deliver:` and the name of a sink."""
     question: str
-    """Hash of all that it is about; an answer names it."""
+    """Hash of everything the question is about. An answer contains it."""
     target: str
-    """The tool or the sink, or the stage."""
+    """The tool, the sink or the stage."""
     value: Any
-    """What would go ahead: arguments or a text."""
+    """The arguments or the text that would go ahead."""
     rules: tuple[str, ...]
     reason: str | None
     params: dict[str, Any] = {}
-    """The run's params, which the templates of a tool are filled in with."""
+    """The params of the run, for the templates of the tool."""
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -37,34 +37,35 @@ class Outcome(Struct, frozen=True, kw_only=True):
     agent: str
     status: OutcomeStatus
     replayed: bool
-    """Whether the world was a cassette: nothing was asked of any model."""
+    """Whether the run was replayed from a cassette. No model was asked."""
     answer: str | None
     """The final text. Null: the run failed."""
     output: Any | UnsetType = UNSET
-    """The parsed answer, for an agent with an output contract. Unset: there is none."""
+    """The parsed answer of an agent with an output contract. Unset: there is none."""
     label: AnswerLabel | None
-    """Why a completed run's answer may not be all that was asked for."""
+    """Why the answer of a completed run may be incomplete."""
     turns: int
     usage: Usage
-    """Summed over all calls. Null: a call did not report it."""
+    """The sum over all calls. Null: a call did not report it."""
     tokens: int
-    """What counts against the budget: what was reported, and where nothing was, what was reserved. With children's."""
+    """Tokens that count against the budget: the reported ones, or the reserved ones where none were reported. Includes
+    sub-agents."""
     cost: int
-    """Micro-dollars, with children's. 0 also when the model has no price."""
+    """Micro-dollars, including sub-agents. Also 0 if the model has no price."""
     tool_calls: int
-    """Calls that ran, with children's."""
+    """Calls that ran, including those of sub-agents."""
     runs: int = 0
-    """Sub-agents that were started, with their own."""
+    """Sub-agents that were started, at any depth."""
     fault: Fault | None
     """Why the run failed."""
     attempt: int
-    """Requests of the last turn."""
+    """The number of requests in the last turn."""
     seq: int
     """The number of the terminal record."""
 
     @property
     def cause(self) -> dict[str, Any]:
-        """Where a failure comes from: run, turn, attempt, call and record, the part at fault, the rules involved."""
+        """Where a failure comes from: run, turn, attempt, call, record, the part at fault, the rules involved."""
         if self.fault is None:
             return {}
         return {
@@ -96,19 +97,19 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 class Suspended(Struct, frozen=True, kw_only=True):
-    """A run that waits for somebody outside. It is not over: it can be resumed."""
+    """A run that waits for someone outside. It is not over and can be resumed."""
 
     run: str
     agent: str
     questions: tuple[Question, ...]
-    """What people are asked."""
+    """The questions to people."""
     waits_for: tuple[str, ...]
-    """Calls whose outcome is not known, that a rule deferred, or whose child waits."""
+    """Calls whose outcome is not known, that a rule deferred, or whose sub-agent waits."""
     exit_code: int = SUSPENDED_EXIT
 
 
 class Parked(Struct, frozen=True, kw_only=True):
-    """A run that its host left, in order, before it was over: nothing is under way, and it can be resumed."""
+    """A run that its host left before it was over. Nothing is running, and it can be resumed."""
 
     run: str
     agent: str
@@ -152,18 +153,18 @@ def outcome_of(state: State) -> Outcome:
 
 
 def answer_of(state: State) -> str:
-    """The text that the run gives: the reply's, unless a terminal tool, a hook or a rule made it another."""
+    """The answer: the text of the reply, unless a terminal tool, a hook or a rule replaced it."""
     if state.ending.answer is not None:
         return state.ending.answer
     return state.replies.earlier_text + (state.replies.latest.message.text if state.replies.latest else "")
 
 
 def session_messages(state: State) -> tuple[Message, ...]:
-    """What a later run of the session reads of this one. Every call in it has its result."""
+    """What a later run of the session reads of this run. Each call in it has its result."""
     messages = tuple(state.conversation.transcript)
     if state.stopped is not None and state.stopped.status == "completed":
         return (*messages, Assistant((Text(answer_of(state)),))) if state.in_turn else messages
     if state.replies.latest is None or not state.in_turn:
         return messages
-    results = (ToolResult(call.call.id, call.parts) for call in state.calls)
+    results = (ToolResult(call.id, call.parts) for call in state.calls)
     return (*messages, state.replies.latest.message, *results)

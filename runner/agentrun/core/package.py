@@ -1,9 +1,9 @@
-"""What a run is made of: the compiled agent.
+"""The package: a compiled agent.
 
-Rule 1  A package is self-contained: templates, schemas and sub-agents are inside, every default is written out.
-Rule 2  Durations are milliseconds, sizes bytes, money micro-dollars (a price: micro-dollars for a million tokens).
+Rule 1  A package is self-contained. It contains templates, schemas and sub-agents, and every default is written out.
+Rule 2  Durations are milliseconds, sizes bytes, cost micro-dollars (prices: micro-dollars per million tokens).
 Rule 3  Every field changes behaviour, so every field is part of the fingerprint.
-Rule 4  A field is documented under the field; the same words are in `schemas/package.schema.json`.
+Rule 4  A field is documented below the field. The same text is in `schemas/package.schema.json`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Ruling: TypeAlias = Literal["allow", "modify", "ask", "defer", "deny", "interrup
 Stage: TypeAlias = Literal["run_start", "input", "model_request", "tool_call", "tool_result", "output", "delivery"]
 
 RULINGS: tuple[Ruling, ...] = ("allow", "modify", "ask", "defer", "deny", "interrupt")
-"""From the mildest to the most restrictive."""
+"""From the least to the most restrictive."""
 LEGAL_RULINGS: dict[Stage, tuple[Ruling, ...]] = {
     "run_start": ("allow", "deny", "interrupt"),
     "input": ("allow", "ask", "defer", "deny", "interrupt"),
@@ -28,60 +28,60 @@ LEGAL_RULINGS: dict[Stage, tuple[Ruling, ...]] = {
     "output": RULINGS,
     "delivery": RULINGS,
 }
-"""Which rulings are legal at which stage."""
+"""The rulings that are allowed at each stage."""
 
 
 class Price(PackagePart, frozen=True):
-    """What a million tokens cost, in micro-dollars."""
+    """The price of a million tokens, in micro-dollars."""
 
     input: int
-    """For input tokens."""
+    """Input tokens."""
     output: int
-    """For output tokens."""
+    """Output tokens."""
     cached_input: int
-    """For input tokens read from the provider's cache."""
+    """Input tokens read from the provider's cache."""
 
 
 class Route(PackagePart, frozen=True):
-    """One way to a model."""
+    """A provider and a model."""
 
     provider: str
     """The wire format."""
     name: str
-    """The model's name as the provider knows it."""
+    """The name of the model, as the provider knows it."""
     base_url: str | None
-    """Where the provider is reached; ${NAME} stands for an environment variable. Null: the provider's own address."""
+    """The address of the provider. ${NAME} is an environment variable. Null: the default address of the provider."""
     api_key: str | None
-    """The environment variable of the key as ${NAME}. Null: the provider's usual one."""
+    """The environment variable of the key as ${NAME}. Null: the default variable of the provider."""
     headers: dict[str, str]
-    """Further request headers."""
+    """Additional request headers."""
     price: Price | None
-    """What it costs. Null: not known."""
+    """The price. Null: not known."""
     context_window: int | None
-    """How many tokens it can read. Null: not known."""
+    """The size of the context window in tokens. Null: not known."""
     options: dict[str, Any]
-    """Further fields of the request body."""
+    """Additional fields of the request body."""
 
 
 class ModelSettings(PackagePart, frozen=True):
-    """The routes in order of preference, and how they are asked."""
+    """The routes in order of preference, and the settings of requests."""
 
     routes: tuple[Route, ...]
-    """The first is the one asked; the others are fallbacks."""
+    """The first one is used. The others are fallbacks."""
     temperature: float | None
     """Sampling temperature. Null: the provider's default."""
     top_p: float | None
     """Nucleus sampling. Null: the provider's default."""
     seed: int | None
-    """Seed. Null: none is sent."""
+    """The seed. Null: none is sent."""
     stop: tuple[str, ...]
     """Texts at which the model stops."""
     max_output_tokens: int | None
-    """The longest reply. Null: the provider's own limit."""
+    """The longest reply in tokens. Null: the provider's limit."""
     reasoning: Literal["none", "low", "medium", "high"] | None
-    """How much the model may think. Null: the provider's default."""
+    """The reasoning effort. Null: the provider's default."""
     tool_choice: str
-    """auto, required, none, or a tool's name."""
+    """auto, required, none, or the name of a tool."""
     stream: bool
     """Whether replies are streamed."""
 
@@ -90,36 +90,36 @@ class PolicyRule(PackagePart, frozen=True):
     """One rule of the policy."""
 
     id: str
-    """The rule's name."""
+    """The name of the rule."""
     ruling: Ruling
-    """What it rules."""
+    """The ruling."""
     targets: tuple[str, ...]
-    """What it rules on: names or globs."""
+    """The targets: names or globs."""
     on: Stage
-    """The stage at which it is asked."""
+    """The stage at which the rule applies."""
     when: str | None
     """CEL condition. Null: always."""
     set: dict[str, Any]
-    """Arguments to set, for modify."""
+    """The arguments that modify sets."""
     mask: tuple[str, ...]
-    """Patterns (RE2) to mask, for modify."""
+    """The patterns (RE2) that modify masks."""
     reason: str | None
-    """Why it is there."""
+    """The reason that is shown with the ruling."""
 
 
 class Policy(PackagePart, frozen=True):
-    """Which calls go ahead."""
+    """The policy."""
 
     default: Literal["deny", "ask", "allow"]
     """The ruling for tool calls that no rule matches."""
     rules: tuple[PolicyRule, ...]
     """The rules, by id."""
     approval_timeout: int
-    """How long a person may take to answer, in milliseconds."""
+    """How long an approval may take, in milliseconds."""
 
 
 class Budgets(PackagePart, frozen=True):
-    """What a run may spend."""
+    """The budgets of a run. Every kind is listed in `BUDGET_KINDS`."""
 
     turns: int
     """Model calls."""
@@ -132,81 +132,101 @@ class Budgets(PackagePart, frozen=True):
     tool_calls: int | None
     """Executed tool calls. Null: no limit."""
     on_turns: Literal["fail", "stop"]
-    """What happens when the turns are spent."""
+    """What happens when the turns are used up: the run fails, or stops with the answer so far."""
     grace: int | None
-    """Turns before the last at which the model is told to wrap up. Null: it is not told."""
+    """The model is asked to finish when this many turns are left. Null: it is not asked."""
+
+
+class BudgetKind(Struct, frozen=True):
+    """What is the same for every budget. Its name is the field of `Budgets` and the code `budget.NAME`."""
+
+    unit: str
+    hint: str
+    """What a user can do when it is used up."""
+    least: int = 1
+    """The smallest limit."""
+
+
+BUDGET_KINDS: dict[str, BudgetKind] = {
+    "turns": BudgetKind("turn", "raise budgets.turns, or set budgets.on_turns: stop"),
+    "tokens": BudgetKind("token", "raise budgets.tokens, or lower model.max_output_tokens"),
+    "cost": BudgetKind("micro-dollar", "raise budgets.cost, or lower model.max_output_tokens"),
+    "time": BudgetKind("ms", "raise budgets.time"),
+    "tool_calls": BudgetKind("tool call", "raise budgets.tool_calls", least=0),
+}
+"""Every budget of a run, by name. Conditions see what was used of each as `spend.NAME`."""
 
 
 class Limits(PackagePart, frozen=True):
-    """Limits on single steps."""
+    """Limits of single steps."""
 
     parallel_tools: int
-    """Calls in one reply."""
+    """Tool calls in one reply."""
     on_oversize_batch: Literal["fail", "reject_all", "run_first"]
-    """What happens when there are more."""
+    """What happens if a reply has more tool calls."""
     stream_gap: int
-    """The longest silence in a reply, in milliseconds."""
+    """The longest pause in a reply, in milliseconds."""
     call_time: int
     """The longest model call, in milliseconds."""
     on_truncated: Literal["continue", "escalate"]
-    """What happens to a reply cut off at its cap."""
+    """What happens if a reply is cut off: the model continues it, or is asked again with a larger limit."""
     truncations: int
-    """How often that is done in a row."""
+    """How often that happens in a row."""
     output_lines: int
-    """Lines of a tool's result that the model reads."""
+    """Lines of a tool result that the model reads."""
     output_bytes: int
-    """Bytes of a tool's result that the model reads."""
+    """Bytes of a tool result that the model reads."""
     depth: int
     """How deep sub-agents may nest."""
     runs: int
-    """How many sub-agents may be started in one run, those of sub-agents included."""
+    """How many sub-agents may be started in one run, at any depth."""
 
 
 class Guards(PackagePart, frozen=True):
-    """Detectors of an agent that goes in circles. Null: off."""
+    """Guards: they detect an agent that repeats itself. Null: off."""
 
     repeated_call: int | None
-    """The identical consecutive call of this number trips."""
+    """Trips at this number of identical calls in a row."""
     cycle: int | None
-    """A cycle of 2 to 4 calls seen this often trips."""
+    """Trips when a cycle of 2 to 4 calls occurs this often."""
     repeated_batch: int | None
-    """Equal batches allowed."""
+    """How often the same batch of calls is allowed."""
     batch_scope: Literal["consecutive", "session"]
-    """Whether equal batches are counted in a row or in the session."""
+    """Whether equal batches are counted in a row or in the whole session."""
     stagnation: int | None
-    """Equal assistant texts allowed in a session."""
+    """How often the same text of the assistant is allowed in a session."""
     empty_outcome: int | None
-    """Stops without a tool call allowed."""
+    """How many stops without a tool call are allowed."""
     nudge: str
-    """What the model is told after such a stop."""
+    """The message to the model after such a stop."""
     observation: int
-    """The limit for observation tools."""
+    """The limit for tools marked as observation."""
 
 
 class RetrySettings(PackagePart, frozen=True):
-    """How failed model calls are tried again."""
+    """How failed model calls are retried."""
 
     attempts: int
-    """Tries on one route."""
+    """Attempts on one route."""
     first_delay: int
     """The first wait, in milliseconds."""
     max_delay: int
     """The longest wait, in milliseconds."""
     max_wait: int
-    """The longest waiting in total, in milliseconds."""
+    """The longest total wait, in milliseconds."""
 
 
 class ContextSettings(PackagePart, frozen=True):
-    """What happens when the conversation no longer fits."""
+    """What happens when the conversation no longer fits the context window."""
 
     overflow: Literal["fail", "compact"]
-    """Fail, or sum up the history."""
+    """Fail, or replace the first messages by a summary."""
     prompt: str
-    """What the model is asked when the history is summed up."""
+    """The prompt that asks the model for the summary."""
     keep: int
-    """How many of the latest messages stay as they are."""
+    """How many of the latest messages are kept."""
     failures: int
-    """Compactions without effect before the run stops."""
+    """Failed compactions in a row before the run stops."""
 
 
 class AdmissionSettings(PackagePart, frozen=True):
@@ -215,7 +235,7 @@ class AdmissionSettings(PackagePart, frozen=True):
     max_chars: int | None
     """The longest input. Null: no limit."""
     dedupe: bool
-    """Whether the same text is refused the second time in one session."""
+    """Whether the same input is refused the second time in a session."""
 
 
 class OutputContract(PackagePart, frozen=True):
@@ -224,18 +244,18 @@ class OutputContract(PackagePart, frozen=True):
     schema: JsonSchema | None
     """JSON Schema of the answer, without references. Null: any text."""
     repairs: int
-    """How often the model may repair it."""
+    """How often the model may repair the answer."""
     max_bytes: int
-    """The largest answer."""
+    """The size limit of the answer."""
     max_depth: int
-    """Its deepest nesting."""
+    """The nesting limit of the answer."""
 
 
 class Hook(PackagePart, frozen=True):
-    """A Python function asked at a point of the run."""
+    """A Python function that is called at a point of the run."""
 
     id: str
-    """The hook's name."""
+    """The name of the hook."""
     at: Literal["on_input", "before_model", "after_model", "before_tool", "after_tool", "on_output", "on_stop"]
     """The point."""
     module: str
@@ -245,27 +265,27 @@ class Hook(PackagePart, frozen=True):
     source: str
     """Hash of the module's source."""
     order: int
-    """Hooks of one point are asked in this order, then by id."""
+    """Hooks of one point are called in this order, then by id."""
     timeout: int
     """How long it may take, in milliseconds."""
     on_failure: Literal["deny", "continue"]
-    """What its failure means."""
+    """What happens if it fails."""
 
 
 class SessionSettings(PackagePart, frozen=True):
     """What a run knows of earlier runs of its session."""
 
     history: Literal["full", "answers", "none"]
-    """Which messages are carried."""
+    """Which messages are carried over."""
     max_runs: int | None
-    """How many runs are carried. Null: all."""
+    """How many runs are carried over. Null: all."""
 
 
 class RedactionRule(PackagePart, frozen=True):
-    """Where a sensitive value is found."""
+    """Where sensitive values are found."""
 
     name: str
-    """What the value is."""
+    """The name of the value."""
     path: str | None
     """Its dotted path."""
     pattern: str | None
@@ -273,7 +293,7 @@ class RedactionRule(PackagePart, frozen=True):
 
 
 class ReplaySettings(PackagePart, frozen=True):
-    """How recordings are written and matched."""
+    """How cassettes are written and matched."""
 
     redact: tuple[RedactionRule, ...]
     """Sensitive values."""
@@ -282,34 +302,34 @@ class ReplaySettings(PackagePart, frozen=True):
 
 
 class Package(PackagePart, frozen=True):
-    """A compiled agent. Its fields are the sections that have fingerprints of their own."""
+    """A compiled agent. Its fields are the sections that have their own fingerprints."""
 
     name: str
-    """The agent's name."""
+    """The name of the agent."""
     params: dict[str, JsonSchema]
     """The variables of its templates, with their schemas and defaults."""
     model: ModelSettings
-    """The routes, and how they are asked."""
+    """The routes, and the settings of requests."""
     instructions: tuple[str, ...]
-    """The system prompt's templates; rendered, they are joined by blank lines."""
+    """The templates of the system prompt. After rendering, they are joined by blank lines."""
     input: str | None
-    """The template of the default message."""
+    """The template of the default input."""
     tools: dict[str, Tool]
     """The tools by name."""
     agents: dict[str, Package]
     """The sub-agents, by the tool that calls them."""
     policy: Policy
-    """Which calls go ahead."""
+    """The policy."""
     budgets: Budgets
-    """What a run may spend."""
+    """The budgets of a run."""
     limits: Limits
-    """Limits on single steps."""
+    """Limits of single steps."""
     guards: Guards
-    """Detectors of an agent that goes in circles."""
+    """Guards: they detect an agent that repeats itself."""
     retry: RetrySettings
-    """How failed model calls are tried again."""
+    """How failed model calls are retried."""
     context: ContextSettings
-    """What happens when the conversation no longer fits."""
+    """What happens when the conversation no longer fits the context window."""
     admission: AdmissionSettings
     """Which inputs are accepted."""
     output: OutputContract
@@ -317,21 +337,21 @@ class Package(PackagePart, frozen=True):
     sinks: dict[str, Sink]
     """Where the answer is delivered."""
     hooks: tuple[Hook, ...]
-    """Functions asked at points of the run, in the order they are asked."""
+    """Functions that are called at points of the run, in their order."""
     session: SessionSettings
     """What a run knows of earlier runs."""
     replay: ReplaySettings
-    """How recordings are written and matched."""
+    """How cassettes are written and matched."""
 
 
-# --- where a compiled agent delivers its answer ---------------------------------------------------------------
+# --- sinks ---
 
 
 class _SinkBase(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
     """What sinks of every kind have in common."""
 
     delivery: Literal["required", "optional", "disabled"]
-    """What a failed delivery means."""
+    """Whether a failed delivery fails the run."""
     timeout: int
     """How long one delivery may take, in milliseconds."""
 
@@ -340,21 +360,21 @@ class FileSink(_SinkBase, frozen=True, tag="file"):
     """Writes the answer to a file."""
 
     path: str
-    """The file, relative to the project's root."""
+    """The file, relative to the project root."""
 
 
 class JsonlSink(_SinkBase, frozen=True, tag="jsonl"):
     """Appends one JSON line."""
 
     path: str
-    """The file, relative to the project's root."""
+    """The file, relative to the project root."""
 
 
 class HttpSink(_SinkBase, frozen=True, tag="http"):
     """Posts the answer as JSON."""
 
     url: str
-    """Where it is sent."""
+    """The address."""
     headers: dict[str, str]
     """Request headers."""
     auth: Auth | None

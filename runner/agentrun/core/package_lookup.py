@@ -1,7 +1,7 @@
-"""Which names a target means, and which tool a name means.
+"""Match names with patterns, and find the tools of a package.
 
-Rule 1  An exact name matches exactly; `*` stands for any text, also none, and only where it is written.
-Rule 2  Matching is linear: a target with sixty stars is as cheap as one with none.
+Rule 1  A name without `*` matches exactly. `*` matches any text, also an empty one.
+Rule 2  Matching takes linear time: a pattern with sixty stars is as cheap as one without.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from agentrun.core.package import HttpSink, Package, Sink
 from agentrun.core.package_tools import AgentTool, HttpTool, JsonSchema, McpTool, ShellTool, Tool, ToolEffect
 
 _EFFECTS_BY_HARM: tuple[ToolEffect, ...] = ("read", "idempotent", "at_most_once")
-"""From the least harm to the most."""
+"""From the least to the most harmful."""
 
 
 def matches_pattern(target: str, name: str) -> bool:
-    """Whether a target means a name: exactly, or by a glob."""
+    """Whether a pattern matches a name."""
     if "*" not in target:
         return target == name
     first, *inner = target.split("*")
@@ -33,7 +33,7 @@ def matches_pattern(target: str, name: str) -> bool:
 
 
 def find_tool(package: Package, name: str) -> Tool | None:
-    """The tool that a model means. The tools of an MCP server are called server.tool."""
+    """The tool with a name, as the model writes it. The tools of an MCP server are named server.tool."""
     tool = package.tools.get(name)
     if tool is not None:
         return None if isinstance(tool, McpTool) else tool
@@ -43,7 +43,7 @@ def find_tool(package: Package, name: str) -> Tool | None:
 
 
 def argument_schemas(tools: Mapping[str, Tool]) -> dict[str, JsonSchema]:
-    """The arguments of all that a model can call, by name."""
+    """The argument schemas of everything that a model can call, by name."""
     schemas: dict[str, JsonSchema] = {}
     for name, tool in tools.items():
         if isinstance(tool, McpTool):
@@ -54,9 +54,9 @@ def argument_schemas(tools: Mapping[str, Tool]) -> dict[str, JsonSchema]:
 
 
 def tool_effect(tool: Tool, name: str) -> ToolEffect:
-    """What running a call twice would do."""
+    """What happens if a call runs twice."""
     if isinstance(tool, AgentTool):
-        return "idempotent"  # it has a journal of its own, and goes on where that ends
+        return "idempotent"  # it has its own journal and continues where that ends
     if not isinstance(tool, McpTool):
         return tool.effect
     inner = name.partition(".")[2]
@@ -71,11 +71,8 @@ def tool_command(tool: Tool) -> str | None:
     return tool.command[0] if isinstance(tool, McpTool) and tool.command else None
 
 
-# --- where tools and sinks name variables of the environment that may be secrets ------------------------------
-
-
 def credential_texts(part: Tool | Sink) -> Iterator[str]:
-    """The texts of a tool or a sink whose variables may be secrets: all but addresses."""
+    """The texts of a tool or a sink whose environment variables may be secrets: all but addresses."""
     if isinstance(part, HttpTool | McpTool | HttpSink):
         yield from part.headers.values()
     if isinstance(part, HttpTool | HttpSink) and part.auth is not None:

@@ -18,32 +18,32 @@ class _ToolBase(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, t
     """What tools of every kind have in common."""
 
     description: str
-    """What the model reads about the tool."""
+    """The description that the model reads."""
     parallel: bool
-    """Whether calls may run together with others."""
+    """Whether calls may run in parallel with others."""
     timeout: int
     """How long one call may take, in milliseconds."""
     visible: str | None
-    """CEL condition under which the model is offered the tool. Null: always."""
+    """CEL condition under which the tool is offered to the model. Null: always."""
     observation: bool
-    """Whether repeating it is normal."""
+    """Whether repeated calls are normal. Guards then use a higher limit."""
     terminal: bool
     """Whether a successful call ends the run."""
     aborts_siblings: bool
-    """Whether a successful call cancels its siblings."""
+    """Whether a successful call cancels the other calls of its reply."""
     on_denied: Literal["tell", "stop"]
-    """What a denial does."""
+    """What happens when a call is denied: the model reads it, or the run stops."""
 
 
 class PythonTool(_ToolBase, frozen=True, tag="python"):
     """A Python function."""
 
     effect: ToolEffect
-    """What running it twice would do."""
+    """What happens if a call runs twice."""
     args: JsonSchema
     """JSON Schema of the arguments, without references."""
     actions: dict[str, JsonSchema]
-    """The arguments of each action, when the tool has actions."""
+    """The arguments of each action, if the tool has actions."""
     module: str
     """The module."""
     function: str
@@ -51,7 +51,7 @@ class PythonTool(_ToolBase, frozen=True, tag="python"):
     source: str
     """Hash of the module's source."""
     isolation: Literal["thread", "process"]
-    """Where it runs."""
+    """Where it runs: in a thread, or in its own process."""
 
 
 class Auth(PackagePart, frozen=True):
@@ -60,22 +60,22 @@ class Auth(PackagePart, frozen=True):
     secret: str
     """The environment variable as ${NAME}."""
     header: str
-    """The header it is sent in."""
+    """The header that contains it."""
     scheme: str
-    """What is written before it."""
+    """The word before it, such as `Bearer`."""
 
 
 class HttpTool(_ToolBase, frozen=True, tag="http"):
     """An HTTP endpoint."""
 
     effect: ToolEffect
-    """What running it twice would do."""
+    """What happens if a call runs twice."""
     args: JsonSchema
     """JSON Schema of the arguments, without references."""
     actions: dict[str, JsonSchema]
-    """The arguments of each action, when the tool has actions."""
+    """The arguments of each action, if the tool has actions."""
     url: str
-    """Where the call goes, with templates."""
+    """The address, with templates."""
     method: str
     """The HTTP method."""
     query: dict[str, str]
@@ -87,81 +87,81 @@ class HttpTool(_ToolBase, frozen=True, tag="http"):
     auth: Auth | None
     """The credential to send."""
     result: str | None
-    """JMESPath expression that picks the result."""
+    """JMESPath expression that selects the result."""
     hosts: tuple[str, ...]
-    """The hosts a call may reach."""
+    """The hosts that a call may reach."""
     private_network: bool
     """Whether loopback and private addresses may be reached."""
     max_bytes: int
-    """The largest reply that is read."""
+    """The size limit of a reply."""
 
 
 class ShellTool(_ToolBase, frozen=True, tag="shell"):
     """A command, run without a shell."""
 
     effect: ToolEffect
-    """What running it twice would do."""
+    """What happens if a call runs twice."""
     args: JsonSchema
     """JSON Schema of the arguments, without references."""
     actions: dict[str, JsonSchema]
-    """The arguments of each action, when the tool has actions."""
+    """The arguments of each action, if the tool has actions."""
     argv: tuple[str, ...]
     """The command and its arguments, with templates."""
     env: dict[str, str]
-    """Environment variables the command sees."""
+    """The environment variables of the command."""
     cwd: str
-    """The working directory, relative to the project's root."""
+    """The working directory, relative to the project root."""
     stdin: str | None
-    """What it reads on standard input, with templates."""
+    """The text on standard input, with templates."""
     exits: tuple[int, ...]
     """The exit codes that mean success."""
     dash_args: bool
-    """Whether a filled-in argument may begin with a dash."""
+    """Whether a rendered argument may begin with a dash."""
     grace: int
-    """How long it may take to end by itself, in milliseconds."""
+    """Milliseconds between asking the command to end and killing it."""
 
 
 class PinnedTool(PackagePart, frozen=True):
-    """One tool of an MCP server as it was when the spec was locked. The model reads this, never what a server says."""
+    """One tool of an MCP server, as it was when the spec was locked. The model reads this, never the server's text."""
 
     description: str
-    """What the model reads about it."""
+    """The description that the model reads."""
     args: JsonSchema
     """JSON Schema of its arguments, without references."""
     digest: str
-    """Hash of the tool's name, description and schema as the server gave them."""
+    """Hash of the name, description and schema that the server reported."""
 
 
 class McpTool(_ToolBase, frozen=True, tag="mcp"):
     """The tools of an MCP server."""
 
     effect: ToolEffect
-    """What running it twice would do."""
+    """What happens if a call runs twice."""
     command: tuple[str, ...]
-    """The command that starts the server; empty when `url` is used."""
+    """The command that starts the server. Empty if `url` is used."""
     url: str | None
-    """The server's address."""
+    """The address of the server."""
     env: dict[str, str]
-    """Environment variables the server sees."""
+    """The environment variables of the server."""
     headers: dict[str, str]
     """Headers sent to `url`."""
     pinned: dict[str, PinnedTool]
-    """The tools that the agent may see, by their names on the server."""
+    """The tools that the agent may use, by their names on the server."""
     effects: dict[str, ToolEffect]
     """The effect of single tools."""
     private_network: bool
     """Whether `url` may be a private address."""
     requests: tuple[str, ...]
-    """Requests the server may make of its client."""
+    """The requests that the server may send to its client."""
     start_timeout: int
-    """How long it may take to answer `initialize`, in milliseconds."""
+    """How long the server may take to answer `initialize`, in milliseconds."""
 
 
 class AgentTool(_ToolBase, frozen=True, tag="agent"):
-    """Another agent; its package is in the section `agents`."""
+    """A sub-agent. Its package is in the section `agents`."""
 
     args: JsonSchema
-    """JSON Schema of the arguments, made of the sub-agent's open params."""
+    """JSON Schema of the arguments: the params of the sub-agent that are not fixed."""
     params: dict[str, Any]
     """Fixed values for its params."""
 

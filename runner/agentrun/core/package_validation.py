@@ -1,7 +1,7 @@
-"""Whether a package can be run at all, whoever made it.
+"""Validate a package before it runs.
 
-A compiler only makes sound packages; what comes from elsewhere is looked at here before a run depends on it. Values
-that are out of range are refused, never clamped.
+The compiler only makes valid packages, but a package may come from elsewhere. Values that are out of range are refused,
+never clamped.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec import Struct
 from agentrun.canonical_json import sorted_json
 from agentrun.core.condition import compile_condition
 from agentrun.core.json_validation import schema_validator
-from agentrun.core.package import LEGAL_RULINGS, Package
+from agentrun.core.package import BUDGET_KINDS, LEGAL_RULINGS, Package
 from agentrun.core.package_tools import AgentTool, McpTool
 from agentrun.core.policy import compile_mask
 from agentrun.errors import PackageError
@@ -34,11 +34,7 @@ NUMBER_RANGES: dict[str, tuple[int, int | None]] = {
     "/tools/*/grace": (0, None),
     "/tools/*/start_timeout": (1, None),
     "/policy/approval_timeout": (1, None),
-    "/budgets/turns": (1, None),
-    "/budgets/tokens": (1, None),
-    "/budgets/cost": (1, None),
-    "/budgets/time": (1, None),
-    "/budgets/tool_calls": (0, None),
+    **{f"/budgets/{name}": (kind.least, None) for name, kind in BUDGET_KINDS.items()},
     "/budgets/grace": (1, None),
     "/limits/parallel_tools": (1, None),
     "/limits/stream_gap": (1, None),
@@ -69,17 +65,17 @@ NUMBER_RANGES: dict[str, tuple[int, int | None]] = {
     "/hooks/*/timeout": (1, None),
     "/session/max_runs": (1, None),
 }
-"""The least and the greatest value of every number of a package, by its place; * stands for a name or an index."""
+"""The smallest and the largest value of each number of a package, by its place. `*` is any name or index."""
 
 
 def validate_package(package: Package) -> None:
-    """Raises `package.invalid` for the first thing that is wrong."""
+    """Raises `package.invalid` for the first problem."""
     for pointer, why in _problems(package):
         raise PackageError("package.invalid", f"{pointer}: {why}", fields={"pointer": pointer})
 
 
 def _problems(package: Package, paid: bool = False) -> Iterator[tuple[str, str]]:
-    """`paid`: whether a budget in money of an agent above counts what this one spends."""
+    """`paid`: whether a cost budget of a parent agent includes this one."""
     paid = paid or package.budgets.cost is not None
     yield from _check_ranges(package)
     yield from _check_model(package, paid)
@@ -96,12 +92,12 @@ def _problems(package: Package, paid: bool = False) -> Iterator[tuple[str, str]]
 def _check_ranges(package: Package) -> Iterator[tuple[str, str]]:
     for pointer, place, value in _numbers(package, "", ""):
         least, most = NUMBER_RANGES[place]
-        if not (least <= value and (most is None or value <= most)):  # what is no number at all is in no range
+        if not (least <= value and (most is None or value <= most)):  # NaN is in no range
             yield pointer, f"{value} is out of range"
 
 
 def _numbers(part: Any, pointer: str, place: str) -> Iterator[tuple[str, str, int | float]]:
-    """Every number of a part, with its pointer and its place. Schemas and other free data have none."""
+    """Every number of a part, with its pointer and its place. Schemas and other free data are skipped."""
     match part:
         case bool():
             return
@@ -109,7 +105,7 @@ def _numbers(part: Any, pointer: str, place: str) -> Iterator[tuple[str, str, in
             yield pointer, place, part
         case Struct():
             for name in part.__struct_fields__:
-                if name != "agents":  # they are looked at one by one
+                if name != "agents":  # they are validated one by one
                     yield from _numbers(getattr(part, name), f"{pointer}/{name}", f"{place}/{name}")
         case tuple():
             for index, each in enumerate(part):
@@ -122,24 +118,24 @@ def _numbers(part: Any, pointer: str, place: str) -> Iterator[tuple[str, str, in
 
 def _check_model(package: Package, paid: bool) -> Iterator[tuple[str, str]]:
     if not package.model.routes:
-        yield "/model/routes", "there is no model to ask"
+        yield "/model/routes", "there is no model"
     for index, route in enumerate(package.model.routes):
         if paid and route.price is None:
-            yield f"/model/routes/{index}/price", "a budget in money needs a price"
+            yield f"/model/routes/{index}/price", "a cost budget needs a price"
 
 
 def _check_policy(package: Package) -> Iterator[tuple[str, str]]:
     for index, rule in enumerate(package.policy.rules):
         where = f"/policy/rules/{index}"
         if rule.ruling not in LEGAL_RULINGS[rule.on]:
-            yield f"{where}/ruling", f"{rule.ruling} is not legal on {rule.on}"
+            yield f"{where}/ruling", f"{rule.ruling} is not allowed on {rule.on}"
         if rule.when is not None:
             yield from _check_condition(f"{where}/when", rule.when)
         for pattern in rule.mask:
             try:
                 compile_mask(pattern)
             except Exception:  # noqa: BLE001  # RE2 has its own
-                yield f"{where}/mask", "this is not a pattern"
+                yield f"{where}/mask", "this is not a valid pattern"
 
 
 def _check_tools(package: Package) -> Iterator[tuple[str, str]]:
@@ -162,7 +158,7 @@ def _check_condition(pointer: str, expression: str) -> Iterator[tuple[str, str]]
     try:
         compile_condition(expression)
     except Exception:  # noqa: BLE001  # CEL has its own; half a surrogate pair has another
-        yield pointer, "this is not a condition"
+        yield pointer, "this is not a valid condition"
 
 
 def _check_schema(pointer: str, schema: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -1,10 +1,10 @@
-"""Which ruling holds: a table lookup that returns its reason.
+"""The policy: a table lookup that returns a ruling and its reason.
 
-Rule 1  The most restrictive matching rule wins, whatever the order: interrupt, deny, defer, ask, modify, allow.
-Rule 2  A condition that cannot be evaluated counts against what is ruled on: an allow or modify rule does not match,
-        any other rule does. The reason of the ruling says so, with the error.
-Rule 3  Without a matching rule a call gets the policy's default; everything else goes ahead.
-Rule 4  Two rules that rewrite one argument deny.
+Rule 1  The most restrictive matching rule wins, in any order of rules: interrupt, deny, defer, ask, modify, allow.
+Rule 2  A condition that cannot be evaluated counts against the target: an allow or modify rule does not match, any
+        other rule does. The reason of the ruling contains the error.
+Rule 3  Without a matching rule, a tool call gets the default of the policy. Everything else is allowed.
+Rule 4  If two rules set the same argument, the call is denied.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from typing import Any
 
 import re2
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
+from agentrun.core import model_texts as texts
+from agentrun.core.budget import used_budgets
 from agentrun.core.condition import FailedEvaluation, evaluate_condition
 from agentrun.core.package import RULINGS, Package, PolicyRule, Ruling, Stage
 from agentrun.core.package_lookup import matches_pattern
@@ -25,26 +28,26 @@ _MASK = "***"
 
 
 class PolicyDecision(Struct, frozen=True):
-    """A ruling, and why."""
+    """A ruling with its reason."""
 
     ruling: Ruling
     rules: tuple[str, ...]
     reason: str | None
     arguments: dict[str, Any] | UnsetType = UNSET
-    """With modify on a call: what is set."""
+    """With modify on a call: the arguments to set."""
     masks: tuple[str, ...] = ()
-    """With modify on a text: what is masked."""
+    """With modify on a text: the patterns to mask."""
 
 
 def has_rules(package: Package, stage: Stage) -> bool:
-    """Whether the policy has anything to say at a stage."""
+    """Whether the policy rules on a stage."""
     return stage == "tool_call" or stage in [rule.on for rule in package.policy.rules]
 
 
 def evaluate_policy(
     package: Package, stage: Stage, target: str, variables: Mapping[str, Any], *, rewritten: bool = False
 ) -> PolicyDecision:
-    """The ruling on a target. What was rewritten already is not rewritten again."""
+    """The ruling on a target. A target that was rewritten already is not rewritten again."""
     values = [
         (rule, True if rule.when is None else evaluate_condition(rule.when, variables))
         for rule in package.policy.rules
@@ -54,7 +57,7 @@ def evaluate_policy(
     ]
     matched = [rule for rule, value in values if _applies(rule, value)]
     failures = [
-        f"the condition of {rule.id} cannot be evaluated: {value.reason}"
+        texts.CONDITION_FAILED.format(rule.id, value.reason)
         for rule, value in values
         if isinstance(value, FailedEvaluation)
     ]
@@ -82,7 +85,7 @@ def _combine_modifications(rules: list[PolicyRule], failures: list[str]) -> Poli
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
         involved = [rule for rule in rules if not set(doubled).isdisjoint(rule.set)]
-        return PolicyDecision("deny", _ids(involved), f"two rules set {doubled[0]}")
+        return PolicyDecision("deny", _ids(involved), texts.ARGUMENT_SET_TWICE.format(doubled[0]))
     merged = {name: value for rule in rules for name, value in rule.set.items()}
     masks = tuple(pattern for rule in rules for pattern in rule.mask)
     return PolicyDecision("modify", _ids(rules), _reason(rules, failures), merged, masks)
@@ -97,7 +100,7 @@ def _reason(rules: list[PolicyRule], failures: list[str]) -> str | None:
 
 
 def mask_patterns(text: str, patterns: tuple[str, ...]) -> str:
-    """A text without what patterns find in it."""
+    """The text with every match of the patterns masked."""
     for pattern in patterns:
         text = compile_mask(pattern).sub(_MASK, text)
     return text
@@ -105,7 +108,7 @@ def mask_patterns(text: str, patterns: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=1024)
 def compile_mask(pattern: str) -> Any:
-    """A pattern, ready to be searched for."""
+    """Compile a pattern (RE2)."""
     options = re2.Options()
     options.log_errors = False  # it would write to standard error
     return re2.compile(pattern, options)  # type: ignore[no-untyped-call]  # RE2 has no types
@@ -114,26 +117,20 @@ def compile_mask(pattern: str) -> Any:
 def condition_variables(
     state: State, arguments: Mapping[str, Any] | None = None, index: int | None = None
 ) -> dict[str, Any]:
-    """What a condition sees. With the index of a call, the others of its batch that may run count as if they ran.
+    """The variables of a condition. With the index of a call, the allowed calls of its batch count as if they had run.
 
-    Calls are ruled on in their order, so these are the ones before it; after it only for one that was deferred.
+    Calls are ruled on in their order, so these are the calls before it. Only a deferred call also counts later ones.
     """
     meter, earlier = state.meter if index is None else state.meter_at_batch_start, state.started.earlier
     batch = () if index is None else (*state.calls[:index], *state.calls[index + 1 :])
     others = [call for call in batch if call.gate.ruling in ("allow", "ask")]
     calls = dict(meter.calls)
     for call in others:
-        calls[call.call.tool] = calls.get(call.call.tool, 0) + 1
+        calls[call.tool] = calls.get(call.tool, 0) + 1
     return {
         "args": {} if arguments is None else arguments,
         "params": state.started.params,
-        "spend": {
-            "turns": state.turns,
-            "tokens": meter.tokens,
-            "cost": meter.cost,
-            "time": state.elapsed,
-            "tool_calls": meter.tool_calls + len(others),
-        },
+        "spend": used_budgets(state, replace(meter, tool_calls=meter.tool_calls + len(others))),
         "calls": calls,
         "session": {"runs": earlier.runs, "turns": earlier.turns},
     }

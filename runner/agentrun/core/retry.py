@@ -1,10 +1,10 @@
-"""Whether a failed request is sent again, and when. A pure decision: the same failure gives the same answer.
+"""Whether a failed request is sent again, and when. The same failure always gives the same decision.
 
-Rule 1  Only what may pass by itself is tried again. A refused key, a reply that is not the protocol or a wrong history
-        stays what it is.
-Rule 2  The wait doubles from the first to the longest; a provider's own wish is a floor. What would make the waiting
-        longer than allowed ends the tries.
-Rule 3  Jitter comes from the run, the request and the attempt, never from chance. It only shortens, by up to a quarter.
+Rule 1  Only temporary failures are retried. A refused key, a reply that breaks the protocol or an inconsistent history
+        would fail again.
+Rule 2  The wait doubles from the first to the longest. A `Retry-After` of the provider is the minimum. There is no
+        retry if the total wait would be longer than allowed.
+Rule 3  Jitter is derived from the run, the request and the attempt. It shortens the wait by up to a quarter.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from agentrun.core.state import State
 from agentrun.errors import code_of
 
 NO_FALLBACK = ("provider.inconsistent_history",)
-"""Faults of the conversation itself: another route would say the same."""
+"""Faults of the conversation itself. Another route would report the same."""
 
 
 def retry_delay(retry: RetrySettings, fault: Fault, *, tries: int, waited: int, seed: str) -> int | None:
-    """Milliseconds to wait before the next try. None: no further try."""
+    """Milliseconds to wait before the next attempt. None: no further attempt."""
     if not fault.code.startswith("provider.") or code_of(fault.code).retry != "retryable" or tries >= retry.attempts:
         return None
     full = min(retry.first_delay * 2 ** (tries - 1), retry.max_delay)
@@ -44,12 +44,12 @@ def _jitter(seed: str) -> int:
 
 
 def may_fall_back(fault: Fault) -> bool:
-    """Whether another route could do better."""
+    """Whether another route could succeed."""
     return fault.code.startswith("provider.") and fault.code not in NO_FALLBACK
 
 
 def retry_or_fail(package: Package, state: State) -> NextStep:
-    """Try again, on this route or the next, or give up."""
+    """Retry on this route, switch to the next one, or fail."""
     assert state.requests.fault is not None
     fault = state.requests.fault
     if state.compaction.overflow and state.requests.purpose == "answer" and package.context.overflow == "compact":

@@ -1,4 +1,4 @@
-"""All that a run knows about itself: a fold over its journal, and nothing else."""
+"""The state of a run: a fold over its journal, and nothing else."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from agentrun.core.effect_ids import DeliveryId, Purpose
 from agentrun.core.facts import AnswerLabel, ApprovalAnswer, BudgetShare, CancelRequested, RunStarted, RunStopped
@@ -28,10 +29,10 @@ Phase: TypeAlias = Literal[
     "stopping",
     "stopped",
 ]
-"""fresh: nothing happened yet. starting: the input is looked at. thinking: the model is to be asked. asking: a
-request is under way. failed: its fault is to be judged. waiting: it will be sent again. answered: its reply is to be
-judged. acting: the calls of a reply are under way. ending: there is an answer, and it is looked at and delivered.
-stopping: the end is known, and hooks hear of it. stopped: over."""
+"""fresh: nothing happened yet. starting: the input is checked. thinking: the model will be asked. asking: a request is
+running. failed: it failed. waiting: it will be sent again. answered: there is a reply to process. acting: the calls of
+the reply run. ending: there is an answer to check and deliver. stopping: calls are closed and hooks are informed.
+stopped: the run is over."""
 
 CallStatus: TypeAlias = Literal[
     "new",
@@ -46,10 +47,10 @@ CallStatus: TypeAlias = Literal[
     "finished",
     "done",
 ]
-"""new: to be checked and ruled on. asking: a person is to be asked. deferred: the rules want to be asked again
-later. denied: a hook, a rule or a person said no. ready: it may run. started: it is running. lost: it was running when
-its owner went away. asleep: a child that waits for somebody outside. abandoned: somebody decided to stop over it.
-finished: it has a result that is to be looked at. done: it has a result and never ran, or is not waited for."""
+"""new: will be checked and ruled on. asking: a person is asked. deferred: the rules are asked again later. denied: a
+hook, a rule or a person denied it. ready: it may run. started: it runs. lost: it was running when its process ended.
+asleep: a sub-agent that waits for someone outside. abandoned: someone decided to stop the run because of it. finished:
+it has a result, which passes hooks and rules next. done: it has a result but never ran, or nothing waits for it."""
 
 
 CallSignature: TypeAlias = tuple[str, str]
@@ -58,65 +59,74 @@ Streaks: TypeAlias = tuple[int, int, int, int]
 
 
 class GateState(Struct, frozen=True, gc=False):
-    """How far something has come on its way past hooks, policy and people."""
+    """How far a subject has come at the gate: hooks, policy and approval."""
 
     subject: str = ""
     hooks_answered: int = 0
-    """Hooks that have answered."""
+    """How many hooks have answered."""
     hook: str | None = None
-    """The hook that is being asked: its effect."""
+    """The effect of the hook that is being asked."""
     denial: str | None = None
-    """Why a hook said no."""
+    """Why a hook denied."""
     by: str | None = None
-    """The hook that said no, or the person who answered."""
+    """The hook that denied, or the person who answered."""
     ruling: Ruling | None = None
     rules: tuple[str, ...] = ()
     reason: str | None = None
     granted: bool = False
     """Whether an earlier approval answers the question."""
     rewritten: bool = False
-    """Whether a rule has rewritten it: such rules are not asked again."""
+    """Whether a rule has rewritten the subject. Rules that modify are then not asked again."""
     question: str | None = None
-    """What a person is asked: its hash."""
+    """The hash of the question to a person."""
     grant: str | None = None
-    """What an approval for the session would answer from then on."""
+    """The hash of all questions that an approval for the session would answer."""
     answer: ApprovalAnswer | None = None
     text: str | None = None
-    """What a rule made of the text, for one delivery."""
+    """The text that a rule set, for one delivery."""
 
 
 NO_GATE = GateState()
-"""Nothing is on its way."""
+"""No subject is at the gate."""
 
 
 class CallState(Struct, frozen=True, gc=False):
-    """One call of the batch under way."""
+    """One call of the current batch."""
 
     call: ToolCall
     arguments: dict[str, Any] | None
-    """Parsed, and rewritten where that happened. None: not a JSON object."""
+    """The parsed arguments, after hooks and rules rewrote them. None: not a JSON object."""
     streaks: Streaks
-    """How many calls in a row, up to this one, equal the one 1, 2, 3 or 4 places before."""
+    """How many calls in a row, up to this one, equal the call 1, 2, 3 or 4 positions before."""
     recent: tuple[CallSignature, ...]
-    """The latest four calls, this one included."""
+    """The latest four calls, including this one."""
     status: CallStatus = "new"
     checked: bool = False
-    """Whether the arguments were found valid."""
+    """Whether the arguments are valid."""
     gate: GateState = NO_GATE
-    """On the way in."""
+    """Before it runs."""
     result_gate: GateState = NO_GATE
-    """On the way out."""
+    """After it ran."""
     counted: bool = False
-    """Whether it counts as a call that ran. It counts once, also when it is started again."""
+    """Whether it counts as a call that ran. It counts once, even if it is started again."""
     share: BudgetShare | None = None
-    """What was carved out for a child."""
+    """The budget share of a sub-agent."""
     parts: tuple[Content, ...] = ()
     """What the model will read."""
     fault: Fault | None = None
 
+    @property
+    def id(self) -> str:
+        return self.call.id
+
+    @property
+    def tool(self) -> str:
+        """The name of the tool, as the model wrote it."""
+        return self.call.tool
+
 
 class PendingRequest(Struct, frozen=True, gc=False):
-    """The request under way."""
+    """The request that is running."""
 
     effect: str
     purpose: Purpose
@@ -130,17 +140,26 @@ class SpendMeter(Struct, frozen=True, gc=False):
     """What was used."""
 
     usage: Usage = ZERO_USAGE
-    """As reported, summed. Null: a call did not say."""
+    """The sum of the reported usage. Null: a call did not report it."""
     tokens: int = 0
     """Tokens that count against the budget."""
     cost: int = 0
     """Micro-dollars."""
     tool_calls: int = 0
-    """Calls that ran, those of children included."""
+    """Calls that ran, including those of sub-agents."""
     runs: int = 0
-    """Runs that were started below this one, of all depths."""
+    """Runs that were started below this one, at any depth."""
     calls: Mapping[str, int] = {}
     """Calls that ran, by tool."""
+
+    def plus(self, *, tokens: int = 0, cost: int = 0, tool_calls: int = 0, runs: int = 0) -> SpendMeter:
+        return replace(
+            self,
+            tokens=self.tokens + tokens,
+            cost=self.cost + cost,
+            tool_calls=self.tool_calls + tool_calls,
+            runs=self.runs + runs,
+        )
 
 
 class GuardState(Struct, frozen=True, gc=False):
@@ -149,15 +168,15 @@ class GuardState(Struct, frozen=True, gc=False):
     tail: tuple[CallSignature, ...] = ()
     """The latest four calls."""
     streaks: Streaks = (0, 0, 0, 0)
-    """How many of the latest calls in a row equal the one 1, 2, 3 or 4 places before."""
+    """How many of the latest calls in a row equal the call 1, 2, 3 or 4 positions before."""
     batch: str | None = None
-    """Signature of the latest batch."""
+    """The signature of the latest batch."""
     in_a_row: int = 0
-    """How often it came in a row."""
+    """How often that batch occurred in a row."""
     batches: Tally = field(default_factory=Tally)
-    """Batches of the session."""
+    """The batches of the session."""
     texts: TextTally = field(default_factory=TextTally)
-    """Texts of the assistant in the session that were not its last word."""
+    """Texts of the assistant in the session that did not end a run."""
     empty: int = 0
     """Stops without a tool call since the last batch that ran."""
 
@@ -166,118 +185,118 @@ class ConversationState(Struct, frozen=True, gc=False):
     """What the model reads."""
 
     instructions: str = ""
-    """As they are sent."""
+    """The instructions as they are sent."""
     transcript: Transcript = field(default_factory=Transcript)
-    """What was said before the reply that is being judged."""
+    """The messages before the latest reply."""
     estimate: int = 0
-    """Tokens of the transcript, estimated."""
+    """The estimated tokens of the transcript."""
     checked_messages: int = 0
-    """Messages that hooks and rules on requests have seen."""
+    """How many messages hooks and rules on requests have checked."""
 
 
 class RequestState(Struct, frozen=True, gc=False):
-    """The request under way, and how the requests before it went."""
+    """The request that is running, and the state of retries."""
 
     asking: PendingRequest | None = None
     purpose: Purpose = "answer"
-    """Of the latest request."""
+    """The purpose of the latest request."""
     hidden: tuple[str, ...] = ()
     """Tools that the latest request did not offer."""
     route: int = 0
-    """Which route is asked."""
+    """The index of the route."""
     tries: int = 0
     """Requests that failed in this turn on this route."""
     waited: int = 0
     """Milliseconds waited in this turn on this route."""
     until: int = 0
-    """When a request that failed may be sent again."""
+    """When a failed request may be sent again."""
     fault: Fault | None = None
     """Why the latest request failed."""
 
 
 class ReplyState(Struct, frozen=True, gc=False):
-    """The latest reply, and what is left of earlier ones that were cut off."""
+    """The latest reply, and the text of earlier replies that were cut off."""
 
     latest: Reply | None = None
     original_text: str = ""
-    """Its text as the model said it, whatever a hook made of it."""
+    """Its text as the model wrote it, before hooks changed it."""
     earlier_text: str = ""
-    """What earlier replies, cut off at their cap, said of the answer."""
+    """The text of earlier replies to the same request, which were cut off at their limit."""
     truncations: int = 0
     """Replies in a row that were cut off."""
     cap: int | None = None
-    """Tokens that the next reply may have, when more than the settings say."""
+    """The limit of the next reply in tokens, if it is larger than the setting."""
 
 
 class CompactionState(Struct, frozen=True, gc=False):
-    """How far the conversation was summed up."""
+    """The state of compaction."""
 
     overflow: bool = False
-    """Whether the provider said that the conversation does not fit."""
+    """Whether the provider reported that the conversation does not fit."""
     summary: Reply | None = None
     """The latest reply to a request for a summary."""
     failures: int = 0
-    """In a row."""
+    """Failures in a row."""
 
 
 class EndingState(Struct, frozen=True, gc=False):
-    """The answer, what is done with it, and how the run is to end."""
+    """The answer, its delivery, and how the run will end."""
 
     answer: str | None = None
-    """The answer, when it is not simply the reply's text."""
+    """The answer, if it is not simply the text of the reply."""
     label: AnswerLabel | None = None
     ended_by: str | None = None
     """The terminal call whose result is the answer."""
     cut_short: bool = False
-    """Whether the run was brought to its end because its turns were spent."""
+    """Whether the run ends because its turns are used up."""
     repairs: int = 0
     """How often the answer was refused."""
     delivering: str | None = None
-    """The sink that is being served."""
+    """The sink of the delivery that is running."""
     delivered: Mapping[str, Fault | None] = {}
-    """Sinks that were served, and what went wrong."""
+    """The sinks whose delivery is over, and its fault."""
     stop: RunStopped | None = None
-    """How the run is to end, after its calls are closed and its hooks were told."""
+    """How the run will end, after its calls are closed and its hooks are informed."""
 
 
 class State(Struct, frozen=True, gc=False):
     phase: Phase = "fresh"
     seq: int = 0
-    """The record this state was reached with."""
+    """The number of the last record."""
     now: int = 0
-    """The time of that record."""
+    """The time of the last record."""
     began: int = 0
     """The time of the first record."""
     paused: int = 0
-    """Milliseconds in which the run waited for somebody outside, or had no owner."""
+    """Milliseconds in which the run waited for someone outside, or no process worked on it."""
     start: RunStarted | None = None
     """The first fact. None: nothing happened yet."""
     package: str = ""
-    """Fingerprint of the package that the run goes by: the first one, or that of a later owner."""
+    """The fingerprint of the package that the run uses: the first one, or that of the last resume."""
     turns: int = 0
-    """Turns begun."""
+    """Turns that were started."""
     in_turn: bool = False
-    """Whether the latest turn is still under way."""
+    """Whether the latest turn is not over yet."""
     attempt: int = 0
     """Requests sent in this turn."""
     warned: bool = False
-    """Whether the model was told that few turns are left."""
+    """Whether the wrap-up message was sent."""
     conversation: ConversationState = field(default_factory=ConversationState)
     requests: RequestState = RequestState()
     replies: ReplyState = ReplyState()
     compaction: CompactionState = CompactionState()
     calls: tuple[CallState, ...] = ()
-    """The batch under way."""
+    """The current batch."""
     gate: GateState = NO_GATE
-    """Of the run as a whole; calls have their own."""
+    """The gate of the run as a whole. Calls have their own gates."""
     meter: SpendMeter = SpendMeter()
     meter_at_batch_start: SpendMeter = SpendMeter()
-    """The meter when the batch began: conditions see the same whatever call of a batch is done first."""
+    """The meter when the batch started. Conditions use it, so the order in which calls finish does not matter."""
     detector: GuardState = field(default_factory=GuardState)
     detector_before_reply: GuardState = field(default_factory=GuardState)
     """The detector without the latest reply, in case that is discarded."""
     queue: tuple[User, ...] = ()
-    """Messages that were sent and not read."""
+    """Messages that were sent but not read yet."""
     grants: tuple[str, ...] = ()
     """Questions that were approved for the session."""
     ending: EndingState = EndingState()
@@ -286,7 +305,7 @@ class State(Struct, frozen=True, gc=False):
 
     @property
     def started(self) -> RunStarted:
-        """How the run was started. A fresh run has no start: to ask for it is our own bug."""
+        """How the run was started. Asking a fresh run for it is a bug."""
         if self.start is None:
             raise InternalError("internal", "the run has not started")
         return self.start
@@ -296,26 +315,30 @@ class State(Struct, frozen=True, gc=False):
         """Milliseconds that count against the budget."""
         return self.now - self.began - self.paused
 
+    def gate_for(self, subject: str) -> GateState:
+        """The gate of a subject: the current one, or a fresh one."""
+        return self.gate if self.gate.subject == subject else GateState(subject)
+
 
 def pending_effects(state: State) -> tuple[str, ...]:
-    """The effects whose facts are waited for."""
-    found = []
+    """The effects that are running."""
+    effects = []
     if state.requests.asking is not None:
-        found.append(state.requests.asking.effect)
+        effects.append(state.requests.asking.effect)
     if state.gate.hook is not None:
-        found.append(state.gate.hook)
+        effects.append(state.gate.hook)
     if state.ending.delivering is not None:
-        found.append(str(DeliveryId(state.ending.delivering)))
+        effects.append(str(DeliveryId(state.ending.delivering)))
     for call in state.calls:
         if call.status == "started":
-            found.append(call.call.id)
-        found += [gate.hook for gate in (call.gate, call.result_gate) if gate.hook is not None]
-    return tuple(found)
+            effects.append(call.id)
+        effects += [gate.hook for gate in (call.gate, call.result_gate) if gate.hook is not None]
+    return tuple(effects)
 
 
 def find_call(state: State, id: str) -> CallState | None:
-    """A call of the batch under way."""
+    """A call of the current batch."""
     for call in state.calls:
-        if call.call.id == id:
+        if call.id == id:
             return call
     return None

@@ -1,7 +1,7 @@
-"""How often something was seen, in a run that only ever goes on.
+"""Counters that can be extended without copying.
 
-Adding gives a new tally and shares what both have in common: keys stand in one list that all tallies of a run look at,
-each at its own first part of it. Where a key stands is looked up, so a count costs a search and not a walk.
+Adding returns a new tally that shares the common part. All tallies of a run use one list of keys, each a prefix of it.
+The positions of each key are indexed, so a count is a binary search and not a scan.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def fnv1a(text: str) -> str:
 
 
 class Tally:
-    """Counts by key, on top of those that were there at the start."""
+    """Counts by key, added to the counts at the start."""
 
     __slots__ = ("_keys", "_length", "_places", "_start")
 
@@ -35,7 +35,7 @@ class Tally:
             self._places.setdefault(key, []).append(place)
 
     def plus(self, key: str) -> Self:
-        if len(self._keys) > self._length:  # another tally went on from here
+        if len(self._keys) > self._length:  # another tally was extended from here
             return type(self)(self._start, [*self._keys[: self._length], key])
         self._places.setdefault(key, []).append(self._length)
         self._keys.append(key)
@@ -43,7 +43,7 @@ class Tally:
 
     @classmethod
     def _looking_at(cls, start: dict[str, int], keys: list[str], places: dict[str, list[int]]) -> Self:
-        tally = cls.__new__(cls)  # without what `__init__` would make for nothing
+        tally = cls.__new__(cls)  # skips the work of `__init__`
         tally._start, tally._keys, tally._places, tally._length = start, keys, places, len(keys)  # noqa: SLF001  # its own
         return tally
 
@@ -52,8 +52,8 @@ class Tally:
 
     def totals(self) -> dict[str, int]:
         """All counts."""
-        found = {self._name(key): self.count(key) for key in self._keys[: self._length]}
-        return dict(sorted((self._start | found).items()))
+        counts = {self._name(key): self.count(key) for key in self._keys[: self._length]}
+        return dict(sorted((self._start | counts).items()))
 
     def _since(self, key: str) -> int:
         return bisect_left(self._places.get(key, ()), self._length)
@@ -75,8 +75,8 @@ class Tally:
 
 
 class TextTally(Tally):
-    """Counts of texts. What was there at the start, and the totals, are by the texts' hashes: FNV-1a is slow in Python,
-    so a text is hashed only when somebody asks for the hash."""
+    """Counts of texts. The counts at the start and the totals have the hashes of the texts as keys. FNV-1a is slow in
+    Python, so a text is hashed only when its hash is needed."""
 
     __slots__ = ()
 

@@ -1,10 +1,10 @@
 """The tool calls of a reply.
 
 Rule 1  Each call is checked, passes hooks, policy and people, runs, and passes hooks and policy again: `CALL_STEPS`.
-Rule 2  A result that ends the run, and calls that a result makes unnecessary, come before everything else.
+Rule 2  A result that ends the run comes first, then calls that a result made unnecessary.
 Rule 3  The model reads all results together, in call order.
 
-The first of these that has something to do is the next step:
+The first of these that applies is the next step:
     a result that ends the run → calls that became unnecessary → the step of each call → starts → results
 """
 
@@ -16,10 +16,11 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentrun.canonical_json import data_hash, sorted_json
+from agentrun.core import model_texts as texts
 from agentrun.core.budget import child_share, limit_share_time, tool_calls_fault
-from agentrun.core.call_validation import validate_call
+from agentrun.core.call_validation import refuse, validate_call
 from agentrun.core.effects import Commit, Effect, NextStep, Perform, RunChild, RunTool, Wait
-from agentrun.core.facts import BudgetShare, CallCancelled, CallRefused, Fact, Parent, ResultsGiven
+from agentrun.core.facts import BudgetShare, CallCancelled, Fact, Parent, ResultsGiven
 from agentrun.core.fault import Fault
 from agentrun.core.gate import Allowed, Blocked, GateRequest, GateResult, has_gate, pass_gate
 from agentrun.core.messages import words
@@ -30,11 +31,11 @@ from agentrun.core.package_tools import AgentTool, Tool
 from agentrun.core.run_end import fail
 from agentrun.core.state import NO_GATE, CallState, CallStatus, State, pending_effects
 
-# --- the next step of one call, on its way in and on its way out ----------------------------------------------
+# --- the next step of one call, before and after it runs ---
 
 
 def admit_call(package: Package, state: State, index: int) -> GateResult:
-    """Check the arguments, then pass the gate. The first ruling on a call waits for those on the calls before it."""
+    """Validate the call, then pass the gate. Calls are ruled on in their order."""
     call = state.calls[index]
     if not call.checked and (refusal := validate_call(package, state, call)):
         return Commit((refusal,))
@@ -44,7 +45,7 @@ def admit_call(package: Package, state: State, index: int) -> GateResult:
 
 
 def refuse_call(package: Package, state: State, index: int) -> GateResult:
-    """Tell the model that the call was denied."""
+    """The model reads that the call was denied."""
     return _refusal_if_blocked(state, index, _pass_call_gate(package, state, index))
 
 
@@ -54,15 +55,15 @@ def release_result(package: Package, state: State, index: int) -> GateResult:
 
 
 def check_tool_exists(package: Package, state: State, index: int) -> GateResult:
-    """Refuse a call that was allowed if its tool is gone: another package may have come in between."""
+    """Refuse an allowed call whose tool is gone: the run may have been resumed with another package."""
     call = state.calls[index]
-    if find_tool(package, call.call.tool) is None and (refusal := validate_call(package, state, call)):
+    if find_tool(package, call.tool) is None and (refusal := validate_call(package, state, call)):
         return Commit((refusal,))
     return Allowed()
 
 
 def no_step(_: Package, __: State, ___: int) -> GateResult:
-    """The call runs, waits for somebody, or is over."""
+    """The call runs, waits for someone outside, or is over."""
     return Allowed()
 
 
@@ -83,45 +84,26 @@ def has_succeeded(package: Package, state: State, index: int) -> bool:
 
 
 def _refusal_if_blocked(state: State, index: int, passed: GateResult) -> GateResult:
-    """The same, but a denial is a result that the model reads."""
+    """A denial becomes a result that the model reads."""
     if not isinstance(passed, Blocked):
         return passed
-    call = state.calls[index].call
-    fields = {**passed.fault.fields, "tool": call.tool, "reason": passed.fault.code}
-    return Commit((CallRefused(call.id, "tool.denied", f"tool.denied: {passed.fault.message}", fields),))
+    fields = {**passed.fault.fields, "reason": passed.fault.code}
+    return Commit((refuse(state.calls[index], "tool.denied", passed.fault.message, **fields),))
 
 
 def _pass_call_gate(package: Package, state: State, index: int) -> GateResult:
     call = state.calls[index]
-    passage = GateRequest(
-        subject=call.call.id,
-        target=call.call.tool,
-        value=call.arguments,
-        point="before_tool",
-        stage="tool_call",
-        arguments=call.arguments,
-        index=index,
-    )
-    return pass_gate(package, state, call.gate, passage)
+    request = GateRequest(call.id, call.tool, call.arguments, "before_tool", "tool_call", call.arguments, index)
+    return pass_gate(package, state, call.gate, request)
 
 
 def _pass_result_gate(package: Package, state: State, index: int) -> GateResult:
     if not has_gate(package, "after_tool", "tool_result"):
         return Allowed()
     call = state.calls[index]
-    passage = GateRequest(
-        subject=call.call.id,
-        target=call.call.tool,
-        value=words(call.parts),
-        point="after_tool",
-        stage="tool_result",
-        arguments=call.arguments,
-        index=index + 1,
-    )
-    return pass_gate(package, state, call.result_gate, passage)
-
-
-# --- the tool calls of a reply --------------------------------------------------------------------------------
+    text = words(call.parts)
+    request = GateRequest(call.id, call.tool, text, "after_tool", "tool_result", call.arguments, index + 1)
+    return pass_gate(package, state, call.result_gate, request)
 
 
 CALL_STEPS: Mapping[CallStatus, Callable[[Package, State, int], GateResult]] = {
@@ -137,18 +119,17 @@ CALL_STEPS: Mapping[CallStatus, Callable[[Package, State, int], GateResult]] = {
     "finished": release_result,
     "done": no_step,
 }
-"""What is done about a call in each status. `Allowed`: nothing."""
+"""The step of a call in each status. `Allowed` means that there is nothing to do."""
 ACTIVE_STATUSES = frozenset(status for status, step in CALL_STEPS.items() if step is not no_step)
-"""Statuses in which something may have to be done about a call."""
+"""Statuses in which a call may have a step to do."""
 RUN_ENDING_STATUSES = ("abandoned", "denied", "finished")
-"""Statuses that can mean something to the whole run."""
+"""Statuses in which a call can end the run or cancel other calls."""
 READABLE_FAULTS = ("tool.execution", "tool.timeout", "tool.denied")
-"""Faults of a call that the model reads. Any other ends the run."""
-ABORTED_TEXT = "tool.aborted: {} made this call unnecessary"
+"""Faults of a call that the model reads. Any other fault ends the run."""
 
 
 def next_call_step(package: Package, state: State) -> NextStep:
-    """The next step of the calls under way."""
+    """The next step of the batch."""
     statuses = {call.status for call in state.calls}
     if statuses == {"started"}:
         return Wait(pending_effects(state))
@@ -178,12 +159,12 @@ def next_call_step(package: Package, state: State) -> NextStep:
 
 
 def _start_calls(package: Package, state: State, hooks: list[Effect], questions: tuple[Question, ...]) -> NextStep:
-    """Start what can be started, or wait."""
+    """Start the calls that can start, or wait."""
     ready = ready_calls(package, state)
     if any(not call.counted for call, _ in ready) and (fault := tool_calls_fault(package, state)):
         return fail(package, state, fault)
     effects = (*hooks, *call_effects(package, state, ready))
-    waits_for = tuple([call.call.id for call in state.calls if waits_for_outside(package, call)])
+    waits_for = tuple([call.id for call in state.calls if waits_for_outside(package, call)])
     if effects:
         return Perform(effects, questions, waits_for)
     return Wait(pending_effects(state), questions, waits_for)
@@ -195,8 +176,8 @@ def _fatal_fault(package: Package, state: State) -> Fault | None:
         if call.status == "finished" and call.fault is None and call.result_gate == NO_GATE:
             continue  # nearly always
         if call.status == "abandoned":
-            fields = {"call": call.call.id, "tool": call.call.tool}
-            return Fault("tool.indeterminate", f"it is not known whether {call.call.tool} took place", fields)
+            fields = {"call": call.id, "tool": call.tool}
+            return Fault("tool.indeterminate", texts.OUTCOME_UNKNOWN.format(call.tool), fields)
         if call.status == "finished" and call.fault is not None and call.fault.code not in READABLE_FAULTS:
             return call.fault
         if call.status in ("denied", "finished") and (fault := _fatal_denial(package, state, index)):
@@ -208,11 +189,11 @@ def _fatal_denial(package: Package, state: State, index: int) -> Fault | None:
     call, fault = state.calls[index], denial_fault(package, state, index)
     if fault is None or fault.code == "policy.interrupted":
         return fault
-    tool = find_tool(package, call.call.tool)
+    tool = find_tool(package, call.tool)
     if tool is None or tool.on_denied == "tell":
         return None
     code = fault.code if fault.code.startswith("approval.") else "tool.denied"
-    return Fault(code, fault.message, {**fault.fields, "tool": call.call.tool, "call": call.call.id}, fault.hint)
+    return Fault(code, fault.message, {**fault.fields, "tool": call.tool, "call": call.id}, fault.hint)
 
 
 def _cancellations(package: Package, state: State) -> Iterator[Fact]:
@@ -220,24 +201,25 @@ def _cancellations(package: Package, state: State) -> Iterator[Fact]:
     for index, call in enumerate(state.calls):
         if call.status != "finished":
             continue
-        tool = find_tool(package, call.call.tool)
+        tool = find_tool(package, call.tool)
         if tool is None or not (tool.terminal or tool.aborts_siblings) or not has_succeeded(package, state, index):
             continue
         for other in state.calls:
             if other.status in OPEN_STATUSES and not (other.status == "lost" and waits_for_outside(package, other)):
-                yield CallCancelled(other.call.id, ABORTED_TEXT.format(call.call.tool), call.call.id)
+                text = texts.with_code("tool.aborted", texts.CALL_UNNECESSARY.format(call.tool))
+                yield CallCancelled(other.id, text, call.id)
         return
 
 
 def _terminal_call(package: Package, state: State) -> str | None:
     for call in state.calls:
-        tool = find_tool(package, call.call.tool)
+        tool = find_tool(package, call.tool)
         if tool is not None and tool.terminal and call.status == "finished" and call.fault is None:
-            return call.call.id
+            return call.id
     return None
 
 
-# --- which calls can be started now, and the effects that run them --------------------------------------------
+# --- which calls can start now, and the effects that run them ---
 
 
 OPEN_STATUSES = ("new", "asking", "deferred", "denied", "ready", "started", "lost", "asleep", "abandoned")
@@ -248,7 +230,7 @@ def _may_run(call: CallState, tool: Tool) -> bool:
     """Whether a call is ready, or was lost and may run again."""
     if call.status != "lost":
         return call.status == "ready"
-    return tool_effect(tool, call.call.tool) != "at_most_once"
+    return tool_effect(tool, call.tool) != "at_most_once"
 
 
 def ready_calls(package: Package, state: State) -> list[tuple[CallState, Tool]]:
@@ -258,17 +240,17 @@ def ready_calls(package: Package, state: State) -> list[tuple[CallState, Tool]]:
     known = [
         (call, tool)
         for call in state.calls
-        if call.status in OPEN_STATUSES and (tool := find_tool(package, call.call.tool)) is not None
+        if call.status in OPEN_STATUSES and (tool := find_tool(package, call.tool)) is not None
     ]
     together = [each for each in known if each[1].parallel]
     return [(call, tool) for call, tool in together or known[:1] if _may_run(call, tool)]
 
 
 def waits_for_outside(package: Package, call: CallState) -> bool:
-    """Whether a call waits for somebody outside."""
+    """Whether a call waits for someone outside."""
     if call.status != "lost":
         return call.status in ("asleep", "deferred")
-    tool = find_tool(package, call.call.tool)
+    tool = find_tool(package, call.tool)
     return tool is None or not _may_run(call, tool)
 
 
@@ -281,8 +263,8 @@ def call_effects(package: Package, state: State, ready: list[tuple[CallState, To
             share = call.share
             if share is None:
                 share = limit_share_time(child_share(package, state, held, children - len(held)), tool.timeout)
-                if not package.agents[call.call.tool].agents:
-                    share = replace(share, runs=UNSET)  # it can start nobody
+                if not package.agents[call.tool].agents:
+                    share = replace(share, runs=UNSET)  # it has no sub-agents to start
                 held.append(share)
             yield _run_child(package, state, call, tool, share)
         else:
@@ -290,16 +272,16 @@ def call_effects(package: Package, state: State, ready: list[tuple[CallState, To
 
 
 def _pending_children(package: Package, state: State) -> int:
-    """Children that may run together with those that are ready, once a hook or a person has let them in."""
-    tools = (package.tools.get(call.call.tool) for call in state.calls if call.status in ("new", "asking"))
+    """Sub-agents that may run together with the ready ones, once a hook or a person allows them."""
+    tools = (package.tools.get(call.tool) for call in state.calls if call.status in ("new", "asking"))
     return sum(isinstance(tool, AgentTool) and tool.parallel for tool in tools)
 
 
 def _run_tool(package: Package, state: State, call: CallState, tool: Tool) -> RunTool:
-    key = data_hash(sorted_json([state.started.run, call.call.id, call.call.tool, call.arguments]))
+    key = data_hash(sorted_json([state.started.run, call.id, call.tool, call.arguments]))
     return RunTool(
-        id=call.call.id,
-        name=call.call.tool,
+        id=call.id,
+        name=call.tool,
         tool=tool,
         arguments=call.arguments or {},
         key=key,
@@ -313,21 +295,21 @@ def _run_child(package: Package, state: State, call: CallState, tool: AgentTool,
     started, arguments = state.started, call.arguments or {}
     depth = started.parent.depth + 1 if started.parent else 1
     return RunChild(
-        id=call.call.id,
-        name=call.call.tool,
-        run=f"{started.run}.{call.call.id}",
-        package=package.agents[call.call.tool],
+        id=call.id,
+        name=call.tool,
+        run=f"{started.run}.{call.id}",
+        package=package.agents[call.tool],
         params={**{name: value for name, value in arguments.items() if name != "message"}, **tool.params},
         message=arguments.get("message"),
-        parent=Parent(started.run, call.call.id, depth, share),
+        parent=Parent(started.run, call.id, depth, share),
         max_lines=package.limits.output_lines,
         max_bytes=package.limits.output_bytes,
-        seed=None if started.seed is UNSET else f"{started.seed}.{call.call.id}",
+        seed=None if started.seed is UNSET else f"{started.seed}.{call.id}",
     )
 
 
 def advance_calls(package: Package, state: State) -> NextStep:
-    """The next step of the calls, after those that are too many are refused."""
+    """The next step of the calls. Calls beyond the limit of one reply are refused first."""
     if len(state.calls) > package.limits.parallel_tools and (next := _refuse_oversize_batch(package, state)):
         return next
     return next_call_step(package, state)
@@ -336,10 +318,9 @@ def advance_calls(package: Package, state: State) -> NextStep:
 def _refuse_oversize_batch(package: Package, state: State) -> NextStep | None:
     limit, count = package.limits.parallel_tools, len(state.calls)
     first = 0 if package.limits.on_oversize_batch == "reject_all" else limit
-    told = f"tool.invalid_call: a reply may ask for {limit} calls at most, this one asks for {count}"
-    fields = {"reason": "parallel_tools", "count": count, "limit": limit}
+    message = texts.too_many_calls(count, limit)
     refused = tuple(
-        CallRefused(call.call.id, "tool.invalid_call", told, {"tool": call.call.tool, **fields})
+        refuse(call, "tool.invalid_call", message, reason="parallel_tools", count=count, limit=limit)
         for call in state.calls[first:]
         if call.status == "new"
     )

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from agentrun.canonical_json import fingerprint, sorted_json, text_hash
 from agentrun.compiler.package_file import PackageFile, seal_package
 from agentrun.compiler.prompts import complete_params, render_input, render_instructions, render_prompt
+from agentrun.core import model_texts as texts
 from agentrun.core.facts import RULES_VERSION, EarlierRuns, Record, RunStarted
 from agentrun.core.messages import Assistant, Text, User
 from agentrun.core.package import Package
@@ -104,7 +105,7 @@ def refuse_unless_allowed(verdict: PolicyDecision, started: RunStarted) -> None:
     if verdict.ruling == "allow":
         return
     code = "policy.interrupted" if verdict.ruling == "interrupt" else "policy.denied"
-    message = verdict.reason or f"the policy rules {verdict.ruling} on starting the run"
+    message = verdict.reason or texts.START_DENIED.format(verdict.ruling)
     fields = {"run": started.run, "rules": list(verdict.rules), "ruling": verdict.ruling}
     raise PolicyError(code, message, fields=fields)
 
@@ -258,12 +259,10 @@ def _render_prompts(package: Package, values: Mapping[str, Any]) -> dict[str, st
 def _check_message(package: Package, message: str | None) -> str:
     if message is None or not message.strip():
         hint = None if message is not None else "pass a message, or set `input` in the spec"
-        raise _rejected_message_error("empty", "there is no message to send", hint)
+        raise _rejected_message_error("empty", texts.MESSAGE_EMPTY, hint)
     limit = package.admission.max_chars
     if limit is not None and len(message) > limit:
-        raise _rejected_message_error(
-            "too_long", f"the message has {len(message)} characters; {limit} are allowed", limit=limit
-        )
+        raise _rejected_message_error("too_long", texts.message_too_long(len(message), limit), limit=limit)
     return message
 
 

@@ -20,6 +20,7 @@ from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
 from agentrun.cassette.redaction import redact_text
+from agentrun.core import model_texts as texts
 from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.facts import ToolFinished, WorkLost
 from agentrun.core.fault import Fault, fault_of
@@ -56,8 +57,8 @@ async def run_tool(world: World, effect: RunTool) -> ToolFinished | WorkLost:
 def tool_timeout_fault(effect: RunTool) -> Fault:
     """The fault for a call that took too long."""
     limit = effect.tool.timeout
-    message = f"the call took longer than {limit} ms and was stopped"
-    return Fault("tool.timeout", message, {"tool": effect.name, "limit": limit, **_abandoned_field(effect)})
+    fields = {"tool": effect.name, "limit": limit, **_abandoned_field(effect)}
+    return Fault("tool.timeout", texts.TIMED_OUT.format(limit), fields)
 
 
 def _abandoned_field(effect: RunTool) -> dict[str, bool]:
@@ -85,9 +86,7 @@ async def call_executor(executor: Executor, effect: RunTool) -> ToolReturn:
     answer = await call_guarded(lambda: executor.run(copied))
     if isinstance(answer, RaisedException):
         return _result_of_exception(effect, answer)
-    returned = _validate_result(answer) or ToolReturn(
-        fault=tool_execution_fault(effect, "the tool gave something that is not a result")
-    )
+    returned = _validate_result(answer) or ToolReturn(fault=tool_execution_fault(effect, texts.INVALID_RESULT))
     return returned if isinstance(executor, TruncatingExecutor) else replace(returned, whole=None)
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 from msgspec import to_builtins
 
+from agentrun.core import model_texts as texts
 from agentrun.core.fault import Fault
 from agentrun.errors import ToolError
 from agentrun.secret import enc_hook, mask
@@ -32,7 +33,6 @@ MAX_FIELD_BYTES = 16 * 1024
 _OURS = os.path.realpath(Path(__file__).parents[1]) + os.sep
 _FOREIGN = re.compile(r"(?:^|/)(?:\.|site-packages/)")
 """Code of others inside the project, such as a venv."""
-NO_RESULT = "the tool gave something that is not a result"
 
 
 def fault_from_exception(tool: str, error: BaseException, where: str = "", *, roots: Sequence[Path] = ()) -> Fault:
@@ -43,7 +43,7 @@ def fault_from_exception(tool: str, error: BaseException, where: str = "", *, ro
     try:
         words = str(error)
     except BaseException:  # noqa: BLE001  # its __str__ is the function's code too
-        words = "it cannot say what happened"
+        words = texts.EXCEPTION_WITHOUT_TEXT
     message = _replace_surrogates(f"{where}{kind}: {words}" if words else f"{where}{kind}")
     at = _source_location(error, roots)
     return Fault("tool.execution", message, {"tool": tool, "error": kind, **({"at": at} if at else {})})
@@ -71,7 +71,7 @@ def _tool_error_fault(tool: str, error: ToolError) -> Fault:
         size = len(msgspec.json.encode([fields, error.hint]))
         message = _replace_surrogates(str(error.message))
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-        return Fault("tool.execution", NO_RESULT, {"tool": tool})
+        return Fault("tool.execution", texts.INVALID_RESULT, {"tool": tool})
     if size > MAX_FIELD_BYTES:
         fields = {"left_out": f"{size:,} bytes"}
     return Fault(error.code, message, {**fields, "tool": tool, "reason": message}, error.hint)
@@ -121,9 +121,9 @@ def result_text(value: object) -> str:
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        raise NotSerializable("the result holds half of a surrogate pair, which is no text") from None
+        raise NotSerializable(texts.RESULT_NOT_TEXT) from None
     if size > MAX_RESULT_BYTES:
-        raise NotSerializable(f"the result has {size:,} bytes; the limit is {MAX_RESULT_BYTES:,}")
+        raise NotSerializable(texts.RESULT_TOO_LARGE.format(size, MAX_RESULT_BYTES))
     return text
 
 
@@ -136,11 +136,9 @@ def _to_json_text(value: object) -> str:
         plain = to_builtins(value, str_keys=True, order="deterministic", enc_hook=_dump_model)
         return json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except RecursionError:
-        raise NotSerializable(
-            "the result cannot be written as JSON: it contains itself, or is nested too deeply"
-        ) from None
+        raise NotSerializable(texts.RESULT_TOO_DEEP) from None
     except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
-        raise NotSerializable(f"the result cannot be written as JSON: {error}") from None
+        raise NotSerializable(texts.RESULT_NOT_JSON.format(error)) from None
 
 
 def _dump_model(value: Any) -> Any:

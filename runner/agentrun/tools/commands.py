@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrun.compiler.template import TemplateRenderError, is_template, render_template
+from agentrun.core import model_texts as texts
 from agentrun.core.package_tools import ShellTool
 from agentrun.errors import HostError
 from agentrun.net.environment import Lookup, fill_variables, variables_in
@@ -54,10 +55,10 @@ def _element(tool: ShellTool, at: int, values: Mapping[str, Any]) -> str:
     source, where = tool.argv[at], f"argv element {at + 1}"
     text = _text(where, source, values)
     if "\0" in text:
-        raise CommandRefused(f"{where} would hold a NUL, which no command can be given")
+        raise CommandRefused(texts.ARGUMENT_NUL.format(where))
     fixed = source[: found.start()] if (found := _TAG.search(source)) else source
     if text.startswith("-") and not fixed.strip("-") and is_template(source) and not tool.dash_args:
-        raise CommandRefused(f"{where} would begin with a dash, and so be read as an option")
+        raise CommandRefused(texts.ARGUMENT_DASH.format(where))
     return text
 
 
@@ -68,9 +69,9 @@ def _text(where: str, source: str, values: Mapping[str, Any]) -> str:
         text = render_template(source, values)
         text.encode()
     except TemplateRenderError as stopped:
-        raise CommandRefused(f"{where} cannot be filled in: {stopped.message}") from None
+        raise CommandRefused(texts.ARGUMENT_TEMPLATE_FAILED.format(where, stopped.message)) from None
     except UnicodeEncodeError:
-        raise CommandRefused(f"{where} would hold half of a surrogate pair, which is no text") from None
+        raise CommandRefused(texts.ARGUMENT_NOT_TEXT.format(where)) from None
     return text
 
 

@@ -9,6 +9,7 @@ from inspect import isawaitable, iscoroutine, iscoroutinefunction
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentrun.core import model_texts as texts
 from agentrun.core.effects import ToolReturn
 from agentrun.core.fault import Fault, fault_of
 from agentrun.core.messages import Text
@@ -26,7 +27,7 @@ def load_function(roots: Sequence[Path], name: str, pin: FunctionPin) -> Callabl
         return ToolReturn(fault=fault_of(error))
     except ImportFailed as failed:
         return ToolReturn(
-            fault=fault_from_exception(name, failed.error, f"{pin.module} cannot be imported: ", roots=roots)
+            fault=fault_from_exception(name, failed.error, texts.IMPORT_FAILED.format(pin.module), roots=roots)
         )
 
 

@@ -24,6 +24,7 @@ from agentrun.canonical_json import sorted_json
 from agentrun.compiler.jmespath import UnusableJmespath, evaluate_jmespath
 from agentrun.compiler.template import TemplateRenderError, is_template, render_template
 from agentrun.compiler.url_templates import RESERVED_HEADERS, UnusableUrl, render_url
+from agentrun.core import model_texts as texts
 from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Text
@@ -64,7 +65,7 @@ class HttpTools:
             return _failure(call, str(unfit))
         except ProviderError as error:
             return _unanswered_result(call, tool, error)
-        return _failure(call, f"the endpoint redirects more than {MAX_REDIRECTS} times", reason="redirects")
+        return _failure(call, texts.TOO_MANY_REDIRECTS.format(MAX_REDIRECTS), reason="redirects")
 
     async def _reply(self, request: HttpCall, tool: HttpTool) -> HttpReply:
         try:
@@ -93,7 +94,7 @@ def _redirect_url(url: str, location: str) -> str:
     except ValueError:
         found = ""
     if found.partition("://")[0].lower() not in ("http", "https"):
-        raise UnusableUrl("the endpoint redirects to something that is no whole http or https address")
+        raise UnusableUrl(texts.REDIRECT_UNUSABLE)
     return found
 
 
@@ -101,11 +102,11 @@ def _unanswered_result(call: RunTool, tool: HttpTool, error: ProviderError) -> T
     """The result of a request without a complete reply (rule 4)."""
     was_answered = error.code == "provider.decode" and error.fields.get("status") is not None
     if tool.effect == "at_most_once" and error.fields.get("sent") and not was_answered:
-        message = f"the request was sent, and whether it took effect is not known: {error.message}"
+        message = texts.HTTP_OUTCOME_UNKNOWN.format(error.message)
         return ToolReturn(fault=Fault("tool.indeterminate", message, {"tool": call.name, "call": call.id}))
     if error.code == "provider.timeout":
         limit = {"tool": call.name, "limit": tool.timeout}
-        return ToolReturn(fault=Fault("tool.timeout", f"the call took longer than {tool.timeout} ms", limit))
+        return ToolReturn(fault=Fault("tool.timeout", texts.TIMED_OUT.format(tool.timeout), limit))
     reason = error.fields.get("reason", error.code.partition(".")[2])
     status = error.fields.get("status")
     return _failure(call, error.message, reason=reason, **({} if status is None else {"status": status}))
@@ -161,21 +162,19 @@ def render_argument(source: str, values: Mapping[str, Any]) -> str:
     try:
         return render_template(source, values)
     except TemplateRenderError as stopped:
-        raise UnusableUrl(f"a template cannot be filled in: {stopped.message}") from None
+        raise UnusableUrl(texts.TEMPLATE_FAILED.format(stopped.message)) from None
 
 
 def _render_header(name: str, source: str, values: Mapping[str, Any]) -> str:
     if name.lower() in RESERVED_HEADERS:
-        raise UnusableUrl(f"the header {name} is for the request itself to decide")
+        raise UnusableUrl(texts.HEADER_RESERVED.format(name))
     if not is_template(source):
         return source
     text = render_argument(source, values)
     if not (text.isascii() and text.isprintable()):
-        raise UnusableUrl(
-            f"a value for the header {name} holds what no header can: a line end or another odd character"
-        )
+        raise UnusableUrl(texts.HEADER_UNUSABLE.format(name))
     if _VARIABLE.search(text):
-        raise UnusableUrl(f"a value for the header {name} names a variable of the environment, which only the spec may")
+        raise UnusableUrl(texts.HEADER_NAMES_VARIABLE.format(name))
     return text
 
 
@@ -187,7 +186,7 @@ def _render_body(declared: Any, values: Mapping[str, Any]) -> tuple[bytes, str]:
             return body.encode(), "text/plain; charset=utf-8"
         return sorted_json(body), "application/json"
     except (UnicodeEncodeError, ValueError, TypeError):
-        raise UnusableUrl("the body cannot be written: it holds a value that JSON does not have") from None
+        raise UnusableUrl(texts.BODY_UNUSABLE) from None
 
 
 def _fill_body(declared: Any, values: Mapping[str, Any]) -> Any:
@@ -217,7 +216,7 @@ def _single_value(source: str, values: Mapping[str, Any]) -> Any:
 _TEXTS = ("json", "xml", "javascript", "ecmascript", "yaml", "csv", "x-www-form-urlencoded", "graphql", "sql", "toml")
 _ENCODINGS = ("utf-8", "ascii", "utf-16", "utf-16-be", "utf-16-le", "gbk", "gb18030", "big5", "shift_jis", "koi8-r")
 _FAMILIES = ("iso8859-", "cp125", "euc_", "iso2022_jp")
-_MEDIA = re.compile(r"[a-z0-9.+-]{1,60}/[a-z0-9.+-]{1,60}|of no type that is named")
+_MEDIA = re.compile(r"[a-z0-9.+-]{1,60}/[a-z0-9.+-]{1,60}")
 
 
 def http_result(call: RunTool, reply: HttpReply) -> ToolReturn:
@@ -225,22 +224,22 @@ def http_result(call: RunTool, reply: HttpReply) -> ToolReturn:
     tool = call.tool
     assert isinstance(tool, HttpTool)
     if 300 <= reply.status < 400:
-        where = header_value(reply, "location")
-        head = f"status {reply.status}" + (f", location: {where}" if where else "")
+        head = texts.http_status(reply.status, header_value(reply, "location"))
         return ToolReturn((Text(_with_body(head, reply)),))
     if not 200 <= reply.status < 300:
         fields = {"tool": call.name, "status": reply.status}
-        fault = Fault("tool.execution", f"the endpoint answered with status {reply.status}", fields)
-        return ToolReturn((Text(_with_body(f"tool.execution: status {reply.status}", reply)),), fault)
+        fault = Fault("tool.execution", texts.HTTP_FAILED.format(reply.status), fields)
+        head = texts.with_code(fault.code, texts.http_status(reply.status))
+        return ToolReturn((Text(_with_body(head, reply)),), fault)
     if tool.method == "HEAD" or not reply.body:
-        return ToolReturn((Text(f"status {reply.status}, no body"),))
+        return ToolReturn((Text(texts.HTTP_NO_BODY.format(reply.status)),))
     if tool.result is None:
         return ToolReturn((Text(_body_text(reply)),))
     try:
         value = evaluate_jmespath(tool.result, _json(reply.body))
         return ToolReturn((Text("null" if value is None else result_text(value)),))
     except (NotSerializable, UnusableJmespath, ValueError, RecursionError) as error:
-        why = str(error) if isinstance(error, NotSerializable | UnusableJmespath) else "the reply is not JSON"
+        why = str(error) if isinstance(error, NotSerializable | UnusableJmespath) else texts.NOT_JSON_REPLY
         return ToolReturn(fault=Fault("tool.execution", why, {"tool": call.name, "status": reply.status}))
 
 
@@ -261,8 +260,8 @@ def _body_text(reply: HttpReply) -> str:
         try:
             return reply.body.decode(_encoding(charset), "replace" if media else "strict")
         except UnicodeDecodeError:
-            media = "of no type that is named"
-    return f"[{len(reply.body):,} bytes that are no text: {media if _MEDIA.fullmatch(media) else 'of an odd type'}]"
+            media = ""
+    return texts.binary_body(len(reply.body), media if _MEDIA.fullmatch(media) else None)
 
 
 def _encoding(charset: str) -> str:

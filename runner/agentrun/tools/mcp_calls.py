@@ -28,6 +28,7 @@ from mcp.types import (
 from pydantic import ValidationError
 
 from agentrun.compiler.external_schemas import escape_invisible_lines
+from agentrun.core import model_texts as texts
 from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Text, words
@@ -63,9 +64,9 @@ class McpServer:
             async with self._turn:
                 connection = await self._ready(tool)
         except ServerNotStarted as error:
-            return self._failed_result(call, f"the server did not start: {error}", "start")
+            return self._failed_result(call, texts.MCP_NOT_STARTED.format(error), "start")
         except (McpProtocolError, MCPError) as error:
-            return self._failed_result(call, f"the server cannot be used: {error}", "list")
+            return self._failed_result(call, texts.MCP_UNUSABLE.format(error), "list")
         return _find_drift(call, tool, connection) or await self._call(call, connection)
 
     async def close(self) -> None:
@@ -79,7 +80,7 @@ class McpServer:
             self._connection = None
         if self._connection is None:
             if self._starts >= MAX_STARTS:
-                raise ServerNotStarted(f"it was started {MAX_STARTS} times, which is enough")
+                raise ServerNotStarted(texts.MCP_STARTED_TOO_OFTEN.format(MAX_STARTS))
             self._starts += 1
             self._connection = McpConnection(tool, self._site)
         await self._connection.ready()
@@ -92,12 +93,12 @@ class McpServer:
             result = await connection.call(call.name.partition(".")[2], call.arguments, current_listener())
         except MCPError as error:
             if under_way.is_session_unknown:
-                connection.mark_closed("its session is over")
+                connection.mark_closed(texts.MCP_SESSION_OVER)
             if under_way.refusal is not None or (under_way.trouble is None and connection.closed_reason is None):
                 return self._failed_result(call, ": ".join(filter(None, (under_way.refusal, error.message))), "error")
             return self._lost_result(call, connection, under_way)
         except ValidationError:
-            return self._failed_result(call, "the reply is not what the protocol says", "reply")
+            return self._failed_result(call, texts.MCP_BAD_REPLY, "reply")
         finally:
             current_exchange.reset(token)
         return self._to_returned(call, result)
@@ -106,13 +107,13 @@ class McpServer:
         parts = result_parts(result)
         if not result.is_error:
             return ToolReturn(parts)
-        return ToolReturn(parts, self._fault(call, words(parts) or "the tool failed", "tool"))
+        return ToolReturn(parts, self._fault(call, words(parts) or texts.MCP_TOOL_FAILED, "tool"))
 
     def _lost_result(self, call: RunTool, connection: McpConnection, under_way: McpExchange) -> ToolReturn:
         """The result of a call whose server was lost."""
-        connection.mark_closed(under_way.trouble or "the connection is lost")
+        connection.mark_closed(under_way.trouble or texts.MCP_CONNECTION_LOST)
         is_sent = under_way.sent or under_way.trouble is None
-        message = f"the server was lost during the call: {under_way.trouble or connection.closed_reason}"
+        message = texts.MCP_LOST.format(under_way.trouble or connection.closed_reason)
         if is_sent and tool_effect(call.tool, call.name) == "at_most_once":
             fault = Fault("tool.indeterminate", self._line(message), {"tool": call.name, "call": call.id})
             return ToolReturn(fault=fault)
@@ -163,20 +164,16 @@ def _block_text(block: Any) -> str:
         case TextContent():
             return block.text
         case ImageContent() | AudioContent():
-            return f"[{block.type}, {_kind(block.mime_type)}, {_size(block.data):,} bytes: not shown]"
+            return texts.mcp_attachment(block.type, block.mime_type, _size(block.data))
         case ResourceLink():
             about = " ".join(filter(None, (block.title or block.name, block.description)))
-            return f"[link to {block.uri}: {about}]"
+            return texts.MCP_LINK.format(block.uri, about)
         case EmbeddedResource(resource=BlobResourceContents() as inside):
-            return f"[resource {inside.uri}, {_kind(inside.mime_type)}, {_size(inside.blob):,} bytes: not shown]"
+            return texts.mcp_attachment(f"resource {inside.uri}", inside.mime_type, _size(inside.blob))
         case EmbeddedResource(resource=TextResourceContents() as inside):
-            return f"[resource {inside.uri}]\n{inside.text}"
+            return f"{texts.MCP_RESOURCE.format(inside.uri)}\n{inside.text}"
         case _:
-            return "[content of a kind that is not known here]"
-
-
-def _kind(media_type: str | None) -> str:
-    return media_type or "of an unknown type"
+            return texts.MCP_UNKNOWN_CONTENT
 
 
 def _size(data: str) -> int:

@@ -40,6 +40,7 @@ from pydantic import FileUrl, ValidationError
 from agentrun.canonical_json import fingerprint
 from agentrun.compiler.external_schemas import with_exact_numbers
 from agentrun.compiler.lock import is_too_deep
+from agentrun.core import model_texts as texts
 from agentrun.core.package_tools import McpTool
 from agentrun.distribution import version
 from agentrun.errors import AgentrunError
@@ -96,7 +97,7 @@ class McpConnection:
             except BaseException as error:
                 self._traffic.is_stale = True
                 if isinstance(error, TimeoutError | ValidationError):
-                    raise McpProtocolError("it does not list its tools any more") from None
+                    raise McpProtocolError(texts.MCP_LISTS_NO_TOOLS) from None
                 raise
 
     async def call(self, name: str, arguments: dict[str, Any], hear: ProgressListener | None) -> CallToolResult:
@@ -112,7 +113,7 @@ class McpConnection:
 
     async def close(self) -> None:
         """Close the connection. When this returns, the process of the server has ended."""
-        self.mark_closed("it was ended")
+        self.mark_closed(texts.MCP_ENDED)
         if not self.opened.done():
             self._task.cancel()
         await asyncio.wait([self._task], timeout=MAX_CLOSE_SECONDS)
@@ -139,14 +140,14 @@ class McpConnection:
                 try:
                     await self._ends.wait()
                 finally:
-                    self.mark_closed("it was ended")  # before the session tells those who wait
+                    self.mark_closed(texts.MCP_ENDED)  # before the session tells those who wait
         except asyncio.CancelledError:
-            self._end("it was ended")
+            self._end(texts.MCP_ENDED)
             raise
         except Exception as error:  # noqa: BLE001  # of a foreign library, and of groups of them: all mean the same
             self._end(_closing_reason(error))
         else:
-            self._end("it was ended")
+            self._end(texts.MCP_ENDED)
 
     def _end(self, why: str) -> None:
         self.mark_closed(why)
@@ -163,11 +164,11 @@ class McpConnection:
                 await session.initialize()
                 self.tools = await list_tools(session)
         except TimeoutError:
-            self.mark_closed(first.trouble or f"it did not answer within {limit} ms")
+            self.mark_closed(first.trouble or texts.MCP_SILENT.format(limit))
         except McpProtocolError as broken:
             self.mark_closed(str(broken))
         except (MCPError, ValidationError, RuntimeError) as error:
-            self.mark_closed(first.trouble or first.refusal or f"it did not begin as it should: {_first_line(error)}")
+            self.mark_closed(first.trouble or first.refusal or texts.MCP_BAD_START.format(_first_line(error)))
         if self.closed_reason is not None:
             raise McpProtocolError(self.closed_reason)
 
@@ -181,7 +182,7 @@ class McpConnection:
             )
         headers = {name: fill_variables(value, lookup) for name, value in tool.headers.items()}
         if not all(map(is_header_value, headers.values())):
-            raise McpProtocolError("a header has characters that no header can hold")
+            raise McpProtocolError(texts.MCP_BAD_HEADER)
         return streamable_http(
             fill_variables(tool.url, lookup),
             headers,
@@ -224,17 +225,17 @@ def _closing_reason(error: BaseException) -> str:
         case AgentrunError():
             return error.message
         case OSError():
-            return f"it cannot be started: {error.strerror}"
+            return texts.MCP_CANNOT_START.format(error.strerror)
         case ValueError():
-            return "it cannot be started: its command or a variable holds what no program can be given"
+            return texts.MCP_NOT_STARTABLE
         case _:
-            return f"the connection failed: {type(error).__name__}"
+            return texts.MCP_CONNECTION_FAILED.format(type(error).__name__)
 
 
 def _first_line(error: Exception) -> str:
     """The first line of a library's error message."""
     if isinstance(error, ValidationError):
-        return "its reply is not what the protocol says"
+        return texts.MCP_BAD_REPLY
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
@@ -273,11 +274,11 @@ async def list_tools(session: ClientSession) -> dict[str, ListedTool]:
         page = await session.send_request(ListToolsRequest(params=params), ListToolsResult)
         for tool in page.tools:
             if tool.name in found:
-                raise McpProtocolError(f"it lists the tool {tool.name[:60]!r} twice")
+                raise McpProtocolError(texts.MCP_LISTED_TWICE.format(tool.name[:60]))
             found[tool.name] = ListedTool(tool.name, tool.description or "", tool.input_schema)
         if len(found) > MAX_LISTED_MCP_TOOLS:
-            raise McpProtocolError(f"it lists more than {MAX_LISTED_MCP_TOOLS:,} tools")
+            raise McpProtocolError(texts.MCP_TOO_MANY_TOOLS.format(MAX_LISTED_MCP_TOOLS))
         if page.next_cursor is None:
             return found
         cursor = page.next_cursor
-    raise McpProtocolError(f"its list of tools has more than {MAX_PAGES:,} pages")
+    raise McpProtocolError(texts.MCP_TOO_MANY_PAGES.format(MAX_PAGES))

@@ -26,6 +26,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCNotification, JSONRPCRequest
 
+from agentrun.core import model_texts as texts
 from agentrun.errors import AgentrunError
 from agentrun.net.failures import NETWORK_ERRORS, network_failure
 from agentrun.net.guard import UrlOrigin, check_addresses, refuse_other_origins, url_origin
@@ -84,7 +85,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         except AgentrunError as error:
             under_way.trouble = error.message
         except TimeoutError:
-            under_way.trouble = "no reply came in time"
+            under_way.trouble = texts.MCP_NO_REPLY
         except NETWORK_ERRORS as error:
             under_way.trouble = network_failure(error, None).message
         self.trouble = under_way.trouble
@@ -103,13 +104,13 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         coding = response.headers.get("content-encoding", "identity")
         if coding != "identity":
             await response.aclose()
-            under_way.trouble = "its reply is compressed, which was not asked for"
+            under_way.trouble = texts.MCP_COMPRESSED
             return httpx2.Response(502, request=request)
         refusal = _refusal(response, str(request.url), self._home)
         under_way.refusal, under_way.is_session_unknown = refusal, response.status_code == 404
         if response.status_code >= 500 or (refusal is not None and response.status_code < 400):
             await response.aclose()
-            under_way.trouble = None if refusal else f"it answered with status {response.status_code}"
+            under_way.trouble = None if refusal else texts.MCP_STATUS.format(response.status_code)
             return httpx2.Response(400 if refusal else 502, request=request)
         assert isinstance(response.stream, httpx.AsyncByteStream)
         body = _Body(response.stream, under_way, None if request.method == "GET" else self._silence)
@@ -145,14 +146,14 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 def _refusal(response: httpx.Response, url: str, home: UrlOrigin) -> str | None:
     """Why a server refused a request."""
     if 400 <= response.status_code < 500:
-        return f"it answered with status {response.status_code}"
+        return texts.MCP_STATUS.format(response.status_code)
     if not 300 <= response.status_code < 400:
         return None
     try:
         at_home = url_origin(urljoin(url, response.headers.get("location", ""))) == home
     except (AgentrunError, ValueError):
         at_home = False
-    return None if at_home else "it redirects to another place"
+    return None if at_home else texts.MCP_REDIRECTS
 
 
 def _trace(under_way: McpExchange) -> Callable[[str, object], object]:
@@ -179,10 +180,10 @@ class _Body(httpx2.AsyncByteStream):
                 if not data:
                     break
                 yield data
-            self._under_way.trouble = "its reply ended too early"  # after a complete reply the SDK stops reading
+            self._under_way.trouble = texts.MCP_REPLY_ENDED  # after a complete reply the SDK stops reading
             return
         except TimeoutError:
-            self._under_way.trouble = "its reply stopped in the middle"
+            self._under_way.trouble = texts.MCP_REPLY_STOPPED
         except NETWORK_ERRORS as error:
             self._under_way.trouble = network_failure(error, 0).message
         raise httpx2.StreamError("the reply was cut off")
@@ -194,7 +195,7 @@ class _Body(httpx2.AsyncByteStream):
             async for piece in self:
                 data += piece
                 if len(data) > MAX_REPLY_BYTES:
-                    self._under_way.trouble = f"its reply is larger than {MAX_REPLY_BYTES:,} bytes"
+                    self._under_way.trouble = texts.MCP_REPLY_TOO_LARGE.format(MAX_REPLY_BYTES)
                     return b""
         except httpx2.StreamError:
             return b""

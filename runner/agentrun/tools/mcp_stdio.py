@@ -22,9 +22,9 @@ from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCMessage, jsonrpc_message_adapter
 from msgspec import Struct
 
+from agentrun.core import model_texts as texts
 from agentrun.tools.mcp_traffic import McpProtocolError, MessageFilter
 from agentrun.tools.processes import Process, open_folder, start_process
-from agentrun.tools.supervisor_client import ProcessExit
 
 McpStreams: TypeAlias = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], Any]
 """The streams that a session reads from and writes to."""
@@ -130,7 +130,7 @@ def _parse_message(line: bytes, traffic: MessageFilter) -> JSONRPCMessage | None
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
     except (ValueError, RecursionError):  # the errors of msgspec and pydantic are ValueErrors
         start = line[:200].decode("utf-8", "replace").strip()
-        raise McpProtocolError(f"it wrote something that is no message: {start}") from None
+        raise McpProtocolError(texts.MCP_NOT_A_MESSAGE.format(start)) from None
 
 
 def _repair_surrogates(line: bytes) -> bytes:
@@ -142,7 +142,7 @@ async def _read_line(process: Process) -> bytes:
     try:
         return await process.stdout.readline()
     except ValueError:
-        raise McpProtocolError(f"it wrote a line of more than {MAX_MESSAGE_LINE:,} bytes") from None
+        raise McpProtocolError(texts.MCP_LINE_TOO_LONG.format(MAX_MESSAGE_LINE)) from None
 
 
 async def _write_messages(process: Process, from_session: MemoryObjectReceiveStream[SessionMessage]) -> None:
@@ -157,14 +157,8 @@ async def _describe_end(process: Process) -> str:
     try:
         ended = await asyncio.wait_for(process.wait(), 1)
     except TimeoutError:
-        return "it closed its output"
-    return _exit_text(ended) + _last_words(process)
-
-
-def _exit_text(ended: ProcessExit) -> str:
-    if ended.signal is not None:
-        return f"it was ended by signal {ended.signal}"
-    return "it ended" if ended.code is None else f"it ended with code {ended.code}"
+        return texts.MCP_OUTPUT_CLOSED
+    return texts.mcp_exited(ended.code, ended.signal) + _last_words(process)
 
 
 def _last_words(process: Process) -> str:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from agentrun.core import model_texts as texts
+
 MAX_SERVER_REQUESTS = 100
 """The number of requests that a server can send at once. Ten more are allowed each second."""
 PROGRESS_EVERY = 0.1
@@ -47,4 +49,4 @@ class MessageFilter:
         self._questions = min(self._questions + 10 * (now - self._last), MAX_SERVER_REQUESTS) - 1
         self._last = now
         if self._questions < 0:
-            raise McpProtocolError("it asks its client without end")
+            raise McpProtocolError(texts.MCP_TOO_MANY_REQUESTS)

@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from agentrun.canonical_json import text_hash
 from agentrun.compiler.python_functions import FunctionRefused, module_source
+from agentrun.core import model_texts as texts
 from agentrun.errors import ToolError
 from agentrun.spec.problems import Source, quote_text
 from agentrun.spec.project import Project
@@ -115,7 +116,7 @@ def import_function(roots: Sequence[Path], name: str, pin: FunctionPin, what: Pi
     function: Callable[..., Any] | None = getattr(module, tool.pin.function, None)
     if function is None or not callable(function):
         wanted = quote_text(tool.pin.function)
-        message = f"the module {quote_text(tool.pin.module)} has no function {wanted} once it is imported"
+        message = texts.FUNCTION_MISSING.format(quote_text(tool.pin.module), wanted)
         raise ToolError("tool.execution", message, fields={what: name})
     return function
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from agentrun.core import model_texts as texts
 from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.fault import Fault
 from agentrun.core.package_tools import PythonTool
@@ -123,8 +124,8 @@ async def run_in_process(
                     await running.stop()
                 ended = await running.wait()
     except (OSError, ValueError) as error:
-        message = f"its process cannot be started: {type(error).__name__}"
-        return ToolReturn(fault=Fault("tool.execution", message, {"tool": name, "error": type(error).__name__}))
+        kind = type(error).__name__
+        return ToolReturn(fault=_failure_fault(name, texts.PROCESS_NOT_STARTED.format(kind), error=kind))
     return returned or ToolReturn(fault=_crash_fault(name, ended))
 
 
@@ -157,10 +158,10 @@ async def _read_result(process: Process, name: str, order: bytes) -> ToolReturn 
                 case WorkerMessage(progress=str() as text):
                     progress(text)
                 case _:
-                    return ToolReturn(fault=_failure_fault(name, "its process wrote something that is not a result"))
+                    return ToolReturn(fault=_failure_fault(name, texts.PROCESS_INVALID_RESULT))
         unread += rest
         if len(unread) > MAX_RESULT_LINE:
-            return ToolReturn(fault=_failure_fault(name, f"its process gave more than {MAX_RESULT_LINE:,} bytes"))
+            return ToolReturn(fault=_failure_fault(name, texts.PROCESS_RESULT_TOO_LARGE.format(MAX_RESULT_LINE)))
     return None
 
 
@@ -176,12 +177,10 @@ def _parse_message(line: bytes) -> WorkerMessage | None:
 def _crash_fault(name: str, ended: ProcessExit) -> Fault:
     if ended.signal is not None:
         word = next((each.name for each in signal.Signals if each == ended.signal), f"signal {ended.signal}")
-        return _failure_fault(name, f"its process was killed by {word}", signal=word)
+        return _failure_fault(name, texts.PROCESS_KILLED_BY.format(word), signal=word)
     if ended.code is not None:
-        return _failure_fault(
-            name, f"its process ended with exit code {ended.code} and without a result", exit=ended.code
-        )
-    return _failure_fault(name, "its process was killed")
+        return _failure_fault(name, texts.PROCESS_EXITED.format(ended.code), exit=ended.code)
+    return _failure_fault(name, texts.PROCESS_KILLED)
 
 
 def _failure_fault(name: str, message: str, **fields: Any) -> Fault:

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from agentrun.core import model_texts as texts
 from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Text
@@ -56,17 +57,15 @@ class ShellTools:
             ended = await self._run_command(tool, argv, given, out, err)
         except (OSError, ValueError) as error:
             if error.args == (SUPERVISOR_KILLED,):  # it is unknown whether the command had started
-                return _failure(call, _failure_message(ProcessExit()), **_exit_fields(ProcessExit()))
+                return _failure(call, texts.command_failed(None, None), **_exit_fields(ProcessExit()))
             return _failure(call, self._start_failure(tool, error), reason="start")
         known = tuple(environment_secrets(tool, self._lookup))
         text = _result_text(ended, out.text(known), err.text(known))
         if out.is_flood or err.is_flood:
-            return _failure(
-                call, f"the command wrote more than {MAX_OUTPUT_BYTES:,} bytes and was stopped", text, reason="output"
-            )
+            return _failure(call, texts.OUTPUT_TOO_LARGE.format(MAX_OUTPUT_BYTES), text, reason="output")
         if ended.code in tool.exits:
             return ToolReturn((Text(text),))
-        return _failure(call, _failure_message(ended), text, **_exit_fields(ended))
+        return _failure(call, texts.command_failed(*_exit(ended)), text, **_exit_fields(ended))
 
     async def _run_command(
         self, tool: ShellTool, argv: list[str], given: bytes | None, out: BoundedOutput, err: BoundedOutput
@@ -91,37 +90,29 @@ class ShellTools:
     def _start_failure(self, tool: ShellTool, error: OSError | ValueError) -> str:
         """Why a command did not run, without paths of this machine."""
         if not isinstance(error, OSError):
-            return "the command was not run: no program can be given a NUL"
+            return texts.COMMAND_NUL
         if isinstance(error, FolderNotFound):
-            where = f"{quote_text(tool.cwd)} is not a folder of the project, or is reached through a link"
-            return f"the command was not run: {where}"
+            return texts.FOLDER_UNUSABLE.format(quote_text(tool.cwd))
         if error.errno == errno.E2BIG:
-            return "the command was not run: its arguments are longer than this system allows"
+            return texts.COMMAND_TOO_LONG
         why = error.strerror or str(error)
         if error.errno == errno.ENOEXEC:
-            why = "it is neither a program for this machine nor a script that begins with #!"
+            why = texts.NOT_A_PROGRAM
         elif error.errno == errno.ENOENT and Path(self._programs[tool.argv[0]]).exists():
-            why = "the program that is to run it, named in its first line, is not there"
-        return f"the command {quote_text(tool.argv[0])} was not run: {why}"
+            why = texts.INTERPRETER_MISSING
+        return texts.COMMAND_NOT_RUN.format(quote_text(tool.argv[0]), why)
 
 
 def _result_text(ended: ProcessExit, out: str, err: str) -> str:
     """The text for the model."""
-    status = "" if ended.code == 0 else f"[{_exit_text(ended)}]\n"
+    status = "" if ended.code == 0 else f"[{texts.exit_status(*_exit(ended))}]\n"
     line = "\n" if err and out and not out.endswith("\n") else ""
-    return f"{status}{out}{line}" + (f"[stderr]\n{err}" if err else "")
+    return f"{status}{out}{line}" + (f"{texts.STDERR}\n{err}" if err else "")
 
 
-def _exit_text(ended: ProcessExit) -> str:
-    if ended.code is not None:
-        return f"exit code {ended.code}"
-    return f"killed by {_signal_name(ended.signal)}" if ended.signal is not None else "not known how it ended"
-
-
-def _failure_message(ended: ProcessExit) -> str:
-    if ended == ProcessExit():
-        return "the command killed the process that kept it, and was killed"
-    return f"the command {'was' if ended.code is None else 'ended with'} {_exit_text(ended)}"
+def _exit(ended: ProcessExit) -> tuple[int | None, str | None]:
+    """The exit code, or the name of the signal."""
+    return ended.code, None if ended.signal is None else _signal_name(ended.signal)
 
 
 def _exit_fields(ended: ProcessExit) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from agentrun.core import model_texts as texts
 from agentrun.tools.supervisor import find_descendants, list_processes
 
 
@@ -193,7 +194,7 @@ class BoundedOutput:
         secrets = tuple(secrets)
         head = _drop_partial_word(bytes(self._head), secrets)
         tail = _drop_partial_word(self.end[::-1], [secret[::-1] for secret in secrets])[::-1]
-        gap = f"[… {self.total - len(head) - len(tail):,} bytes left out …]"
+        gap = texts.OUTPUT_OMITTED.format(self.total - len(head) - len(tail))
         return f"{head.decode('utf-8', 'replace')}\n{gap}\n{tail.decode('utf-8', 'replace')}"
 
     @property

@@ -69,7 +69,7 @@ PLANTED: dict[str, tuple[tuple[str, str, str], str, str, list[str]]] = {
                 "turn 4: the step is gone: it says “Order 1042 was due on 10 January and went to the wrong region, so"
                 " it is late. I have refunded the whole 39.90 euro; a c… (156B)”"
             ),
-            "the outcome: completed → budget.turns (budget.turns: the run has used its 3 turns)",
+            "the outcome: completed → budget.turns (budget.turns: the budget of 3 turns is used up)",
             "spend down 30 %: 2315 → 1627 tokens, $0.001089 → $0.000757, 4 → 3 turns",
         ],
     ),
@@ -150,7 +150,7 @@ def test_a_changed_spec_and_a_changed_tape_are_both_told(project: Planted) -> No
 def test_the_story_says_why_a_run_failed(project: Planted) -> None:
     project.plant(SPEC, "turns: 12, grace: 2", "turns: 3")
     *_, end, hint = project.verdict().story.split("\n")
-    assert end == "budget.turns: the run has used its 3 turns"
+    assert end == "budget.turns: the budget of 3 turns is used up"
     assert hint.startswith("  → ")
 
 

@@ -26,7 +26,7 @@ FAILED = seen(None, outcome="budget.turns")
         ({"type": "cel", "value": "json.total"}, JSON, "neither true nor false"),
         ({"type": "cel", "value": NESTED}, seen(str(list(range(200)))), "Iteration budget exceeded"),
         ({"type": "cel", "value": BUILDS}, seen(sorted_json(["x" * 100_000] * 100).decode()), "could build more than"),
-        ({"type": "jmespath", "value": "length(total)"}, JSON, "the answer is not one that the expression fits"),
+        ({"type": "jmespath", "value": "length(total)"}, JSON, "the expression does not fit the answer"),
     ],
 )
 def test_neither_way(claim: dict[str, Any], evidence: Evidence, why: str) -> None:
