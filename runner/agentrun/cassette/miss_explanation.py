@@ -16,8 +16,10 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentrun.canonical_json import NOT_JSON, read_json
+from agentrun.canonical_json import NOT_JSON, read_json, sorted_json
+from agentrun.cassette.former_texts import TEXTS_CHANGED_IN, update_texts
 from agentrun.cassette.interactions import Interaction
+from agentrun.cassette.match import match_key
 from agentrun.cassette.miss_context import MissContext, OverruledAnswer, likely_cause
 from agentrun.cassette.parsed_request import ParsedRequest, parse_request
 from agentrun.cassette.prompt_diff import compare_prompts
@@ -129,8 +131,30 @@ def explain_miss(
     number, interaction = best
     was = parse_request(interaction.call) if now is not None else None
     differences = _differences(interaction.call, was, call, now, metadata, context)
+    if because is None and _differs_by_former_texts(interaction.call, call):
+        because = f"this text of agentrun changed in version {TEXTS_CHANGED_IN}, and nothing else differs"
     cause = because or likely_cause(metadata, context, {difference.kind for difference in differences})
     return _make_explanation(number, interaction.line, differences, cause, context, path)
+
+
+def _differs_by_former_texts(recorded: HttpCall, call: HttpCall) -> bool:
+    """Whether two requests differ only by texts of the runtime, which an older version worded differently."""
+    try:
+        body = sorted_json(_update_texts(read_json(recorded.body)))
+    except (*NOT_JSON, RecursionError):
+        return False
+    return match_key(replace(recorded, body=body)) == match_key(call) != match_key(recorded)
+
+
+def _update_texts(value: Any) -> Any:
+    match value:
+        case str():
+            return update_texts(value)
+        case list():
+            return [_update_texts(item) for item in value]
+        case dict():
+            return {key: _update_texts(item) for key, item in value.items()}
+    return value
 
 
 def _make_explanation(
