@@ -286,7 +286,7 @@ def test_requests_of_a_server_are_refused(tmp_path: Path, name: str) -> None:
 def test_requests_that_are_declared(tmp_path: Path, name: str) -> None:
     desk = McpDesk(tmp_path, name, requests=[name])
     answered = {
-        "sampling": '{"code": -1, "message": "nobody is here to be asked"}',
+        "sampling": '{"code": -1, "message": "there is no model or person to ask"}',
         "elicitation": '{"action": "decline"}',
         "roots": json.dumps({"roots": [{"name": "project", "uri": tmp_path.resolve().as_uri()}]}),
     }

@@ -141,6 +141,7 @@ class BudgetKind(Struct, frozen=True):
     """What is the same for every budget. Its name is the field of `Budgets` and the code `budget.NAME`."""
 
     unit: str
+    """What it counts, in the singular."""
     hint: str
     """What a user can do when it is used up."""
     least: int = 1

@@ -50,7 +50,7 @@ from agentrun.tools.mcp_stdio import McpStreams, open_stdio
 from agentrun.tools.mcp_traffic import McpProtocolError, MessageFilter
 from agentrun.tools.progress import ProgressListener
 
-SAMPLING_REJECTED = ErrorData(code=-1, message="nobody is here to be asked")
+SAMPLING_REJECTED = ErrorData(code=-1, message="there is no model or person to ask")
 MAX_CLOSE_SECONDS = 6.0
 """Seconds. The process of a server ends long before."""
 logging.getLogger("mcp").addHandler(logging.NullHandler())  # keep messages of servers off standard error

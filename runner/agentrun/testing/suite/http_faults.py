@@ -20,7 +20,7 @@ from agentrun.spec.v1.cases import InjectedFaultSpec
 from agentrun.wire import HttpCall, HttpReply
 
 _JSON = ("content-type", "application/json")
-_ERROR_BODY = {"type": "error", "error": {"type": "injected", "message": "laid over the recording by its case"}}
+_ERROR_BODY = {"type": "error", "error": {"type": "injected", "message": "injected by the test case"}}
 _EMPTY_REPLY = {
     "id": "",
     "model": "",
