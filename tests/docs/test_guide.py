@@ -14,7 +14,7 @@ import pytest
 
 from agentrun.canonical_json import text_hash
 from agentrun.compiler.compile import compile_or_raise, compile_spec
-from agentrun.compiler.lint_texts import ENV_PATHS, PROMPT_PATHS, TOOL_TEMPLATE_KEYS
+from agentrun.compiler.lint_texts import ENV_PATHS, PROMPT_PATHS
 from agentrun.compiler.python_functions import find_function
 from agentrun.compiler.template_grammar import LOOP_FIELDS
 from agentrun.compiler.template_meter import TESTS, Bounds
@@ -28,7 +28,7 @@ from agentrun.spec.project import Project, find_project
 from agentrun.spec.v1.agent import FallbackModelSpec, ModelSpec
 from agentrun.spec.v1.field_types import SecretRef
 from agentrun.spec.v1.policy import PolicySpec
-from agentrun.spec.v1.tools import AuthSpec
+from agentrun.spec.v1.tools import TOOL_TEMPLATE_KEYS, AuthSpec
 from agentrun.testing.provider import ScriptedProvider
 
 from ..cli.agent import agentrun

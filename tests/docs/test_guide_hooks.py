@@ -14,8 +14,8 @@ from agentrun.compiler.compile import compile_or_raise
 from agentrun.core.facts import Deny, Inject, Modify
 from agentrun.core.hooks import LEGAL_ANSWERS
 from agentrun.core.outcome import Outcome
+from agentrun.core.package import SINK_KINDS
 from agentrun.core.package_tools import ShellTool
-from agentrun.engine.unreachable_ports import SINK_KINDS
 from agentrun.errors import ERROR_CODES
 from agentrun.spec.v1.agent import HookSpec, SinkSpecBase
 from agentrun.testing import StepClock, calls, hook, scripted, stub, text

@@ -16,7 +16,8 @@ from agentrun.cassette.recorder import Recorder
 from agentrun.compiler.package_file import seal_package
 from agentrun.core.facts import Record
 from agentrun.core.outcome import Outcome
-from agentrun.core.package import Package
+from agentrun.core.package import SINK_KINDS, Package
+from agentrun.core.package_tools import TOOL_KINDS
 from agentrun.engine.cassette_ports import (
     CassetteExchanger,
     RecordingExchanger,
@@ -31,8 +32,6 @@ from agentrun.engine.ports import Approver
 from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
 from agentrun.engine.unreachable_ports import (
-    SINK_KINDS,
-    TOOL_KINDS,
     UNREACHABLE,
     unreachable_hooks,
     unreachable_providers,

@@ -10,20 +10,17 @@ Rule 2  A path may begin with `body.`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
 from agentrun.canonical_json import NOT_JSON, read_json, sorted_json
+from agentrun.cassette.match_tiers import MatchTier
 from agentrun.wire import HttpCall
 
 MatchKey: TypeAlias = tuple[str, str, str, bytes]
-MatchTier: TypeAlias = Literal["exact", "normalised"]
-"""How exactly a request matches the recorded one: it is equal, or equal except for volatile fields."""
-MATCH_TIERS: tuple[MatchTier, ...] = ("exact", "normalised")
-
 _VOLATILE = "volatile"
 
 
@@ -45,6 +42,10 @@ def sent_key(call: HttpCall, path: str = "") -> MatchKey:
 def normalised_key(call: HttpCall, path: str, volatile: Sequence[str]) -> MatchKey:
     """The key of requests that differ only in volatile fields."""
     return _key(call, path, lambda body: _mask_volatile(read_json(body), volatile))
+
+
+TIER_KEYS: dict[MatchTier, Callable[[HttpCall, str, Sequence[str]], MatchKey]] = {"normalised": normalised_key}
+"""The key of a request in each tier below `exact`: of the request, its run path and the volatile fields."""
 
 
 def _key(call: HttpCall, path: str, read: Any) -> MatchKey:

@@ -15,10 +15,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TypeAlias
 
 from agentrun.cassette.interactions import Cassette, Interaction
-from agentrun.cassette.match import MATCH_TIERS, MatchKey, MatchTier, match_key, normalised_key, sent_key, spelled_key
+from agentrun.cassette.match import TIER_KEYS, MatchKey, match_key, sent_key, spelled_key
+from agentrun.cassette.match_tiers import LEAST_EXACT_TIER, MATCH_TIERS, MatchTier
 from agentrun.cassette.miss_context import MissContext, OverruledAnswer
 from agentrun.cassette.miss_explanation import describe_call, explain_miss
 from agentrun.cassette.redaction import RunRedaction
@@ -37,7 +39,7 @@ class Player:
         *,
         volatile: Sequence[str] = (),
         redaction: RunRedaction | None = None,
-        require: MatchTier = "normalised",
+        require: MatchTier = LEAST_EXACT_TIER,
         context: Callable[[], MissContext | None] = lambda: None,
     ) -> None:
         """`require`: the least exact tier that is accepted. `context`: called to explain a miss."""
@@ -45,7 +47,8 @@ class Player:
         self.tier: MatchTier = "exact"
         """The least exact match so far."""
         self._interactions = cassette.interactions
-        self._volatile = tuple(volatile) if require == "normalised" else ()
+        self._volatile = tuple(volatile)
+        self._inexact_tiers = MATCH_TIERS[1 : MATCH_TIERS.index(require) + 1]
         self.redaction = redaction or RunRedaction()
         self._context = context
         self._played: set[int] = set()
@@ -127,14 +130,16 @@ class Player:
             index = None if clean is call else self._take(numbers, match_key(clean, path))
             index = self._find_with_placeholders(clean, path) if index is None else index
             index = self._find_with_placeholders(call, path) if index is None and clean is not call else index
-        if index is None and self._volatile:
-            index = self._take(self._lazy_index("volatile", self._normalised_key), self._normalised_key(call, path))
+        for tier in self._inexact_tiers if index is None and self._volatile else ():
+            key = partial(self._tier_key, tier)
+            index = self._take(self._lazy_index(tier, key), key(call, path))
             if index is not None:
-                self.tier = MATCH_TIERS[-1]
+                self.tier = max(tier, self.tier, key=MATCH_TIERS.index)
+                break
         return index
 
-    def _normalised_key(self, call: HttpCall, path: str) -> MatchKey:
-        return normalised_key(self.redaction.redact_request(call), path, self._volatile)
+    def _tier_key(self, tier: MatchTier, call: HttpCall, path: str) -> MatchKey:
+        return TIER_KEYS[tier](self.redaction.redact_request(call), path, self._volatile)
 
     def _find_with_placeholders(self, call: HttpCall, path: str) -> int | None:
         """The first interaction that is equal except for the values behind its placeholders."""

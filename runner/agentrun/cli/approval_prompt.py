@@ -11,19 +11,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import assert_never
-from urllib.parse import urlsplit
 
 import click
 
 from agentrun.cli.keyboard import Keyboard
-from agentrun.compiler.url_templates import UnusableUrl
-from agentrun.core.effects import RunTool
 from agentrun.core.facts import ApprovalAnswer
 from agentrun.core.outcome import Question
-from agentrun.core.package import FileSink, HttpSink, JsonlSink, Sink, StdoutSink
-from agentrun.core.package_tools import AgentTool, HttpTool, McpTool, PythonTool, ShellTool, Tool
 from agentrun.engine.approvals import DetailedQuestion
+from agentrun.engine.kinds import sink_items, tool_items
+from agentrun.engine.world import kind_tag
 from agentrun.report.approval_question import (
     ApprovalQuestion,
     QuestionItem,
@@ -34,12 +30,11 @@ from agentrun.report.approval_question import (
     text_item,
     value_item,
 )
-from agentrun.report.escape import escape_name, escape_text
+from agentrun.report.escape import escape_name
 from agentrun.report.formatting import OutputLine
 from agentrun.report.screen import STYLES, OutputStream, SafeStream
 from agentrun.spec.problems import escape_invisible
-from agentrun.tools.commands import CommandRefused, build_argv, build_stdin
-from agentrun.tools.http import IDEMPOTENCY_KEY, build_request
+from agentrun.spec.v1.tools import TOOL_TEMPLATE_KEYS
 
 ANSWERED_BY = "terminal"
 APPROVAL_PROMPT = "Go ahead? [y/s/d/N] "
@@ -161,7 +156,8 @@ STAGE_TITLES = {
 def build_approval_question(question: DetailedQuestion, root: str) -> ApprovalQuestion:
     """The question as it is shown. `root`: the agent that the user started; other agents are named."""
     # The model of the parent writes the params of a sub-agent, and templates insert them.
-    params = question.params if isinstance(question.tool, HttpTool | ShellTool) else None
+    has_templates = question.tool is not None and kind_tag(question.tool) in TOOL_TEMPLATE_KEYS
+    params = question.params if has_templates else None
     return make_question(_title(question), _notes(question, root), _items(question), question.value, params)
 
 
@@ -184,9 +180,9 @@ def _notes(question: DetailedQuestion, root: str) -> Iterator[QuestionItem]:
 
 def _items(question: DetailedQuestion) -> Iterator[QuestionItem]:
     if question.sink is not None:
-        yield from _sink_items(question.sink)
+        yield from sink_items(question.sink)
     if question.tool is not None:
-        yield from _tool_items(question, question.tool)
+        yield from tool_items(question, question.tool)
     if not isinstance(question.value, dict):
         yield value_item("text", question.value)
         return
@@ -194,65 +190,3 @@ def _items(question: DetailedQuestion) -> Iterator[QuestionItem]:
         yield value_item("argument", value, name)
     if not question.value:
         yield text_item("argument", "none")
-
-
-def _tool_items(question: DetailedQuestion, tool: Tool) -> Iterator[QuestionItem]:
-    match tool:
-        case PythonTool():
-            yield text_item("function", escape_name(f"{tool.module}:{tool.function}"))
-        case ShellTool():
-            yield from _shell_items(question, tool)
-        case HttpTool():
-            yield from _http_items(question, tool)
-        case McpTool():
-            started = [question.program or tool.command[0], *tool.command[1:]] if tool.command else [tool.url or ""]
-            yield text_item("server", " ".join(map(escape_text, started)))
-        case AgentTool():
-            yield text_item("runs", "a sub-agent, under its own policy")
-        case _:
-            assert_never(tool)
-
-
-def _shell_items(question: DetailedQuestion, tool: ShellTool) -> Iterator[QuestionItem]:
-    """The command as it will be started, or the reason why it will not run."""
-    values = {**question.params, "args": question.value}
-    try:
-        argv, stdin = build_argv(tool, values), build_stdin(tool, values)
-    except CommandRefused as refused:
-        yield text_item("command", f"will not run: {escape_invisible(str(refused))}")
-        return
-    yield text_item("command", " ".join(map(escape_text, [question.program or argv[0], *argv[1:]])))
-    yield text_item("in", "the project's folder" if tool.cwd == "." else f"{escape_text(tool.cwd)} in the project")
-    if stdin is not None:
-        yield value_item("stdin", stdin.decode())
-
-
-def _http_items(question: DetailedQuestion, tool: HttpTool) -> Iterator[QuestionItem]:
-    """The request as it will be sent. Environment variables are shown by name."""
-    call = RunTool(question.subject, question.target, tool, question.value, "", 0, 0, question.params)
-    try:
-        request = build_request(call)
-    except UnusableUrl as unfit:
-        yield text_item("request", f"will not be sent: {escape_invisible(str(unfit))}")
-        return
-    yield text_item("request", f"{request.method} {escape_text(request.url)}")
-    yield text_item("host", escape_text(urlsplit(request.url).netloc))
-    for name, value in request.headers:
-        if (name, value) != (IDEMPOTENCY_KEY, ""):  # computed when the call runs, from the values shown here
-            yield text_item("header", f"{escape_name(name)}: {escape_text(value)}")
-    if request.body:
-        yield value_item("body", request.body.decode())
-    if request.auth is not None:
-        yield text_item("secret", f"${{{request.auth.name}}} as {escape_text(request.auth.header)}")
-
-
-def _sink_items(sink: Sink) -> Iterator[QuestionItem]:
-    match sink:
-        case FileSink() | JsonlSink():
-            yield text_item("file", escape_text(sink.path))
-        case HttpSink():
-            yield text_item("request", f"POST {escape_text(sink.url)}")
-        case StdoutSink():
-            yield text_item("to", "standard output")
-        case _:
-            assert_never(sink)

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
+from agentrun.cassette.match_tiers import LEAST_EXACT_TIER, MATCH_TIERS
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 MAX_CASE_NAME = 64
@@ -90,8 +92,8 @@ _LIVE_OPTIONS = (
     click.option("--live-model", is_flag=True, help="Replay the tools and send requests to the model for real."),
     click.option(
         "--require-tier",
-        type=click.Choice(["exact", "normalised"]),
-        default="normalised",
+        type=click.Choice(MATCH_TIERS),
+        default=LEAST_EXACT_TIER,
         show_default=True,
         help="Fail if a request matches its recorded one less exactly than this.",
     ),

@@ -104,7 +104,7 @@ def make_player(plan: RunPlan, request: Request) -> Player:
 
     assert plan.cassette is not None
     file = cast(PackageFile, request.package)
-    has_faults = plan.case is not None and bool(plan.case.faults) and plan.required_tier == "normalised"
+    has_faults = plan.case is not None and bool(plan.case.faults) and plan.required_tier != "exact"
     return (FaultInjectionPlayer if has_faults else Player)(
         load_cassette(plan.cassette, plan.spec.project.cassette_limit),
         volatile=file.agent.replay.volatile,

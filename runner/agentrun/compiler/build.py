@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from msgspec import UNSET, UnsetType
 
@@ -129,16 +129,12 @@ def _output(spec: Spec) -> made.OutputContract:
     return copy_fields(made.OutputContract, output, {"schema": schema}, max_bytes=parse_size)
 
 
-_SINKS: dict[type[written.SinkSpec], type[made.Sink]] = {
-    written.FileSinkSpec: made.FileSink,
-    written.JsonlSinkSpec: made.JsonlSink,
-    written.StdoutSinkSpec: made.StdoutSink,
-    written.HttpSinkSpec: made.HttpSink,
-}
+_SINKS: dict[str, type[made.Sink]] = {sink.__struct_config__.tag: sink for sink in get_args(made.Sink)}
 
 
 def _sink(sink: written.SinkSpec) -> made.Sink:
-    return copy_fields(_SINKS[type(sink)], sink, timeout=milliseconds, auth=build_auth)
+    kind = str(type(sink).__struct_config__.tag)
+    return copy_fields(_SINKS[kind], sink, timeout=milliseconds, auth=build_auth)
 
 
 def _hooks(spec: Spec) -> tuple[made.Hook, ...]:

@@ -19,10 +19,10 @@ from agentrun.compiler.python_functions import callback_problems
 from agentrun.compiler.size_limits import spec_conditions
 from agentrun.compiler.spec_reader import Spec, is_consequence
 from agentrun.core.condition import CONDITION_VARIABLES
+from agentrun.core.package import BUDGET_KINDS
 from agentrun.spec.problems import Problem, SourcePlace, did_you_mean, quote_text
 from agentrun.spec.safe_text import plural
 from agentrun.spec.tree import ScalarNode, node_at, place_at_path
-from agentrun.spec.v1.agent import FileSinkSpec, HttpSinkSpec, JsonlSinkSpec
 from agentrun.spec.v1.field_types import milliseconds
 from agentrun.spec.yaml_parser import MAX_PROBLEMS
 
@@ -149,11 +149,10 @@ def _hooks(spec: Spec) -> Iterator[Problem]:
 
 def _sinks(spec: Spec) -> Iterator[Problem]:
     for name, sink in spec.agent.sinks.items():
-        if isinstance(sink, (FileSinkSpec, JsonlSinkSpec)):
-            yield from path_problems(sink.path, _place(spec, "sinks", name, "path"))
-        elif isinstance(sink, HttpSinkSpec):
-            yield from url_problems(node_at(spec.root, ["sinks", name, "url"]))
-            yield from header_problems(spec, ["sinks", name], sink.headers, sink.auth)
+        if (path := getattr(sink, "path", None)) is not None:
+            yield from path_problems(path, _place(spec, "sinks", name, "path"))
+        yield from url_problems(node_at(spec.root, ["sinks", name, "url"]))
+        yield from header_problems(spec, ["sinks", name], getattr(sink, "headers", {}), getattr(sink, "auth", UNSET))
 
 
 def _replay(spec: Spec) -> Iterator[Problem]:
@@ -190,7 +189,7 @@ def _numbers(spec: Spec) -> Iterator[Problem]:
     if milliseconds(retry.first_delay) > milliseconds(retry.max_delay):
         message = f"first_delay ({retry.first_delay}) must not be longer than max_delay ({retry.max_delay})"
         yield Problem(_place(spec, "retry", "first_delay"), "spec.out_of_range", message)
-    if all(value is UNSET for value in (budgets.tokens, budgets.cost, budgets.time, budgets.tool_calls)):
+    if all(getattr(budgets, name) is UNSET for name in BUDGET_KINDS if name != "turns"):
         place = place_at_path(spec.root, ["budgets"], key=True)
         message = f"the only limit on what a run may spend is {plural(budgets.turns, 'turn')}"
         hint = "add a budget, for example budgets: {tokens: 50k, cost: 0.25, time: 2m}"

@@ -17,7 +17,7 @@ from agentrun.compiler.template import check_template, is_template
 from agentrun.secret import find_secrets, mask_spans
 from agentrun.spec.problems import Problem, Source, SourcePlace, place_at, quote_text
 from agentrun.spec.tree import MappingNode, Node, ScalarNode, SequenceNode, node_at, walk
-from agentrun.spec.v1.tools import HttpToolSpec
+from agentrun.spec.v1.tools import TOOL_TEMPLATE_KEYS, HttpToolSpec
 
 TemplateScope = Mapping[str, Collection[str] | None]
 KeyPath = tuple[str, ...]
@@ -29,9 +29,6 @@ PROMPT_PATHS: tuple[KeyPath, ...] = (
     ("guards", "nudge"),
 )
 """Templates that can use the params."""
-
-TOOL_TEMPLATE_KEYS = {"http": ("url", "query", "headers", "body"), "shell": ("argv", "stdin")}
-"""Templates of tools, which can also use `args`."""
 
 ENV_PATHS: tuple[KeyPath, ...] = (
     ("model", "base_url"),

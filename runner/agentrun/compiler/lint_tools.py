@@ -66,7 +66,7 @@ class ToolLint:
         return place_at_path(self.spec.root, ["tools", name, *path], key=key)
 
     def _description(self, name: str, tool: ToolSpec) -> Iterator[Problem]:
-        if tool.description is UNSET and isinstance(tool, (HttpToolSpec, ShellToolSpec)):
+        if tool.description is UNSET and isinstance(tool, ArgsToolSpec) and not isinstance(tool, PythonToolSpec):
             yield self._no_description(name, "describe what it does in one sentence")
 
     def _no_description(self, name: str, hint: str) -> Problem:

@@ -8,7 +8,7 @@ Rule 4  A field is documented below the field. The same text is in `schemas/pack
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
@@ -152,10 +152,10 @@ BUDGET_KINDS: dict[str, BudgetKind] = {
     "turns": BudgetKind("turn", "raise budgets.turns, or set budgets.on_turns: stop"),
     "tokens": BudgetKind("token", "raise budgets.tokens, or lower model.max_output_tokens"),
     "cost": BudgetKind("micro-dollar", "raise budgets.cost, or lower model.max_output_tokens"),
-    "time": BudgetKind("ms", "raise budgets.time"),
     "tool_calls": BudgetKind("tool call", "raise budgets.tool_calls", least=0),
+    "time": BudgetKind("ms", "raise budgets.time"),
 }
-"""Every budget of a run, by name. Conditions see what was used of each as `spend.NAME`."""
+"""Every budget of a run, by name and in the order of reports. Conditions see what was used of each as `spend.NAME`."""
 
 
 class Limits(PackagePart, frozen=True):
@@ -389,3 +389,5 @@ class StdoutSink(_SinkBase, frozen=True, tag="stdout"):
 
 
 Sink: TypeAlias = FileSink | JsonlSink | HttpSink | StdoutSink
+
+SINK_KINDS: tuple[str, ...] = tuple(sink.__struct_config__.tag for sink in get_args(Sink))

@@ -2,14 +2,16 @@
 
 Rule 1  A name without `*` matches exactly. `*` matches any text, also an empty one.
 Rule 2  Matching takes linear time: a pattern with sixty stars is as cheap as one without.
+Rule 3  What a tool or sink starts and which variables it needs is found by the names of its fields (`argv`, `command`,
+        `env`, `headers`, `auth`, `url`), so that it is found for every kind that has such a field.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from agentrun.core.package import HttpSink, Package, Sink
-from agentrun.core.package_tools import AgentTool, HttpTool, JsonSchema, McpTool, ShellTool, Tool, ToolEffect
+from agentrun.core.package import Package, Sink
+from agentrun.core.package_tools import AgentTool, JsonSchema, McpTool, Tool, ToolEffect
 
 _EFFECTS_BY_HARM: tuple[ToolEffect, ...] = ("read", "idempotent", "at_most_once")
 """From the least to the most harmful."""
@@ -66,16 +68,13 @@ def tool_effect(tool: Tool, name: str) -> ToolEffect:
 
 def tool_command(tool: Tool) -> str | None:
     """The command that a tool starts."""
-    if isinstance(tool, ShellTool):
-        return tool.argv[0]
-    return tool.command[0] if isinstance(tool, McpTool) and tool.command else None
+    command: tuple[str, ...] = getattr(tool, "argv", ()) or getattr(tool, "command", ())
+    return command[0] if command else None
 
 
 def credential_texts(part: Tool | Sink) -> Iterator[str]:
     """The texts of a tool or a sink whose environment variables may be secrets: all but addresses."""
-    if isinstance(part, HttpTool | McpTool | HttpSink):
-        yield from part.headers.values()
-    if isinstance(part, HttpTool | HttpSink) and part.auth is not None:
-        yield part.auth.secret
-    if isinstance(part, ShellTool | McpTool):
-        yield from part.env.values()
+    yield from getattr(part, "headers", {}).values()
+    if getattr(part, "auth", None) is not None:
+        yield part.auth.secret  # type: ignore[union-attr]  # only some kinds have the field
+    yield from getattr(part, "env", {}).values()

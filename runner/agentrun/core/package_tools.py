@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
@@ -167,3 +167,6 @@ class AgentTool(_ToolBase, frozen=True, tag="agent"):
 
 
 Tool: TypeAlias = PythonTool | HttpTool | ShellTool | McpTool | AgentTool
+
+TOOL_KINDS: tuple[str, ...] = tuple(tool.__struct_config__.tag for tool in get_args(Tool) if tool is not AgentTool)
+"""The kinds of tools that need an executor: all but sub-agents."""

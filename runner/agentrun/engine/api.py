@@ -23,8 +23,8 @@ from agentrun.compiler.package_file import PackageFile, seal_package
 from agentrun.core.audit import find_divergence
 from agentrun.core.facts import Record, fact_kind
 from agentrun.core.outcome import Ending, Outcome, Parked, Suspended
-from agentrun.core.package import Package
-from agentrun.core.package_tools import McpTool
+from agentrun.core.package import SINK_KINDS, Package
+from agentrun.core.package_tools import TOOL_KINDS, McpTool
 from agentrun.engine.approvals import ApprovalCallback
 from agentrun.engine.begin import find_package
 from agentrun.engine.clock import StepClock
@@ -34,7 +34,6 @@ from agentrun.engine.ports import Approver, Clock, Executor, HookFunction, Provi
 from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
 from agentrun.engine.typed_output import OutputType, TypedOutcome
-from agentrun.engine.unreachable_ports import SINK_KINDS, TOOL_KINDS
 from agentrun.engine.world import iterate_packages, iterate_routes
 from agentrun.errors import AuditError, HostError
 from agentrun.journal.storage import read_journal_file

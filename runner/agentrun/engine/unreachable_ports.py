@@ -11,6 +11,7 @@ from typing import Any, Never
 from agentrun.core.effects import Deliver, RunTool
 from agentrun.core.outcome import Question
 from agentrun.core.package import Package
+from agentrun.core.package_tools import TOOL_KINDS
 from agentrun.engine.models import HttpProvider
 from agentrun.engine.ports import Executor, HookFunction, Provider
 from agentrun.engine.world import iterate_packages, iterate_routes
@@ -18,9 +19,6 @@ from agentrun.errors import InternalError
 from agentrun.providers.registry import codec_for, refuse_unsupported
 from agentrun.tools.http import HttpTools
 from agentrun.wire import HttpCall
-
-TOOL_KINDS = ("python", "http", "shell", "mcp")
-SINK_KINDS = ("file", "jsonl", "http", "stdout")
 
 
 class UnreachablePort:

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from agentrun.core.package import BUDGET_KINDS
 from agentrun.redactor import mask_except_placeholders
 from agentrun.spec.problems import escape_invisible
 from agentrun.spec.safe_text import MASKED_LENGTH, SHORT_TEXT_LENGTH, plural, short_text, truncate_text
@@ -39,6 +40,17 @@ def format_duration(milliseconds: int) -> str:
     hours, minutes = divmod(minutes, 60)
     larger, smaller = (f"{hours}h", f"{minutes}m" if minutes else "") if hours else (f"{minutes}m", f"{seconds}s")
     return f"{larger} {smaller}" if smaller not in ("", "0s") else larger
+
+
+def format_budget(name: str, amount: int, limit: int | None = None) -> str:
+    """An amount of a budget: `1.2k of 50k tokens`, `$0.25`, `3 calls`."""
+    unit = BUDGET_KINDS[name].unit
+    write = {"micro-dollar": format_dollars, "ms": format_duration, "token": format_count}.get(unit, str)
+    text = write(amount) if limit is None else f"{write(amount)} of {write(limit)}"
+    if write in (format_dollars, format_duration):
+        return text
+    noun = unit.rpartition(" ")[2]  # a tool call is shown as a call
+    return f"{text} {noun}" if (amount if limit is None else limit) == 1 else f"{text} {noun}s"
 
 
 def _tenths(tenths: int) -> str:

@@ -67,15 +67,15 @@ from agentrun.core.facts import (
 )
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Content, File, Image, Text, ToolCall, User, words
-from agentrun.core.package import Package, Ruling
+from agentrun.core.package import BUDGET_KINDS, Package, Ruling
 from agentrun.core.package_lookup import find_tool
 from agentrun.core.package_tools import HttpTool
 from agentrun.core.state import State, find_call
 from agentrun.report.formatting import (
     OutputLine,
     Tone,
+    format_budget,
     format_count,
-    format_dollars,
     format_duration,
     make_line,
     preview_text,
@@ -223,32 +223,19 @@ def _render_child(package: Package, state: State, fact: ChildStarted) -> OutputL
 def _format_share(share: BudgetShare, agent: Package | None) -> str:
     """The budget of a child: its share of the parent's budget, or its own if that is less."""
     found = []
-    own = agent.budgets if agent else share
-    share = BudgetShare(
-        tokens=_least(share.tokens, own.tokens),
-        cost=_least(share.cost, own.cost),
-        tool_calls=_least(share.tool_calls, own.tool_calls),
-    )
-    if share.tokens is not None:
-        found.append(f"{format_count(share.tokens)} tokens")
-    if share.cost is not None:
-        found.append(format_dollars(share.cost))
-    if share.tool_calls is not None:
-        found.append(plural(share.tool_calls, "call"))
+    for name in BUDGET_KINDS:
+        if name in ("turns", "time"):  # turns are not shared, and the time that is left differs in every run
+            continue
+        limits = [getattr(each, name) for each in (share, agent.budgets if agent else share)]
+        least = min((limit for limit in limits if limit is not None), default=None)
+        if least is not None:
+            found.append(format_budget(name, least))
     return f", with at most {', '.join(found)}" if found else ""
 
 
-def _least(*limits: int | None) -> int | None:
-    return min((limit for limit in limits if limit is not None), default=None)
-
-
 def _format_spent(spent: ChildSpend) -> str:
-    found = [f"{format_count(spent.tokens)} tokens"]
-    if spent.cost:
-        found.append(format_dollars(spent.cost))
-    if spent.tool_calls:
-        found.append(plural(spent.tool_calls, "call"))
-    return ", ".join(found)
+    amounts = {name: getattr(spent, name, 0) for name in BUDGET_KINDS}
+    return ", ".join(format_budget(name, amount) for name, amount in amounts.items() if amount or name == "tokens")
 
 
 # --- hooks, policy decisions and approvals -----------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, get_args
 
 from msgspec.structs import replace
 
-from agentrun.core.budget import allowance
+from agentrun.core.budget import allowance, used_budgets
 from agentrun.core.evolve import evolve
 from agentrun.core.facts import (
     CallFact,
@@ -42,7 +42,13 @@ from agentrun.core.package import Package
 from agentrun.core.package_lookup import find_tool
 from agentrun.core.state import State
 from agentrun.errors import StorageError
-from agentrun.report.formatting import OutputLine, Tone, format_count, format_dollars, format_duration, make_paragraph
+from agentrun.report.formatting import (
+    OutputLine,
+    Tone,
+    format_budget,
+    format_dollars,
+    make_paragraph,
+)
 from agentrun.report.render_facts import (
     render_call,
     render_end,
@@ -193,24 +199,13 @@ def outcome_summary(outcome: Outcome) -> str:
 
 def format_usage(package: Package, state: State) -> str:
     """`turn 2 of 12 · 1.2k of 50k tokens · $0.0031 of $0.25`, without amounts that are neither limited nor used."""
-    limit, meter = allowance(package, state), state.meter
-    seconds = max(state.elapsed, 0) // 1000 * 1000
-    texts = [
-        f"turn {state.turns} of {package.budgets.turns}",
-        f"{_format_amount(meter.tokens, limit.tokens, format_count)} tokens",
-    ]
-    if meter.cost or limit.cost is not None:
-        texts.append(_format_amount(meter.cost, limit.cost, format_dollars))
-    if meter.tool_calls or limit.tool_calls is not None:
-        one = (limit.tool_calls or meter.tool_calls) == 1
-        texts.append(f"{_format_amount(meter.tool_calls, limit.tool_calls, str)} {'call' if one else 'calls'}")
-    if seconds or limit.time is not None:
-        texts.append(_format_amount(seconds, limit.time, format_duration))
+    limits, texts = allowance(package, state), [f"turn {state.turns} of {package.budgets.turns}"]
+    for name, used in used_budgets(state, state.meter).items():
+        limit = None if name == "turns" else getattr(limits, name)
+        amount = max(used, 0) // 1000 * 1000 if name == "time" else used
+        if name == "tokens" or (name != "turns" and (amount or limit is not None)):
+            texts.append(format_budget(name, amount, limit))
     return " · ".join(texts)
-
-
-def _format_amount(amount: int, limit: int | None, write: Callable[[int], str]) -> str:
-    return write(amount) if limit is None else f"{write(amount)} of {write(limit)}"
 
 
 class RunTreeRenderer:

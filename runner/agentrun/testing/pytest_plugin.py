@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agentrun.cassette.match_tiers import LEAST_EXACT_TIER, MATCH_TIERS
 from agentrun.testing.plugin.options import (
     require_syrupy,
     skip_assert_rewriting,
@@ -53,8 +54,8 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     group.addoption(
         "--agentrun-require-tier",
         metavar="TIER",
-        choices=("exact", "normalised"),
-        default="normalised",
+        choices=MATCH_TIERS,
+        default=LEAST_EXACT_TIER,
         help="Fail if a request matches its recorded one less exactly than this: `exact`, or `normalised` (default), "
         "which ignores the volatile fields of the spec.",
     )

@@ -42,6 +42,8 @@ def test_next_to_nothing(project: Project) -> None:
     assert HEAVY.isdisjoint(set(said["loaded"].split()) - {"syrupy"})
     assert said["ours"].split() == [
         "agentrun",
+        "agentrun.cassette",
+        "agentrun.cassette.match_tiers",
         "agentrun.engine",
         "agentrun.engine.ci",
         "agentrun.testing",

@@ -11,7 +11,7 @@ Importing this module takes a second, so only live runs do.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -19,14 +19,15 @@ from typing import Any, TypeAlias
 
 from agentrun.cassette.interactions import Interaction
 from agentrun.cassette.redaction import redact_interaction, redact_text
-from agentrun.core.package import HttpSink, Package, Sink
+from agentrun.core.package import Package, Sink
 from agentrun.core.package_lookup import credential_texts, tool_command
-from agentrun.core.package_tools import HttpTool, McpTool, Tool
+from agentrun.core.package_tools import Tool
 from agentrun.engine.crew_registry import CrewRegistry
+from agentrun.engine.kinds import open_executor, open_sink
 from agentrun.engine.live_providers import known_secrets, live_providers, live_sender
 from agentrun.engine.memory import Journals, MemoryBlobs, MemoryJournals
 from agentrun.engine.perform import make_crew
-from agentrun.engine.ports import Approver, Executor, HookFunction, SinkPort
+from agentrun.engine.ports import Approver, HookFunction
 from agentrun.engine.settings import Settings
 from agentrun.engine.system_clock import SystemClock
 from agentrun.engine.world import Listener, World, iterate_packages, kind_tag
@@ -67,7 +68,7 @@ async def live_world(
         import_roots = tuple(project.root / root for root in project.import_roots)
         shown = {"printed": printed, "clean": partial(redact_text, redactor=redactor)}
         executors = {
-            kind: _make_executor(kind, project.root, import_roots, programs, settings, sender, shown)
+            kind: open_executor(kind, project.root, import_roots, programs, settings.secret, sender, shown)
             for kind in sorted({kind_tag(tool) for each in packages for tool in each.tools.values()} - {"agent"})
         }
         for part in executors.values():
@@ -81,7 +82,7 @@ async def live_world(
             crews=CrewRegistry(clock),
             crew=make_crew,
             hooks=_make_hooks(packages, import_roots, shown),
-            sinks={kind: _make_sink(kind, project.root, sender, write) for kind in sorted(map(kind_tag, sinks))},
+            sinks={kind: open_sink(kind, project.root, sender, write) for kind in sorted(map(kind_tag, sinks))},
             providers=live_providers(package, settings, _RedactingSender(sender, redactor)) if models else {},
             executors=executors,
             approver=approver,
@@ -90,34 +91,6 @@ async def live_world(
             programs=programs,
             redactor=redactor,
         )
-
-
-def _make_executor(
-    kind: str,
-    root: Path,
-    import_roots: tuple[Path, ...],
-    programs: Mapping[str, str],
-    settings: Settings,
-    sender: Sender,
-    shown: dict[str, Any],
-) -> Executor:
-    match kind:
-        case "python":
-            from agentrun.tools.python import PythonTools  # late: Rule 2
-
-            return PythonTools(import_roots, **shown)
-        case "http":
-            from agentrun.tools.http import HttpTools  # late: Rule 2
-
-            return HttpTools(sender)
-        case "shell":
-            from agentrun.tools.shell import ShellTools  # late: Rule 2
-
-            return ShellTools(root, programs, settings.secret)
-        case _:
-            from agentrun.tools.mcp import McpServers  # late: Rule 2
-
-            return McpServers(root, programs, settings.secret, clean=shown["clean"])
 
 
 def _make_hooks(
@@ -129,21 +102,6 @@ def _make_hooks(
     from agentrun.tools.hooks import load_python_hooks  # late: Rule 2
 
     return load_python_hooks(import_roots, hooks, **shown)
-
-
-def _make_sink(kind: str, root: Path, sender: Sender, write: Callable[[str], None]) -> SinkPort:
-    if kind == "http":
-        from agentrun.tools.sinks import HttpSinks  # late: Rule 2
-
-        return HttpSinks(sender)
-    from agentrun.tools.sinks import FileSinks, JsonlSinks, StdoutSinks  # late: Rule 2
-
-    made: dict[str, Callable[[], SinkPort]] = {
-        "file": lambda: FileSinks(root),
-        "jsonl": lambda: JsonlSinks(root),
-        "stdout": lambda: StdoutSinks(write),
-    }
-    return made[kind]()
 
 
 class _RedactingSender:
@@ -219,6 +177,5 @@ def _all_missing_error(missing: list[tuple[HostError, str]]) -> HostError:
 
 def _environment_names(part: Tool | Sink) -> Iterator[str]:
     """The environment variables that a tool or sink names."""
-    address = part.url if isinstance(part, HttpTool | McpTool | HttpSink) else None
-    for text in (address or "", *credential_texts(part)):
+    for text in (getattr(part, "url", None) or "", *credential_texts(part)):
         yield from variables_in(text)

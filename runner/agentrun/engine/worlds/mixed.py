@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec.structs import replace
 
 from agentrun.cassette.player import Player
-from agentrun.core.package import Package
+from agentrun.core.package import SINK_KINDS, Package
 from agentrun.engine.cassette_ports import (
     ReplayExchanger,
     answer_comparison_wrapper,
@@ -22,7 +22,6 @@ from agentrun.engine.cassette_ports import (
 )
 from agentrun.engine.ports import Approver
 from agentrun.engine.unreachable_ports import (
-    SINK_KINDS,
     UNREACHABLE,
     unreachable_executors,
     unreachable_hooks,

@@ -7,7 +7,7 @@ Rule 2  Every port that a package names exists, so that the run can start, but i
 from __future__ import annotations
 
 from agentrun.cassette.player import Player
-from agentrun.core.package import Package
+from agentrun.core.package import SINK_KINDS, Package
 from agentrun.engine.cassette_ports import ReplayExchanger, models_wrapper, other_ports_wrapper
 from agentrun.engine.clock import StepClock
 from agentrun.engine.crew_registry import CrewRegistry
@@ -15,7 +15,6 @@ from agentrun.engine.memory import MemoryBlobs, MemoryJournals
 from agentrun.engine.perform import make_crew
 from agentrun.engine.ports import Approver
 from agentrun.engine.unreachable_ports import (
-    SINK_KINDS,
     UNREACHABLE,
     unreachable_executors,
     unreachable_hooks,

@@ -184,4 +184,10 @@ ArgsToolSpec: TypeAlias = PythonToolSpec | HttpToolSpec | ShellToolSpec
 """A tool whose arguments are declared in the spec."""
 
 ToolSpec: TypeAlias = PythonToolSpec | HttpToolSpec | ShellToolSpec | McpToolSpec | AgentToolSpec
-"""A tool of one of the five kinds."""
+"""A tool of any kind."""
+
+TOOL_TEMPLATE_KEYS: dict[str, tuple[str, ...]] = {
+    "http": ("url", "query", "headers", "body"),
+    "shell": ("argv", "stdin"),
+}
+"""The keys of each kind that are templates, which can use `args` too."""

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from agentrun.cassette.file import cassette_exists, load_cassette
 from agentrun.cassette.interactions import Cassette
-from agentrun.cassette.match import MatchTier
+from agentrun.cassette.match_tiers import LEAST_EXACT_TIER, MatchTier
 from agentrun.cassette.miss_context import MissContext, changed_sections
 from agentrun.cassette.player import FaultInjectionPlayer, Player
 from agentrun.cassette.redaction import RunRedaction
@@ -178,7 +178,7 @@ def make_case_player(
     located: LocatedCase,
     agent: CompiledAgent,
     cassette: Cassette | None = None,
-    require: MatchTier = "normalised",
+    require: MatchTier = LEAST_EXACT_TIER,
     *,
     whole: bool = False,
 ) -> Player:
@@ -186,7 +186,7 @@ def make_case_player(
     `cassette.miss`, `cassette.damaged`."""
     rules = agent.file.agent.replay
     loaded = _load_cassette(located, agent) if cassette is None else cassette
-    kind = FaultInjectionPlayer if located.case.faults and require == "normalised" else Player
+    kind = FaultInjectionPlayer if located.case.faults and require != "exact" else Player
     return kind(
         loaded,
         volatile=rules.volatile,

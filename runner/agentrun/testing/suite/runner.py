@@ -17,7 +17,7 @@ from traceback import extract_tb
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentrun.cassette.match import MatchTier
+from agentrun.cassette.match_tiers import LEAST_EXACT_TIER, MatchTier
 from agentrun.errors import AgentrunError
 from agentrun.testing.suite.coverage import CoverageCollector
 from agentrun.testing.suite.discovery import LocatedCase
@@ -46,7 +46,7 @@ class SuiteOptions(Struct, frozen=True, kw_only=True):
     """What to do with each case."""
 
     update: bool = False
-    require: MatchTier = "normalised"
+    require: MatchTier = LEAST_EXACT_TIER
     repeat: int = 1
     sweep: bool = False
     coverage: bool = False

@@ -27,16 +27,16 @@ from typing import Literal, TypeAlias, get_args
 
 from msgspec import UNSET, Struct
 
-from agentrun.compiler.lint_texts import PROMPT_PATHS, TOOL_TEMPLATE_KEYS
+from agentrun.compiler.lint_texts import PROMPT_PATHS
 from agentrun.compiler.spec_reader import Spec, read_spec
 from agentrun.compiler.template import is_template
 from agentrun.compiler.template_branches import Branch, find_branches
-from agentrun.core.package import Package
+from agentrun.core.package import BUDGET_KINDS, Package
 from agentrun.core.package_lookup import argument_schemas, matches_pattern
 from agentrun.spec.problems import SourcePlace
 from agentrun.spec.source_files import read_project_file
 from agentrun.spec.tree import MappingNode, Node, ScalarNode, SequenceNode, node_at, place_at_path
-from agentrun.spec.v1.tools import AgentToolSpec
+from agentrun.spec.v1.tools import TOOL_TEMPLATE_KEYS, AgentToolSpec
 
 
 class BranchingTemplate(Struct, frozen=True):
@@ -123,7 +123,6 @@ SpecPath: TypeAlias = tuple[str | int, ...]
 NamedPaths: TypeAlias = Iterator[tuple[str, SpecPath]]
 
 PROVIDER_CODES = ("rate_limited", "overloaded", "transient", "timeout", "zero_output", "empty", "fatal")
-BUDGET_NAMES = ("turns", "tokens", "cost", "time", "tool_calls")
 GUARD_NAMES = ("repeated_call", "cycle", "repeated_batch", "stagnation", "empty_outcome")
 STOPPING_POINTS = ("on_input", "before_model", "after_model", "on_output")
 
@@ -140,7 +139,7 @@ def codes_of(agent: AgentTree) -> NamedPaths:
 
 def budgets_of(agent: AgentTree) -> NamedPaths:
     """The budgets in the spec."""
-    for name in BUDGET_NAMES:
+    for name in BUDGET_KINDS:
         if _is_written(agent, "budgets", name):
             yield name, ("budgets", name)
 

@@ -1,0 +1,13 @@
+"""How exactly a request must match the recorded one. The keys of each tier are made in `match.py`.
+
+Imported by every command that has the option, so it imports nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, get_args
+
+MatchTier: TypeAlias = Literal["exact", "normalised"]
+"""From the most to the least exact: equal, or equal except for the volatile fields of the spec."""
+MATCH_TIERS: tuple[MatchTier, ...] = get_args(MatchTier)
+LEAST_EXACT_TIER: MatchTier = MATCH_TIERS[-1]
