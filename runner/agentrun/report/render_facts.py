@@ -11,60 +11,10 @@ from typing import assert_never
 from msgspec import UNSET
 
 from agentrun.canonical_json import sorted_json
+from agentrun.core import facts
 from agentrun.core.call_validation import parse_arguments
 from agentrun.core.effect_ids import DeliveryId, parse_effect_id
 from agentrun.core.effects import route_name
-from agentrun.core.facts import (
-    AnswerLabel,
-    AnswerReached,
-    ApprovalAnswer,
-    ApprovalAnswered,
-    ApprovalAsked,
-    BudgetShare,
-    CallCancelled,
-    CallFact,
-    CallRefused,
-    CallSettled,
-    CancelRequested,
-    ChildSpend,
-    ChildStarted,
-    ChildSuspended,
-    CompactionFailed,
-    ContextCompacted,
-    Continue,
-    DeliveryFinished,
-    DeliverySkipped,
-    DeliveryStarted,
-    Deny,
-    GateFact,
-    HookAnswered,
-    HookAsked,
-    HookFailure,
-    Inject,
-    MessageQueued,
-    MessageReason,
-    ModelAsked,
-    ModelFact,
-    ModelFailed,
-    ModelReplied,
-    ModelTold,
-    Modify,
-    OutputRefused,
-    ReplyDiscarded,
-    ResultsGiven,
-    RetryPlanned,
-    RouteSwitched,
-    Ruled,
-    RunEnding,
-    RunFact,
-    RunResumed,
-    RunStarted,
-    RunStopped,
-    TimePassed,
-    ToolFinished,
-    ToolStarted,
-    WorkLost,
-)
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Content, File, Image, Text, ToolCall, User, words
 from agentrun.core.package import BUDGET_KINDS, Package, Ruling
@@ -87,26 +37,26 @@ MAX_SHOWN_NAME = 60
 """Characters of a name, because a model may use a name of any length for a tool."""
 
 
-def render_call(package: Package, state: State, fact: CallFact) -> tuple[OutputLine, ...]:
-    if isinstance(fact, ResultsGiven):
+def render_call(package: Package, state: State, fact: facts.CallFact) -> tuple[OutputLine, ...]:
+    if isinstance(fact, facts.ResultsGiven):
         return ()
     name = call_label(state, fact.call)
     match fact:
-        case CallRefused():
+        case facts.CallRefused():
             return _render_refused_call(name, fact)
-        case CallCancelled():
+        case facts.CallCancelled():
             why = f"not needed after {call_label(state, fact.by)}" if fact.by else "cancelled because the run ends"
             return (make_line(f"✗ {name}: {why}", "warn", 1),)
-        case ToolStarted():
+        case facts.ToolStarted():
             return (make_line(f"→ {name} runs again", "warn", 1),) if _has_run(state, fact.call) else ()
-        case ChildStarted():
+        case facts.ChildStarted():
             return (_render_child(package, state, fact),)
-        case ToolFinished():
+        case facts.ToolFinished():
             return (_render_finished(state, fact),)
-        case ChildSuspended():
+        case facts.ChildSuspended():
             waits_for = ", ".join(short_text(each, MAX_SHOWN_NAME) for each in fact.waits_for)
             return (make_line(f"{name}: the sub-agent is suspended and waits for {waits_for}", "warn", 1),)
-        case CallSettled():
+        case facts.CallSettled():
             return (_render_settled(name, fact),)
         case _:
             assert_never(fact)
@@ -124,7 +74,9 @@ def format_arguments(text: str) -> str:
     return short_text(text.strip(), MAX_SHOWN_ARGUMENTS)
 
 
-def render_result(state: State, call: str, parts: Iterable[Content], spent: ChildSpend | None = None) -> OutputLine:
+def render_result(
+    state: State, call: str, parts: Iterable[Content], spent: facts.ChildSpend | None = None
+) -> OutputLine:
     cost = "" if spent is None else f" [{_format_spent(spent)}]"
     return make_line(f"← {call_label(state, call)}: {_format_contents(parts)}{cost}", "dim", 1)
 
@@ -177,7 +129,7 @@ def _format_contents(parts: Iterable[Content]) -> str:
     return " ".join([preview_text("".join(texts)), *others] if texts or not others else others)
 
 
-def _render_finished(state: State, fact: ToolFinished) -> OutputLine:
+def _render_finished(state: State, fact: facts.ToolFinished) -> OutputLine:
     if fact.fault is None:
         return render_result(state, fact.call, fact.parts, fact.spent)
     fault = f"{short_text(fact.fault.code)}: {preview_text(fact.fault.message)}{fault_place(fact.fault)}"
@@ -190,7 +142,7 @@ def fault_place(fault: Fault) -> str:
     return f" ({short_text(at, MAX_SHOWN_NAME)})" if isinstance(at, str) else ""
 
 
-def _render_refused_call(name: str, fact: CallRefused) -> tuple[OutputLine, ...]:
+def _render_refused_call(name: str, fact: facts.CallRefused) -> tuple[OutputLine, ...]:
     if fact.code == "tool.denied":
         return ()  # the line of the policy decision already says who denied it, and why
     text = preview_text(fact.told)
@@ -199,7 +151,7 @@ def _render_refused_call(name: str, fact: CallRefused) -> tuple[OutputLine, ...]
     )
 
 
-def _render_settled(name: str, fact: CallSettled) -> OutputLine:
+def _render_settled(name: str, fact: facts.CallSettled) -> OutputLine:
     by = short_text(fact.by, MAX_SHOWN_NAME)
     match fact.how:
         case "retry":
@@ -212,7 +164,7 @@ def _render_settled(name: str, fact: CallSettled) -> OutputLine:
             assert_never(fact.how)
 
 
-def _render_child(package: Package, state: State, fact: ChildStarted) -> OutputLine:
+def _render_child(package: Package, state: State, fact: facts.ChildStarted) -> OutputLine:
     agent = package.agents.get(fact.tool)
     name = call_label(state, fact.call)
     who = f"the sub-agent {short_text(agent.name, MAX_SHOWN_NAME)}" if agent else "a sub-agent"
@@ -220,7 +172,7 @@ def _render_child(package: Package, state: State, fact: ChildStarted) -> OutputL
     return make_line(f"{name}: {who} {verb}{_format_share(fact.share, agent)}", "plain", 1)
 
 
-def _format_share(share: BudgetShare, agent: Package | None) -> str:
+def _format_share(share: facts.BudgetShare, agent: Package | None) -> str:
     """The budget of a child: its share of the parent's budget, or its own if that is less."""
     found = []
     for name in BUDGET_KINDS:
@@ -233,7 +185,7 @@ def _format_share(share: BudgetShare, agent: Package | None) -> str:
     return f", with at most {', '.join(found)}" if found else ""
 
 
-def _format_spent(spent: ChildSpend) -> str:
+def _format_spent(spent: facts.ChildSpend) -> str:
     amounts = {name: getattr(spent, name, 0) for name in BUDGET_KINDS}
     return ", ".join(format_budget(name, amount) for name, amount in amounts.items() if amount or name == "tokens")
 
@@ -256,7 +208,7 @@ RULING_TEXTS: dict[Ruling, tuple[str, Tone]] = {
     "deny": ("denied", "bad"),
     "interrupt": ("stopped", "bad"),
 }
-ANSWER_TEXTS: dict[ApprovalAnswer, tuple[str, Tone]] = {
+ANSWER_TEXTS: dict[facts.ApprovalAnswer, tuple[str, Tone]] = {
     "approved": ("approved by {}", "good"),
     "approved_for_session": ("approved for the session by {}", "good"),
     "denied": ("denied by {}", "bad"),
@@ -266,18 +218,18 @@ ANSWER_TEXTS: dict[ApprovalAnswer, tuple[str, Tone]] = {
 }
 
 
-def render_gate(_: Package, state: State, fact: GateFact) -> tuple[OutputLine, ...]:
+def render_gate(_: Package, state: State, fact: facts.GateFact) -> tuple[OutputLine, ...]:
     match fact:
-        case HookAsked():
+        case facts.HookAsked():
             return ()
-        case HookAnswered():
+        case facts.HookAnswered():
             return _render_hook_answer(state, fact)
-        case Ruled():
+        case facts.Ruled():
             return _render_ruling(state, fact)
-        case ApprovalAsked():
+        case facts.ApprovalAsked():
             why = _format_reason(fact.rules, fact.reason)
             return (make_line(f"? {subject_label(state, fact.subject)}: needs approval {why}", "warn", 1),)
-        case ApprovalAnswered():
+        case facts.ApprovalAnswered():
             text, tone = ANSWER_TEXTS[fact.answer]
             return (
                 make_line(
@@ -298,7 +250,7 @@ def subject_label(state: State, name: str, *, after: bool = False) -> str:
     return f"the result of {named}" if after else named
 
 
-def _render_ruling(state: State, fact: Ruled) -> tuple[OutputLine, ...]:
+def _render_ruling(state: State, fact: facts.Ruled) -> tuple[OutputLine, ...]:
     if fact.ruling == "allow" or (fact.ruling == "ask" and not fact.granted):
         return ()  # the question has its own fact
     word, tone = RULING_TEXTS[fact.ruling]
@@ -314,15 +266,15 @@ def _format_reason(rules: tuple[str, ...], reason: str | None) -> str:
     return f"({by})" if reason is None else f"({by}: {short_text(reason)})"
 
 
-def _render_hook_answer(state: State, fact: HookAnswered) -> tuple[OutputLine, ...]:
+def _render_hook_answer(state: State, fact: facts.HookAnswered) -> tuple[OutputLine, ...]:
     what = subject_label(state, fact.subject, after=fact.point == "after_tool")
     hook = f"the hook {short_text(fact.hook, MAX_SHOWN_NAME)}"
     match fact.answer:
-        case Continue():
+        case facts.Continue():
             return ()
-        case Deny(reason):
+        case facts.Deny(reason):
             return (make_line(f"{what}: denied by {hook}: {preview_text(reason)}", "bad", 1),)
-        case Modify(dict() as value):
+        case facts.Modify(dict() as value):
             return (
                 make_line(
                     f"{what}: changed by {hook} → {short_text(sorted_json(value).decode(), MAX_SHOWN_ARGUMENTS)}",
@@ -330,11 +282,11 @@ def _render_hook_answer(state: State, fact: HookAnswered) -> tuple[OutputLine, .
                     1,
                 ),
             )
-        case Modify():
+        case facts.Modify():
             return (make_line(f"{what}: changed by {hook}", "warn", 1),)
-        case Inject(text):
+        case facts.Inject(text):
             return (make_line(f"{hook} adds a message for the model: {preview_text(text)}", "warn", 1),)
-        case HookFailure(fault):
+        case facts.HookFailure(fault):
             meaning = "which counts as denied" if fact.closes else "and the run continues"
             why = f"{short_text(fault.code)}: {preview_text(fault.message)}"
             return (make_line(f"{what}: {hook} failed, {meaning}: {why}", "bad" if fact.closes else "warn", 1),)
@@ -346,14 +298,14 @@ def _render_hook_answer(state: State, fact: HookAnswered) -> tuple[OutputLine, .
 
 
 MAX_SHOWN_ERRORS = 3
-LABEL_TEXTS: dict[AnswerLabel, str] = {
+LABEL_TEXTS: dict[facts.AnswerLabel, str] = {
     "budget.turns": "the turn limit is reached: the last reply is the answer",
     "filtered": "the provider's content filter cut off the answer",
     "refused": "the model refuses to answer",
     "truncated": "the answer is cut off",
     "unknown_finish": "the provider gave no reason why the answer ended",
 }
-REASON_TEXTS: dict[MessageReason, str] = {
+REASON_TEXTS: dict[facts.MessageReason, str] = {
     "wrap_up": "is asked to finish",
     "continue": "was cut off and is asked to continue",
     "nudge": "stopped and is asked to continue",
@@ -361,77 +313,77 @@ REASON_TEXTS: dict[MessageReason, str] = {
 }
 
 
-def render_model(package: Package, state: State, fact: ModelFact) -> tuple[OutputLine, ...]:
+def render_model(package: Package, state: State, fact: facts.ModelFact) -> tuple[OutputLine, ...]:
     match fact:
-        case ModelAsked(purpose="compact"):
+        case facts.ModelAsked(purpose="compact"):
             why = f"{_fault_line(state.requests.fault)}; " if state.phase == "failed" and state.requests.fault else ""
             return (make_line(f"{why}the model summarises the conversation", "warn", 1),)
-        case ModelAsked():
+        case facts.ModelAsked():
             return _render_turn(package, state, fact)
-        case ModelReplied() | ModelFailed():
+        case facts.ModelReplied() | facts.ModelFailed():
             return ()  # RunRenderer shows replies; a failure is shown with the retry or the end of the run
-        case RetryPlanned():
+        case facts.RetryPlanned():
             why = f"{_fault_line(state.requests.fault)}; " if state.requests.fault else ""
             attempt = f"attempt {state.requests.tries + 1} of {package.retry.attempts}"
             return (make_line(f"{why}{attempt} in {format_duration(fact.wait)}", "warn", 1),)
-        case RouteSwitched():
+        case facts.RouteSwitched():
             return (make_line(f"{_fault_line(fact.fault)}; continues with {short_text(fact.target)}", "warn", 1),)
-        case ReplyDiscarded():
+        case facts.ReplyDiscarded():
             cap = format_count(fact.cap)
             return (make_line(f"the reply was cut off; requested again with up to {cap} tokens", "warn", 1),)
         case _:
             assert_never(fact)
 
 
-def _render_turn(package: Package, state: State, fact: ModelAsked) -> tuple[OutputLine, ...]:
+def _render_turn(package: Package, state: State, fact: facts.ModelAsked) -> tuple[OutputLine, ...]:
     if state.in_turn:
         return ()  # a retry in the same turn
     named = "" if fact.route == route_name(package.model.routes[0]) else f" · {short_text(fact.route)}"
     return (make_line(f"turn {fact.turn}{named}"),)
 
 
-def render_run(package: Package, state: State, fact: RunFact) -> tuple[OutputLine, ...]:
+def render_run(package: Package, state: State, fact: facts.RunFact) -> tuple[OutputLine, ...]:
     match fact:
-        case RunStarted():
+        case facts.RunStarted():
             message = "continues" if fact.input is None else _preview_message(fact.input)
             return (make_line(f"{short_text(fact.agent, MAX_SHOWN_NAME)}: {message}", "dim"),)
-        case MessageQueued():
+        case facts.MessageQueued():
             return (make_line(f"a message is queued: {_preview_message(fact.message)}", "warn", 1),)
-        case CancelRequested():
+        case facts.CancelRequested():
             return (make_line(f"cancelled by {short_text(fact.by, MAX_SHOWN_NAME)}", "warn", 1),)
-        case RunResumed():
+        case facts.RunResumed():
             other = "" if fact.package == state.package else ", with another package"
             return (make_line(f"the run is resumed{other}", "warn"),)
-        case WorkLost():
+        case facts.WorkLost():
             return (make_line(f"{_lost_work(state, fact.effect)} was lost: it may or may not have run", "warn", 1),)
-        case ModelTold():
+        case facts.ModelTold():
             return tuple(
                 make_line(f"the model {REASON_TEXTS[fact.why]}: {_preview_message(each)}", "warn", 1)
                 for each in fact.messages
             )
-        case ContextCompacted():
+        case facts.ContextCompacted():
             sizes = f"{format_count(fact.before)} tokens became {format_count(fact.after)}"
             return (make_line(f"{plural(fact.replaced, 'message')} summarised: {sizes}", "warn", 1),)
-        case CompactionFailed():
+        case facts.CompactionFailed():
             count = f"failure {fact.failures} of {package.context.failures}"
             return (make_line(f"the summary cannot be used: {fact.reason.replace('_', ' ')}, {count}", "bad", 1),)
-        case OutputRefused():
+        case facts.OutputRefused():
             return _render_refused_output(package, state, fact)
-        case AnswerReached():
+        case facts.AnswerReached():
             return () if fact.label is None else (make_line(LABEL_TEXTS[fact.label], "warn", 1),)
-        case DeliveryFinished():
+        case facts.DeliveryFinished():
             return (_render_delivery(state, fact),)
-        case DeliveryStarted() | DeliverySkipped() | TimePassed():
+        case facts.DeliveryStarted() | facts.DeliverySkipped() | facts.TimePassed():
             return ()  # the reason for a skipped delivery already has its own line
-        case RunEnding():
+        case facts.RunEnding():
             return render_end(fact.stop)
-        case RunStopped():
+        case facts.RunStopped():
             return render_end(fact)
         case _:
             assert_never(fact)
 
 
-def render_end(stop: RunStopped, *, is_child: bool = False) -> tuple[OutputLine, ...]:
+def render_end(stop: facts.RunStopped, *, is_child: bool = False) -> tuple[OutputLine, ...]:
     """The end of a run. A run that completed ends with its answer, which is not shown here; a child needs a line."""
     if stop.fault is None:
         return (make_line(stop.status, "good"),) if is_child else ()
@@ -439,7 +391,7 @@ def render_end(stop: RunStopped, *, is_child: bool = False) -> tuple[OutputLine,
     return (make_line(_fault_line(stop.fault), "bad"), *hint)
 
 
-def _render_refused_output(package: Package, state: State, fact: OutputRefused) -> tuple[OutputLine, ...]:
+def _render_refused_output(package: Package, state: State, fact: facts.OutputRefused) -> tuple[OutputLine, ...]:
     repair = f"repair {state.ending.repairs + 1} of {package.output.repairs}"
     more = len(fact.errors) - MAX_SHOWN_ERRORS
     return (
@@ -449,7 +401,7 @@ def _render_refused_output(package: Package, state: State, fact: OutputRefused) 
     )
 
 
-def _render_delivery(state: State, fact: DeliveryFinished) -> OutputLine:
+def _render_delivery(state: State, fact: facts.DeliveryFinished) -> OutputLine:
     sink = short_text(fact.sink, MAX_SHOWN_NAME)
     if fact.fault is None:
         if state.phase != "fresh" and state.started.replayed:

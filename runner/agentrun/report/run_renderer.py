@@ -16,26 +16,9 @@ from typing import Any, TypeAlias, get_args
 
 from msgspec.structs import replace
 
+from agentrun.core import facts
 from agentrun.core.budget import allowance, used_budgets
 from agentrun.core.evolve import evolve
-from agentrun.core.facts import (
-    CallFact,
-    ChildStarted,
-    Fact,
-    GateFact,
-    ModelFact,
-    ModelReplied,
-    ModelTold,
-    OutputRefused,
-    Record,
-    ReplyDiscarded,
-    ResultsGiven,
-    RunEnding,
-    RunFact,
-    RunStarted,
-    RunStopped,
-    ToolFinished,
-)
 from agentrun.core.gate import has_gate
 from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
@@ -69,11 +52,11 @@ CHILD_INDENT = 2
 """Additional indent of the lines of a child."""
 
 FactRenderer: TypeAlias = Callable[[Package, State, Any], tuple[OutputLine, ...]]
-FACT_RENDERERS: Mapping[type[Fact], FactRenderer] = {
-    **dict.fromkeys(get_args(RunFact), render_run),
-    **dict.fromkeys(get_args(ModelFact), render_model),
-    **dict.fromkeys(get_args(GateFact), render_gate),
-    **dict.fromkeys(get_args(CallFact), render_call),
+FACT_RENDERERS: Mapping[type[facts.Fact], FactRenderer] = {
+    **dict.fromkeys(get_args(facts.RunFact), render_run),
+    **dict.fromkeys(get_args(facts.ModelFact), render_model),
+    **dict.fromkeys(get_args(facts.GateFact), render_gate),
+    **dict.fromkeys(get_args(facts.CallFact), render_call),
 }
 """The function that renders a fact. It gets the state before the fact."""
 
@@ -93,7 +76,7 @@ class RunRenderer:
         """Calls whose results hooks and rules are still checking."""
         self._ended = False
 
-    def render(self, record: Record) -> tuple[OutputLine, ...]:
+    def render(self, record: facts.Record) -> tuple[OutputLine, ...]:
         """The lines of a record."""
         lines = self._render_fact(record.fact)
         with suppress(StorageError, AssertionError):  # Rule 4: no run writes such a journal
@@ -105,26 +88,26 @@ class RunRenderer:
         """The used part of the budgets."""
         return format_usage(self._package, self._state)
 
-    def _render_fact(self, fact: Fact) -> tuple[OutputLine, ...]:
+    def _render_fact(self, fact: facts.Fact) -> tuple[OutputLine, ...]:
         match fact:
-            case RunStarted(parent=parent):
+            case facts.RunStarted(parent=parent):
                 self._depth = CHILD_INDENT * parent.depth if parent else 0
-            case ModelReplied():
+            case facts.ModelReplied():
                 return self._render_reply(fact)
-            case ToolFinished(fault=None):
+            case facts.ToolFinished(fault=None):
                 return self._render_tool_result(fact)
-            case ResultsGiven():
+            case facts.ResultsGiven():
                 return self._render_passed_results()
-            case ReplyDiscarded() | OutputRefused() | ModelTold(why="nudge" | "follow_up"):
+            case facts.ReplyDiscarded() | facts.OutputRefused() | facts.ModelTold(why="nudge" | "follow_up"):
                 return self._release_held() + self._render_plain(fact)
-            case RunEnding(stop=stop) | (RunStopped() as stop):
+            case facts.RunEnding(stop=stop) | (facts.RunStopped() as stop):
                 return self._end(stop)
         return self._render_plain(fact)
 
-    def _render_plain(self, fact: Fact) -> tuple[OutputLine, ...]:
+    def _render_plain(self, fact: facts.Fact) -> tuple[OutputLine, ...]:
         return FACT_RENDERERS[type(fact)](self._package, self._state, fact)
 
-    def _render_reply(self, fact: ModelReplied) -> tuple[OutputLine, ...]:
+    def _render_reply(self, fact: facts.ModelReplied) -> tuple[OutputLine, ...]:
         asking, message, budgets = self._state.requests.asking, fact.reply.message, self._package.budgets
         if asking is not None and asking.purpose == "compact":
             return ()
@@ -136,7 +119,7 @@ class RunRenderer:
         self._hold(text)
         return calls
 
-    def _render_tool_result(self, fact: ToolFinished) -> tuple[OutputLine, ...]:
+    def _render_tool_result(self, fact: facts.ToolFinished) -> tuple[OutputLine, ...]:
         """The result of a call. The result of a terminal tool may be the answer."""
         warnings = warn_empty_result(self._package, self._state, fact.call, fact.parts)
         if has_gate(self._package, "after_tool", "tool_result"):
@@ -170,7 +153,7 @@ class RunRenderer:
         lines, self._held = self._held, ()
         return lines
 
-    def _end(self, stop: RunStopped) -> tuple[OutputLine, ...]:
+    def _end(self, stop: facts.RunStopped) -> tuple[OutputLine, ...]:
         if self._ended:
             return ()
         self._ended = True
@@ -218,12 +201,12 @@ class RunTreeRenderer:
         self._renderers: dict[str, RunRenderer] = {}
         self._package = package
 
-    def renderer_for(self, run: str, record: Record) -> RunRenderer:
+    def renderer_for(self, run: str, record: facts.Record) -> RunRenderer:
         """The renderer of a record. The first run is the root; a journal announces a child before the child starts."""
         if not self._renderers:
             self._packages[run], self._renderers[run] = self._package, self.root
         fact = record.fact
-        if isinstance(fact, ChildStarted):
+        if isinstance(fact, facts.ChildStarted):
             child = self._packages[run].agents[fact.tool]
             self._packages[fact.run] = child
             self._renderers.setdefault(fact.run, RunRenderer(child))

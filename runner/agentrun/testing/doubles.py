@@ -180,7 +180,8 @@ class Stub:
         if isinstance(self._fault, Exception):
             raise self._fault
         if self._fault is not None:
-            fault = self._fault if isinstance(self._fault, Fault) else _stub_fault(self._fault, call.name)
+            code = self._fault
+            fault = code if isinstance(code, Fault) else Fault(code, "the stub fails", {"tool": call.name})
             return ToolReturn((Text(f"{fault.code}: {fault.message}"),), fault)
         result = self._result(**call.arguments) if callable(self._result) else self._result
         if isinstance(result, ToolReturn):
@@ -202,10 +203,6 @@ def stub(
     if delay and clock is None:
         raise ValueError("a stub with a delay needs a clock")
     return Stub(result, fails, delay, clock)
-
-
-def _stub_fault(code: str, tool: str) -> Fault:
-    return Fault(code, "the stub fails", {"tool": tool})
 
 
 # --- Approvers -------------------------------------------------------------------------------------------------

@@ -36,23 +36,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from agentrun.compiler.package_file import PackageFile
+from agentrun.core import facts
 from agentrun.core.audit import find_divergence
 from agentrun.core.effects import AskModel, Deliver, RunTool, ToolReturn
 from agentrun.core.evolve import fold
-from agentrun.core.facts import (
-    ApprovalAnswer,
-    ApprovalAsked,
-    CallSettled,
-    ModelAsked,
-    ModelFailed,
-    ModelReplied,
-    Record,
-    RunStopped,
-    ToolFinished,
-    ToolStarted,
-    WorkLost,
-    fact_kind,
-)
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply
 from agentrun.core.outcome import Outcome, Question
@@ -71,10 +58,8 @@ from agentrun.journal.canonical import canonical
 from agentrun.journal.records import read_records
 from agentrun.testing.doubles import Crash, CrashingJournals, Script
 
-__all__ = ["MakeSetting", "Setting", "any_order", "audit_ok", "crash_everywhere"]
 
-
-def audit_ok(package: PackageSource, records: Iterable[Record]) -> None:
+def audit_ok(package: PackageSource, records: Iterable[facts.Record]) -> None:
     """Check that the current code makes the decisions of a journal.
 
     laws.audit_ok(package, journals.records("run-1"))
@@ -83,7 +68,7 @@ def audit_ok(package: PackageSource, records: Iterable[Record]) -> None:
     if divergence is not None:
         now = [msgspec.json.encode(fact).decode() for fact in divergence.instead] or ["nothing: the run would wait"]
         raise AssertionError(
-            f"record {divergence.seq} is {fact_kind(divergence.was)}, which the current code would not write\n"
+            f"record {divergence.seq} is {facts.fact_kind(divergence.was)}, which the current code would not write\n"
             f"  was    {msgspec.json.encode(divergence.was).decode()}\n  is now {now[0]}"
         )
 
@@ -137,14 +122,12 @@ def make_runtime(
 
 
 def begin_run(runtime: Runtime, file: PackageFile, setting: Setting) -> RunHandle:
-    params = dict(setting.params)
-    return runtime.start(
-        Request(agent=file.agent.name, package=file, message=setting.message, params=params, run=RUN_ID)
-    )
+    message, params = setting.message, dict(setting.params)
+    return runtime.start(Request(agent=file.agent.name, package=file, message=message, params=params, run=RUN_ID))
 
 
 def finish_run(
-    runtime: Runtime, handle: RunHandle, clock: StepClock, how: CallSettlement, answer: ApprovalAnswer
+    runtime: Runtime, handle: RunHandle, clock: StepClock, how: CallSettlement, answer: facts.ApprovalAnswer
 ) -> Outcome:
     """Run to the end. Answer all approvals and settle all lost calls, also of sub-agents."""
     for _ in range(MAX_SUSPENSIONS):
@@ -156,16 +139,16 @@ def finish_run(
     raise AssertionError(f"the run was suspended {MAX_SUSPENSIONS} times and has not ended")
 
 
-def _answer_all(runtime: Runtime, how: CallSettlement, answer: ApprovalAnswer) -> None:
+def _answer_all(runtime: Runtime, how: CallSettlement, answer: facts.ApprovalAnswer) -> None:
     journals = runtime.journals
     assert isinstance(journals, MemoryJournals)
     for run in journals.runs:
         for record in journals.records(run):
             match record.fact:
-                case ApprovalAsked() as asked:
+                case facts.ApprovalAsked() as asked:
                     question = Question(asked.subject, asked.question, asked.target, None, asked.rules, asked.reason)
                     runtime.answer(run, question, answer, by="a law")
-                case WorkLost() as lost:
+                case facts.WorkLost() as lost:
                     runtime.settle(run, lost.effect, how, by="a law")
 
 
@@ -175,10 +158,10 @@ def canonical_journals(journals: MemoryJournals) -> str:
     return canonical(journal_of.pop(RUN_ID), journal_of)
 
 
-def _without_child_spend(record: Record) -> Record:
+def _without_child_spend(record: facts.Record) -> facts.Record:
     """Remove the spend of a sub-agent. A crash increases it, because an interrupted request counts as spent."""
     fact = record.fact
-    return replace(record, fact=replace(fact, spent=None)) if isinstance(fact, ToolFinished) else record
+    return replace(record, fact=replace(fact, spent=None)) if isinstance(fact, facts.ToolFinished) else record
 
 
 # --- Law of order ----------------------------------------------------------------------------------------------
@@ -188,12 +171,7 @@ MAX_ORDERS = 10_000
 
 
 def any_order(
-    package: PackageSource,
-    setting: MakeSetting,
-    *,
-    seeds: int = 200,
-    every: bool = False,
-    width: int = 8,
+    package: PackageSource, setting: MakeSetting, *, seeds: int = 200, every: bool = False, width: int = 8
 ) -> int:
     """Check that any order in which effects finish gives the same end state and canonical journal.
 
@@ -299,7 +277,7 @@ def crash_everywhere(
     setting: MakeSetting,
     *,
     settle: CallSettlement = "retry",
-    answer: ApprovalAnswer = "approved",
+    answer: facts.ApprovalAnswer = "approved",
     width: int = 8,
 ) -> int:
     """Check that a run ends the same wherever its host crashes.
@@ -337,7 +315,7 @@ class _CrashTrial:
         setting: MakeSetting,
         point: CrashPoint,
         settle: CallSettlement,
-        answer: ApprovalAnswer,
+        answer: facts.ApprovalAnswer,
         width: int,
     ) -> None:
         self.file = file
@@ -347,7 +325,9 @@ class _CrashTrial:
         self._width = width
         self._clock = StepClock()
         self._setting = setting(self._clock)
-        self._dying = _crashing_journals(point)
+        self._dying = CrashingJournals(0, "before")
+        if point.when != "inside":
+            self._dying = CrashingJournals(point.number, point.when)
         self.journals: MemoryJournals = self._dying
         self._effects = 0
         self.at_most_once_runs: Counter[str] = Counter()
@@ -372,7 +352,7 @@ class _CrashTrial:
 
     def _run_to_end(self, *, resumed: bool) -> None:
         runtime = make_runtime(self.file, self._instrumented_setting(), self._clock, self.journals, self._width)
-        if resumed and any(isinstance(record.fact, RunStopped) for record in self.journals.records(RUN_ID)):
+        if resumed and any(isinstance(record.fact, facts.RunStopped) for record in self.journals.records(RUN_ID)):
             return
         handle = runtime.resume(RUN_ID) if resumed else begin_run(runtime, self.file, self._setting)
         finish_run(runtime, handle, self._clock, self._settle, self._answer)
@@ -407,11 +387,9 @@ class _CrashTrial:
     def journal_summary(self) -> str:
         """The kinds of the facts in all journals."""
         runs = ((run, self.journals.records(run)) for run in self.journals.runs)
-        return "\n".join(f"{run}: " + ", ".join(fact_kind(record.fact) for record in records) for run, records in runs)
-
-
-def _crashing_journals(point: CrashPoint) -> CrashingJournals:
-    return CrashingJournals(0, "before") if point.when == "inside" else CrashingJournals(point.number, point.when)
+        return "\n".join(
+            f"{run}: " + ", ".join(facts.fact_kind(record.fact) for record in records) for run, records in runs
+        )
 
 
 def _surviving_journals(dead: MemoryJournals, file: PackageFile) -> MemoryJournals:
@@ -423,15 +401,15 @@ def _surviving_journals(dead: MemoryJournals, file: PackageFile) -> MemoryJourna
     return journals
 
 
-def _count_answers(records: Iterable[Record]) -> Counter[str]:
+def _count_answers(records: Iterable[facts.Record]) -> Counter[str]:
     """How many requests were answered, by provider."""
     providers: dict[str, str] = {}
     answers: Counter[str] = Counter()
     for record in records:
         match record.fact:
-            case ModelAsked(effect=effect, route=route):
+            case facts.ModelAsked(effect=effect, route=route):
                 providers[effect] = route.partition("/")[0]
-            case ModelReplied(effect=effect) | ModelFailed(effect=effect):
+            case facts.ModelReplied(effect=effect) | facts.ModelFailed(effect=effect):
                 answers[providers[effect]] += 1
     return answers
 
@@ -478,10 +456,12 @@ def _compare_trials(undisturbed: _CrashTrial, trial: _CrashTrial) -> None:
     keys: dict[str, tuple[str, str]] = {}
     for run in journals.runs:
         records = tuple(journals.records(run))
-        ends = [record.seq for record in records if isinstance(record.fact, RunStopped)]
+        ends = [record.seq for record in records if isinstance(record.fact, facts.RunStopped)]
         assert ends == [len(records)], f"{run} has {len(records)} records and ends at {ends}"
-        settled += [(run, record.fact) for record in records if isinstance(record.fact, CallSettled)]
-        keys |= {record.fact.key: (run, record.fact.call) for record in records if isinstance(record.fact, ToolStarted)}
+        settled += [(run, record.fact) for record in records if isinstance(record.fact, facts.CallSettled)]
+        keys |= {
+            record.fact.key: (run, record.fact.call) for record in records if isinstance(record.fact, facts.ToolStarted)
+        }
         tuple(read_records(journals.text(run).splitlines()))
     for key, times in trial.at_most_once_runs.items():
         assert key in keys, "a call ran that is not in the journal"

@@ -106,7 +106,8 @@ class AgentRunner:
             refuse_unknown_keywords(world, RunOptions.__annotations__)
         except TypeError as error:
             raise error.with_traceback(None) from None
-        path = self._spec_path(spec)
+        root = self._config.rootpath / spec
+        path = root if root.exists() else self._test_folder / spec
         try:
             if not path.is_file():
                 hint = "paths are relative to pytest's rootdir or to the folder of the test"
@@ -124,10 +125,6 @@ class AgentRunner:
             return self._replay_case(path, DEFAULT_CASE if case is None else case)
         except AgentrunError as error:
             raise _add_notes(error).with_traceback(None) from None
-
-    def _spec_path(self, spec: str | Path) -> Path:
-        root = self._config.rootpath / spec
-        return root if root.exists() else self._test_folder / spec
 
     def _replay_case(self, spec: Path, name: str) -> AgentRun:
         located = _find_case(spec, name)

@@ -73,17 +73,13 @@ class Cases(pytest.File):
         try:
             cases = read_located_cases(self.path)
         except SpecError as error:
-            raise self.CollectError(problems_text(error)) from None
+            texts = ("\n".join(safe_lines(render_problem(problem))) for problem in error.problems)
+            raise self.CollectError("\n".join(texts)) from None
         self.with_snapshot = frozenset(located.case.name for located in cases if located.snapshot is not None)
         for tag in sorted({tag for located in cases for tag in located.case.tags}):
             self.config.addinivalue_line("markers", f"{tag}: a tag of agentrun cases")
         for located in cases:
             yield CaseItem.from_parent(self, name=located.case.name, located=located)
-
-
-def _safe_line(reason: str) -> str:
-    """A reason that is safe to print: on one line, without control characters and credentials."""
-    return " ".join(safe_lines(reason.strip()))
 
 
 def case() -> None:
@@ -102,9 +98,9 @@ class CaseItem(pytest.Function):
             if tag not in RESERVED_MARKS:
                 self.add_marker(tag)
         if located.case.skip is not UNSET:
-            self.add_marker(pytest.mark.skip(reason=_safe_line(located.case.skip)))
+            self.add_marker(pytest.mark.skip(reason=" ".join(safe_lines(located.case.skip.strip()))))
         if located.case.xfail is not UNSET:
-            reason = _safe_line(located.case.xfail)
+            reason = " ".join(safe_lines(located.case.xfail.strip()))
             self.add_marker(pytest.mark.xfail(reason=reason, strict=True, raises=CaseFailedAsExpected))
 
     @property
@@ -192,8 +188,3 @@ def failure_repr(failed: CaseFailed) -> ReprExceptionInfo:
     lines = [*text.split("\n"), "", f"{verdict.file}:{verdict.line}: {verdict.status}"]
     whole = ReprTraceback([ReprEntryNative([f"{line}\n" for line in lines])], extraline=None, style="native")
     return ReprExceptionInfo(reprtraceback=whole, reprcrash=place)
-
-
-def problems_text(error: SpecError) -> str:
-    """All problems of a case file with their places."""
-    return "\n".join("\n".join(safe_lines(render_problem(problem))) for problem in error.problems)

@@ -7,18 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from agentrun.testing.provider.wire_format import (
-    HistoryStep,
-    ModelStep,
-    ToolResultStep,
-    UserStep,
-    WireReply,
-    WireRequest,
-    content_text,
-    decode_request,
-    join_model_steps,
-    sse_event,
-)
+from agentrun.testing.provider import wire_format as wire
 
 _STOP = {
     "stop": "end_turn",
@@ -70,20 +59,20 @@ class MessagesFormat:
     name = "anthropic"
     accepts_reasoning = True
 
-    def parse_request(self, path: str, body: bytes) -> WireRequest:  # noqa: ARG002  # the body has everything
-        request = decode_request(body, _Request)
-        return WireRequest(
+    def parse_request(self, path: str, body: bytes) -> wire.WireRequest:  # noqa: ARG002  # the body has everything
+        request = wire.decode_request(body, _Request)
+        return wire.WireRequest(
             model=request.model,
             stream=request.stream,
-            instructions=content_text(request.system),
+            instructions=wire.content_text(request.system),
             tools=tuple(tool.name for tool in request.tools),
-            steps=join_model_steps(step for message in request.messages for step in _steps(message)),
+            steps=wire.join_model_steps(step for message in request.messages for step in _steps(message)),
         )
 
-    def reply_body(self, reply: WireReply, request: WireRequest) -> dict[str, Any]:  # noqa: ARG002  # the same for all requests
+    def reply_body(self, reply: wire.WireReply, request: wire.WireRequest) -> dict[str, Any]:  # noqa: ARG002  # the same for all requests
         return _message(reply, list(_blocks(reply)), _stop(reply))
 
-    def reply_events(self, reply: WireReply, request: WireRequest) -> list[bytes]:  # noqa: ARG002  # the same for all requests
+    def reply_events(self, reply: wire.WireReply, request: wire.WireRequest) -> list[bytes]:  # noqa: ARG002  # the same for all requests
         started = _message(reply, [], None)
         if reply.usage is not None:
             started["usage"] = {**_usage(reply), "output_tokens": 1, "output_tokens_details": None}
@@ -96,39 +85,39 @@ class MessagesFormat:
         end = {"type": "message_delta", "delta": {"stop_reason": _stop(reply), "stop_sequence": None}}
         events.append({**end, **({"usage": _usage(reply)} if reply.usage else {})})
         events.append({"type": "message_stop"})
-        return [sse_event(event, event["type"]) for event in events]
+        return [wire.sse_event(event, event["type"]) for event in events]
 
     def error_body(self, status: int, message: str) -> dict[str, Any]:
         kind = _ERRORS.get(status, "api_error" if status >= 500 else "invalid_request_error")
         return {"type": "error", "error": {"type": kind, "message": message}, "request_id": None}
 
 
-def _steps(message: _Message) -> Iterator[HistoryStep]:
+def _steps(message: _Message) -> Iterator[wire.HistoryStep]:
     if isinstance(message.content, str):
-        yield ModelStep() if message.role == "assistant" else UserStep(message.content)
+        yield wire.ModelStep() if message.role == "assistant" else wire.UserStep(message.content)
         return
     if message.role == "assistant":
         calls = tuple(block.id for block in message.content if block.type == "tool_use")
-        yield ModelStep(calls, tuple(block.signature for block in message.content if block.signature))
+        yield wire.ModelStep(calls, tuple(block.signature for block in message.content if block.signature))
         return
     for block in message.content:
         if block.type == "tool_result":
-            yield ToolResultStep(block.tool_use_id, content_text(block.content))
+            yield wire.ToolResultStep(block.tool_use_id, wire.content_text(block.content))
         else:
-            yield UserStep(block.text)
+            yield wire.UserStep(block.text)
 
 
-def _message(reply: WireReply, blocks: list[dict[str, Any]], stop: str | None) -> dict[str, Any]:
+def _message(reply: wire.WireReply, blocks: list[dict[str, Any]], stop: str | None) -> dict[str, Any]:
     message = {"id": reply.id("msg"), "type": "message", "role": "assistant", "model": reply.model, "content": blocks}
     usage = {"usage": _usage(reply)} if reply.usage else {}
     return {**message, "stop_reason": stop, "stop_sequence": None, **usage}
 
 
-def _stop(reply: WireReply) -> str:
+def _stop(reply: wire.WireReply) -> str:
     return "refusal" if reply.refusal else _STOP[reply.finish]
 
 
-def _usage(reply: WireReply) -> dict[str, Any]:
+def _usage(reply: wire.WireReply) -> dict[str, Any]:
     """In this format the input tokens do not include cached tokens."""
     usage = reply.usage
     assert usage is not None
@@ -141,7 +130,7 @@ def _usage(reply: WireReply) -> dict[str, Any]:
     }
 
 
-def _blocks(reply: WireReply) -> Iterator[dict[str, Any]]:
+def _blocks(reply: wire.WireReply) -> Iterator[dict[str, Any]]:
     if reply.reasoning:
         yield {"type": "thinking", "thinking": reply.reasoning, "signature": reply.signature}
     for text in (reply.text, reply.refusal):
@@ -151,7 +140,7 @@ def _blocks(reply: WireReply) -> Iterator[dict[str, Any]]:
         yield {"type": "tool_use", "id": call.id, "name": call.tool, "input": call.arguments_object}
 
 
-def _block_deltas(reply: WireReply, block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _block_deltas(reply: wire.WireReply, block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The start of a block in a stream, and the deltas that follow."""
     match block["type"]:
         case "thinking":

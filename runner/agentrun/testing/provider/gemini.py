@@ -13,19 +13,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from msgspec import Struct
 
 from agentrun.canonical_json import sorted_json
-from agentrun.testing.provider.wire_format import (
-    BadProviderRequest,
-    HistoryStep,
-    ModelStep,
-    ToolResultStep,
-    UserStep,
-    WireReply,
-    WireRequest,
-    content_text,
-    decode_request,
-    join_model_steps,
-    sse_event,
-)
+from agentrun.testing.provider import wire_format as wire
 
 _FINISH = {
     "stop": "STOP",
@@ -87,48 +75,48 @@ class GeminiFormat:
     name = "gemini"
     accepts_reasoning = True
 
-    def parse_request(self, path: str, body: bytes) -> WireRequest:
+    def parse_request(self, path: str, body: bytes) -> wire.WireRequest:
         address = urlsplit(path)
         model, _, method = address.path.rpartition("/models/")[2].rpartition(":")
         stream = method == "streamGenerateContent"
         if stream and parse_qs(address.query).get("alt") != ["sse"]:
-            raise BadProviderRequest("streaming needs ?alt=sse in the address")
-        request = decode_request(body, _Request)
-        return WireRequest(
+            raise wire.BadProviderRequest("streaming needs ?alt=sse in the address")
+        request = wire.decode_request(body, _Request)
+        return wire.WireRequest(
             model=unquote(model),
             stream=stream,
-            instructions=content_text((request.system_instruction or {}).get("parts", [])),
+            instructions=wire.content_text((request.system_instruction or {}).get("parts", [])),
             tools=tuple(function.name for tool in request.tools for function in tool.function_declarations),
-            steps=join_model_steps(step for content in request.contents for step in _steps(content)),
+            steps=wire.join_model_steps(step for content in request.contents for step in _steps(content)),
         )
 
-    def reply_body(self, reply: WireReply, request: WireRequest) -> dict[str, Any]:  # noqa: ARG002  # the same for all requests
+    def reply_body(self, reply: wire.WireReply, request: wire.WireRequest) -> dict[str, Any]:  # noqa: ARG002  # the same for all requests
         return _response(reply, _parts(reply, streamed=False), last=True)
 
-    def reply_events(self, reply: WireReply, request: WireRequest) -> list[bytes]:  # noqa: ARG002  # the same for all requests
+    def reply_events(self, reply: wire.WireReply, request: wire.WireRequest) -> list[bytes]:  # noqa: ARG002  # the same for all requests
         parts = _parts(reply, streamed=True) or [{"text": ""}]
         last = len(parts) - 1
-        return [sse_event(_response(reply, [part], last=index == last)) for index, part in enumerate(parts)]
+        return [wire.sse_event(_response(reply, [part], last=index == last)) for index, part in enumerate(parts)]
 
     def error_body(self, status: int, message: str) -> dict[str, Any]:
         return {"error": {"code": status, "message": message, "status": _ERRORS.get(status, "UNKNOWN")}}
 
 
-def _steps(content: _Content) -> Iterator[HistoryStep]:
+def _steps(content: _Content) -> Iterator[wire.HistoryStep]:
     if content.role == "model":
         calls = [part.function_call for part in content.parts if part.function_call]
         signatures = tuple(part.thought_signature for part in content.parts if part.thought_signature)
-        yield ModelStep(tuple(call.id or call.name for call in calls), signatures)
+        yield wire.ModelStep(tuple(call.id or call.name for call in calls), signatures)
         return
     for part in content.parts:
         if part.function_response is not None:
             result = part.function_response
-            yield ToolResultStep(result.id or result.name, sorted_json(result.response).decode())
+            yield wire.ToolResultStep(result.id or result.name, sorted_json(result.response).decode())
         else:
-            yield UserStep(part.text)
+            yield wire.UserStep(part.text)
 
 
-def _parts(reply: WireReply, *, streamed: bool) -> list[dict[str, Any]]:
+def _parts(reply: wire.WireReply, *, streamed: bool) -> list[dict[str, Any]]:
     signed = {"thoughtSignature": reply.signature} if reply.reasoning else {}
     cut = reply.pieces if streamed else lambda text: [text] if text else []
     parts: list[dict[str, Any]] = [{"text": piece, "thought": True} for piece in cut(reply.reasoning)]
@@ -144,7 +132,7 @@ def _parts(reply: WireReply, *, streamed: bool) -> list[dict[str, Any]]:
     return parts
 
 
-def _response(reply: WireReply, parts: list[dict[str, Any]], *, last: bool) -> dict[str, Any]:
+def _response(reply: wire.WireReply, parts: list[dict[str, Any]], *, last: bool) -> dict[str, Any]:
     candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": 0}
     if last:
         candidate["finishReason"] = "SAFETY" if reply.refusal else _FINISH[reply.finish]
@@ -152,7 +140,7 @@ def _response(reply: WireReply, parts: list[dict[str, Any]], *, last: bool) -> d
     return {"candidates": [candidate], **usage, "modelVersion": reply.model, "responseId": reply.id("resp")}
 
 
-def _usage(reply: WireReply) -> dict[str, int]:
+def _usage(reply: wire.WireReply) -> dict[str, int]:
     usage = reply.usage
     assert usage is not None
     counts = {

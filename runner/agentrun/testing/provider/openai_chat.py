@@ -9,20 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from agentrun.testing.provider.wire_format import (
-    CREATED_AT,
-    HistoryStep,
-    ModelStep,
-    ToolResultStep,
-    UserStep,
-    WireReply,
-    WireRequest,
-    WireToolCall,
-    content_text,
-    decode_request,
-    join_model_steps,
-    sse_event,
-)
+from agentrun.testing.provider import wire_format as wire
 
 _FINISH = {"unknown": "scripted"}
 
@@ -62,20 +49,20 @@ class ChatFormat:
     name = "openai"
     accepts_reasoning = False
 
-    def parse_request(self, path: str, body: bytes) -> WireRequest:  # noqa: ARG002  # the body has everything
-        request = decode_request(body, _Request)
+    def parse_request(self, path: str, body: bytes) -> wire.WireRequest:  # noqa: ARG002  # the body has everything
+        request = wire.decode_request(body, _Request)
         system = [message for message in request.messages if message.role in ("system", "developer")]
         options = request.stream_options
-        return WireRequest(
+        return wire.WireRequest(
             model=request.model,
             stream=request.stream,
-            instructions="\n".join(content_text(message.content) for message in system),
+            instructions="\n".join(wire.content_text(message.content) for message in system),
             tools=tuple(tool.function.name for tool in request.tools),
-            steps=join_model_steps(_step(message) for message in request.messages if message not in system),
+            steps=wire.join_model_steps(_step(message) for message in request.messages if message not in system),
             reports_usage=not request.stream or bool(options and options.include_usage),
         )
 
-    def reply_body(self, reply: WireReply, request: WireRequest) -> dict[str, Any]:  # noqa: ARG002  # the same for all requests
+    def reply_body(self, reply: wire.WireReply, request: wire.WireRequest) -> dict[str, Any]:  # noqa: ARG002  # the same for all requests
         message: dict[str, Any] = {"role": "assistant", "content": reply.text or None, "refusal": reply.refusal or None}
         if reply.reasoning:
             message["reasoning_content"] = reply.reasoning
@@ -84,7 +71,7 @@ class ChatFormat:
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(reply)}
         return {**_head(reply, "chat.completion"), "choices": [choice], **_usage(reply)}
 
-    def reply_events(self, reply: WireReply, request: WireRequest) -> list[bytes]:
+    def reply_events(self, reply: wire.WireReply, request: wire.WireRequest) -> list[bytes]:
         head = _head(reply, "chat.completion.chunk")
         deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
         deltas += [{"reasoning_content": piece} for piece in reply.pieces(reply.reasoning)]
@@ -98,7 +85,7 @@ class ChatFormat:
         chunks.append({**head, "choices": [_choice({}, _finish(reply))]})
         if request.reports_usage and reply.usage is not None:
             chunks.append({**head, "choices": [], **_usage(reply)})
-        return [*map(sse_event, chunks), sse_event("[DONE]")]
+        return [*map(wire.sse_event, chunks), wire.sse_event("[DONE]")]
 
     def error_body(self, status: int, message: str) -> dict[str, Any]:
         kinds = {400: "invalid_request_error", 401: "authentication_error", 429: "rate_limit_error"}
@@ -106,21 +93,21 @@ class ChatFormat:
         return {"error": {"message": message, "type": kind, "param": None, "code": None}}
 
 
-def _step(message: _Message) -> HistoryStep:
+def _step(message: _Message) -> wire.HistoryStep:
     match message.role:
         case "assistant":
-            return ModelStep(tuple(call.id for call in message.tool_calls or ()))
+            return wire.ModelStep(tuple(call.id for call in message.tool_calls or ()))
         case "tool":
-            return ToolResultStep(message.tool_call_id, content_text(message.content))
+            return wire.ToolResultStep(message.tool_call_id, wire.content_text(message.content))
         case _:
-            return UserStep(content_text(message.content))
+            return wire.UserStep(wire.content_text(message.content))
 
 
-def _head(reply: WireReply, kind: str) -> dict[str, Any]:
-    return {"id": reply.id("chatcmpl"), "object": kind, "created": CREATED_AT, "model": reply.model}
+def _head(reply: wire.WireReply, kind: str) -> dict[str, Any]:
+    return {"id": reply.id("chatcmpl"), "object": kind, "created": wire.CREATED_AT, "model": reply.model}
 
 
-def _call(call: WireToolCall, arguments: str) -> dict[str, Any]:
+def _call(call: wire.WireToolCall, arguments: str) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.tool, "arguments": arguments}}
 
 
@@ -128,11 +115,11 @@ def _choice(delta: dict[str, Any], finish: str | None) -> dict[str, Any]:
     return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
 
 
-def _finish(reply: WireReply) -> str:
+def _finish(reply: wire.WireReply) -> str:
     return _FINISH.get(reply.finish, reply.finish)
 
 
-def _usage(reply: WireReply) -> dict[str, Any]:
+def _usage(reply: wire.WireReply) -> dict[str, Any]:
     usage = reply.usage
     if usage is None:
         return {}

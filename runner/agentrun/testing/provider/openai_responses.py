@@ -11,20 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from agentrun.testing.provider.wire_format import (
-    CREATED_AT,
-    HistoryStep,
-    ModelStep,
-    ToolResultStep,
-    UserStep,
-    WireReply,
-    WireRequest,
-    WireToolCall,
-    content_text,
-    decode_request,
-    join_model_steps,
-    sse_event,
-)
+from agentrun.testing.provider import wire_format as wire
 
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 _REASONS = {"length": "max_output_tokens", "content_filter": "content_filter", "unknown": "scripted"}
@@ -64,23 +51,23 @@ class ResponsesFormat:
     name = "openai-responses"
     accepts_reasoning = True
 
-    def parse_request(self, path: str, body: bytes) -> WireRequest:  # noqa: ARG002  # the body has everything
-        request = decode_request(body, _Request)
+    def parse_request(self, path: str, body: bytes) -> wire.WireRequest:  # noqa: ARG002  # the body has everything
+        request = wire.decode_request(body, _Request)
         items = [_Item(role="user", content=request.input)] if isinstance(request.input, str) else request.input
         system = [item for item in items if item.role in ("system", "developer")]
-        return WireRequest(
+        return wire.WireRequest(
             model=request.model,
             stream=request.stream,
-            instructions="\n".join([request.instructions or "", *(content_text(item.content) for item in system)]),
+            instructions="\n".join([request.instructions or "", *(wire.content_text(item.content) for item in system)]),
             tools=tuple(tool.name for tool in request.tools),
-            steps=join_model_steps(_step(item) for item in items if item not in system),
+            steps=wire.join_model_steps(_step(item) for item in items if item not in system),
             shows_thoughts=ENCRYPTED_REASONING in (request.include or ()),
         )
 
-    def reply_body(self, reply: WireReply, request: WireRequest) -> dict[str, Any]:
+    def reply_body(self, reply: wire.WireReply, request: wire.WireRequest) -> dict[str, Any]:
         return _response(reply, _items(reply, request))
 
-    def reply_events(self, reply: WireReply, request: WireRequest) -> list[bytes]:
+    def reply_events(self, reply: wire.WireReply, request: wire.WireRequest) -> list[bytes]:
         items = _items(reply, request)
         begun = {**_response(reply, []), "status": "in_progress", "incomplete_details": None, "usage": None}
         ended = _response(reply, items)
@@ -90,33 +77,35 @@ class ResponsesFormat:
             *(event for index, item in enumerate(items) for event in _item_events(reply, index, item)),
             {"type": f"response.{ended['status']}", "response": ended},
         ]
-        return [sse_event({**event, "sequence_number": number}, event["type"]) for number, event in enumerate(events)]
+        return [
+            wire.sse_event({**event, "sequence_number": number}, event["type"]) for number, event in enumerate(events)
+        ]
 
     def error_body(self, status: int, message: str) -> dict[str, Any]:
         kind = "rate_limit_error" if status == 429 else "server_error" if status >= 500 else "invalid_request_error"
         return {"error": {"message": message, "type": kind, "param": None, "code": None}}
 
 
-def _step(item: _Item) -> HistoryStep:
+def _step(item: _Item) -> wire.HistoryStep:
     match item.type:
         case "function_call":
-            return ModelStep((item.call_id,))
+            return wire.ModelStep((item.call_id,))
         case "reasoning":
-            return ModelStep(thoughts=(item.encrypted_content,) if item.encrypted_content else ())
+            return wire.ModelStep(thoughts=(item.encrypted_content,) if item.encrypted_content else ())
         case "function_call_output":
-            return ToolResultStep(item.call_id, content_text(item.output))
+            return wire.ToolResultStep(item.call_id, wire.content_text(item.output))
         case _ if item.role == "assistant":
-            return ModelStep()
+            return wire.ModelStep()
         case _:
-            return UserStep(content_text(item.content))
+            return wire.UserStep(wire.content_text(item.content))
 
 
-def _response(reply: WireReply, items: list[dict[str, Any]]) -> dict[str, Any]:
+def _response(reply: wire.WireReply, items: list[dict[str, Any]]) -> dict[str, Any]:
     reason = _REASONS.get(reply.finish)
     return {
         "id": reply.id("resp"),
         "object": "response",
-        "created_at": CREATED_AT,
+        "created_at": wire.CREATED_AT,
         "status": "incomplete" if reason else "completed",
         "error": None,
         "incomplete_details": {"reason": reason} if reason else None,
@@ -133,7 +122,7 @@ def _response(reply: WireReply, items: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _usage(reply: WireReply) -> dict[str, Any] | None:
+def _usage(reply: wire.WireReply) -> dict[str, Any] | None:
     usage = reply.usage
     if usage is None:
         return None
@@ -146,7 +135,7 @@ def _usage(reply: WireReply) -> dict[str, Any] | None:
     }
 
 
-def _items(reply: WireReply, request: WireRequest) -> list[dict[str, Any]]:
+def _items(reply: wire.WireReply, request: wire.WireRequest) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     if reply.reasoning:
         summary = [{"type": "summary_text", "text": reply.reasoning}]
@@ -165,7 +154,7 @@ def _part(kind: str, text: str) -> dict[str, Any]:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
-def _call(call: WireToolCall) -> dict[str, Any]:
+def _call(call: wire.WireToolCall) -> dict[str, Any]:
     return {
         "id": f"fc_{call.id}",
         "type": "function_call",
@@ -176,7 +165,7 @@ def _call(call: WireToolCall) -> dict[str, Any]:
     }
 
 
-def _item_events(reply: WireReply, index: int, item: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _item_events(reply: wire.WireReply, index: int, item: dict[str, Any]) -> Iterator[dict[str, Any]]:
     at = {"output_index": index, "item_id": item["id"]}
     started = {**item, **_EMPTY_ITEMS[item["type"]], **({"status": "in_progress"} if "status" in item else {})}
     yield {"type": "response.output_item.added", "output_index": index, "item": started}
@@ -193,7 +182,7 @@ def _item_events(reply: WireReply, index: int, item: dict[str, Any]) -> Iterator
     yield {"type": "response.output_item.done", "output_index": index, "item": item}
 
 
-def _thought_events(reply: WireReply, at: dict[str, Any], part: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _thought_events(reply: wire.WireReply, at: dict[str, Any], part: dict[str, Any]) -> Iterator[dict[str, Any]]:
     at = {**at, "summary_index": 0}
     yield {"type": "response.reasoning_summary_part.added", **at, "part": {**part, "text": ""}}
     for piece in reply.pieces(part["text"]):
@@ -202,7 +191,7 @@ def _thought_events(reply: WireReply, at: dict[str, Any], part: dict[str, Any]) 
     yield {"type": "response.reasoning_summary_part.done", **at, "part": part}
 
 
-def _part_events(reply: WireReply, at: dict[str, Any], part: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _part_events(reply: wire.WireReply, at: dict[str, Any], part: dict[str, Any]) -> Iterator[dict[str, Any]]:
     key = "refusal" if part["type"] == "refusal" else "text"
     kind = "refusal" if key == "refusal" else "output_text"
     more: dict[str, Any] = {} if key == "refusal" else {"logprobs": []}

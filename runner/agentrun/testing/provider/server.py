@@ -57,7 +57,7 @@ class ScriptedProvider:
         self.requests: list[ReceivedRequest] = []
         self.is_closing = Event()
         self._listen = listen
-        self._after = after
+        self.after = after
         self._lock = Lock()
         self._connections: set[socket.socket] = set()
         self._server = _Server(port, self)
@@ -97,9 +97,6 @@ class ScriptedProvider:
         with self._lock:
             self.requests.append(received)
             self._listen(received)
-
-    def note_reply(self, received: ReceivedRequest) -> None:
-        self._after(received)
 
     def add_connection(self, connection: socket.socket) -> None:
         with self._lock:
@@ -247,7 +244,7 @@ class ProviderConnection(BaseHTTPRequestHandler):
             self._send(answer)
         except (ConnectionGone, OSError):
             self.close_connection = True
-        self.host.note_reply(received)
+        self.host.after(received)
 
     def _send(self, answer: ServerReply) -> None:
         self._wait(answer.delay)

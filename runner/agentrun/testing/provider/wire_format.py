@@ -235,13 +235,10 @@ def sse_event(data: Any, name: str | None = None) -> bytes:
 class WireFormat(Protocol):
     """The server side of a provider's wire format. It has no state."""
 
-    @property
-    def name(self) -> str:
-        """The provider's name in a spec."""
-
-    @property
-    def accepts_reasoning(self) -> bool:
-        """Whether a client can send reasoning back."""
+    name: str
+    """The provider's name in a spec."""
+    accepts_reasoning: bool
+    """Whether a client can send reasoning back."""
 
     def parse_request(self, path: str, body: bytes) -> WireRequest:
         """Raises `BadProviderRequest`."""

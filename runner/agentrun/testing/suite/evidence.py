@@ -17,27 +17,10 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from agentrun.core import facts
 from agentrun.core.call_validation import parse_arguments
 from agentrun.core.effect_ids import DeliveryId, parse_effect_id
 from agentrun.core.evolve import fold
-from agentrun.core.facts import (
-    APPROVED_ANSWERS,
-    ApprovalAnswered,
-    ApprovalAsked,
-    CallCancelled,
-    CallRefused,
-    CallSettled,
-    ChildStarted,
-    Fact,
-    HookAnswered,
-    ModelReplied,
-    Modify,
-    Record,
-    ReplyDiscarded,
-    Ruled,
-    RunStarted,
-    ToolFinished,
-)
 from agentrun.core.json_validation import Valid, ValidationResult, parse_strict_json
 from agentrun.core.messages import words
 from agentrun.core.outcome import Outcome
@@ -105,7 +88,7 @@ def collect_evidence(case_runs: CaseRuns) -> Evidence:
     return Evidence(
         output=last.answer if isinstance(last, Outcome) else None,
         outcome=case_runs.outcome_code,
-        params=starts[0].params if starts and isinstance(starts[0], RunStarted) else {},
+        params=starts[0].params if starts and isinstance(starts[0], facts.RunStarted) else {},
         calls=tuple([call for trail in trails for call in trail.calls]),
         rulings=tuple([ruling for trail in trails for ruling in trail.rulings]),
         approvals=tuple([approval for trail in trails for approval in trail.approvals]),
@@ -179,7 +162,7 @@ class Trajectory:
         self._seen: set[str] = set()
         self.walk(run.journal, "")
 
-    def walk(self, records: Iterable[Record], above: str) -> None:
+    def walk(self, records: Iterable[facts.Record], above: str) -> None:
         """`above`: the tools that lead to the agent, each with a slash."""
         steps = _TrajectoryReader(self, above)
         for record in records:
@@ -205,36 +188,36 @@ class _TrajectoryReader:
         self._latest = 0
         """The index of the first call of the last reply."""
 
-    def read_fact(self, fact: Fact) -> None:
+    def read_fact(self, fact: facts.Fact) -> None:
         match fact:
-            case ModelReplied():
+            case facts.ModelReplied():
                 self._add_calls(fact)
-            case ReplyDiscarded():
+            case facts.ReplyDiscarded():
                 del self._trail.calls[self._latest :]  # the model is asked again; the calls were not processed
-            case ToolFinished():
+            case facts.ToolFinished():
                 self._end_call(fact.call, fact.fault.code if fact.fault else "ok", words(fact.parts))
-            case CallRefused():
+            case facts.CallRefused():
                 self._end_call(fact.call, fact.code, fact.told)
-            case CallCancelled():
+            case facts.CallCancelled():
                 self._end_call(fact.call, "tool.denied" if fact.call in self._denied else "tool.aborted", fact.told)
-            case CallSettled(how="result"):
+            case facts.CallSettled(how="result"):
                 self._end_call(fact.call, "ok", words(fact.parts))
-            case CallSettled(how="stop"):
+            case facts.CallSettled(how="stop"):
                 self._end_call(fact.call, "tool.indeterminate", "")
-            case ChildStarted():
+            case facts.ChildStarted():
                 self._trail.walk_child(fact.run, f"{self._above}{fact.tool}/")
-            case Ruled():
+            case facts.Ruled():
                 self._add_ruling(fact)
-            case HookAnswered(point="before_tool", closes=True):
+            case facts.HookAnswered(point="before_tool", closes=True):
                 self._denied.add(fact.subject)
-            case HookAnswered(point="after_tool", answer=Modify(value)):
-                self._replace_result(fact.subject, str(value))
-            case ApprovalAsked():
+            case facts.HookAnswered(point="after_tool", answer=facts.Modify(value)):
+                self._update_call(fact.subject, result=str(value))
+            case facts.ApprovalAsked():
                 self._question_targets[fact.question] = fact.target
-            case ApprovalAnswered():
+            case facts.ApprovalAnswered():
                 self._add_approval(fact)
 
-    def _add_calls(self, fact: ModelReplied) -> None:
+    def _add_calls(self, fact: facts.ModelReplied) -> None:
         calls = self._trail.calls
         self._latest = len(calls)
         for call in fact.reply.message.calls:
@@ -250,19 +233,18 @@ class _TrajectoryReader:
                 )
             )
 
+    def _update_call(self, call: str, **changes: str) -> None:
+        at = self._call_indexes[call]
+        self._trail.calls[at] = replace(self._trail.calls[at], **changes)
+
     def _end_call(self, call: str, status: str, result: str) -> None:
-        at = self._call_indexes[call]
-        self._trail.calls[at] = replace(self._trail.calls[at], status=status, result=result)
+        self._update_call(call, status=status, result=result)
 
-    def _replace_result(self, call: str, result: str) -> None:
-        at = self._call_indexes[call]
-        self._trail.calls[at] = replace(self._trail.calls[at], result=result)
-
-    def _add_ruling(self, fact: Ruled) -> None:
+    def _add_ruling(self, fact: facts.Ruled) -> None:
         if fact.stage == "tool_call" and fact.ruling in ("deny", "interrupt"):
             self._denied.add(fact.subject)
         if fact.stage == "tool_result" and isinstance(fact.text, str):
-            self._replace_result(fact.subject, fact.text)
+            self._update_call(fact.subject, result=fact.text)
         self._trail.rulings.append(
             ObservedRuling(
                 subject=fact.subject,
@@ -274,14 +256,14 @@ class _TrajectoryReader:
             )
         )
 
-    def _target(self, fact: Ruled) -> str:
+    def _target(self, fact: facts.Ruled) -> str:
         if fact.stage in ("tool_call", "tool_result"):
             return self._trail.calls[self._call_indexes[fact.subject]].tool
         delivery = parse_effect_id(fact.subject)
         return self._above + (delivery.sink if isinstance(delivery, DeliveryId) else fact.stage)
 
-    def _add_approval(self, fact: ApprovalAnswered) -> None:
-        if fact.answer not in APPROVED_ANSWERS:
+    def _add_approval(self, fact: facts.ApprovalAnswered) -> None:
+        if fact.answer not in facts.APPROVED_ANSWERS:
             self._denied.add(fact.subject)
         target = self._above + self._question_targets.get(fact.question, fact.subject)
         self._trail.approvals.append(

@@ -119,7 +119,7 @@ class FaultInjection:
         return replace(
             world,
             providers={name: _inject_into_model(each, models) for name, each in world.providers.items()},
-            executors={name: _inject_into_tool(injection, each) for name, each in world.executors.items()},
+            executors={name: injecting_tool(injection, each) for name, each in world.executors.items()},
             hooks={name: injecting_hook(injection, name, each) for name, each in world.hooks.items()},
             sinks={name: InjectingSink(injection, each) for name, each in world.sinks.items()},
             approver=None if world.approver is None else InjectingApprover(injection, world.approver),
@@ -129,12 +129,7 @@ class FaultInjection:
 def _inject_into_model(provider: Provider, models: InjectingModels) -> Provider:
     if not isinstance(provider, HttpProvider):
         return provider
-    return provider.with_sender(models.wrap_sender, models.note_answer)
-
-
-def _inject_into_tool(injection: RunInjection, executor: Executor) -> Executor:
-    kind = InjectingCuttingTool if isinstance(executor, TruncatingExecutor) else InjectingTool
-    return kind(injection, executor)
+    return provider.with_sender(lambda sender: _InjectingSender(models, sender), models.note_answer)
 
 
 @cache
@@ -181,30 +176,21 @@ class InjectingModels:
 
     def __init__(self, injection: RunInjection) -> None:
         self.injection = injection
-        self._failed_calls: list[HttpCall] = []
+        self.failed_calls: list[HttpCall] = []
         """Requests of the current call that got a fault."""
-        self._sent: HttpCall | None = None
+        self.sent: HttpCall | None = None
         """The last request that was sent."""
-
-    def wrap_sender(self, sender: Sender) -> Sender:
-        return _InjectingSender(self, sender)
-
-    def note_failed(self, call: HttpCall) -> None:
-        self._failed_calls.append(call)
-
-    def note_sent(self, call: HttpCall) -> None:
-        self._sent = call
 
     def note_answer(self, answer: Reply | Fault) -> None:
         """Called with the decoded reply."""
         code = answer.code if isinstance(answer, Fault) else None
         self.injection.faults.note_model_answer(self.injection.run_path, code)
         if isinstance(answer, Reply):
-            answered = None if self._sent is None else (self._sent.url, self._sent.body)
-            for key, call in {(each.url, each.body): each for each in self._failed_calls}.items():
+            answered = None if self.sent is None else (self.sent.url, self.sent.body)
+            for key, call in {(each.url, each.body): each for each in self.failed_calls}.items():
                 if key != answered:
                     self.injection.mark_played(call)
-            self._failed_calls, self._sent = [], None
+            self.failed_calls, self.sent = [], None
 
 
 class _InjectingSender:
@@ -220,7 +206,7 @@ class _InjectingSender:
         if fault.inject.cut_after_chunk is not UNSET:
             return await self._send_cut(fault, fault.inject.cut_after_chunk, call, gap, time, heard)
         fault.was_triggered = True
-        self._models.note_failed(call)
+        self._models.failed_calls.append(call)
         streamed = heard is not None
         return await simulate_failure(fault.inject, call, injection.clock, gap=gap, time=time, streamed=streamed)
 
@@ -238,7 +224,7 @@ class _InjectingSender:
         pieces = (0,) if recorded is None else recorded.chunks or (len(recorded.reply.body),)
         if recorded is None or after < len(pieces):
             fault.was_triggered = True
-            self._models.note_failed(call)
+            self._models.failed_calls.append(call)
             raise simulate_cut(b"" if recorded is None else recorded.reply.body, pieces, after, heard)
         if after > len(pieces):
             fault.give_back(injection.run_path)
@@ -251,7 +237,7 @@ class _InjectingSender:
 
     async def _send_unchanged(self, call: HttpCall, gap: int, time: int, heard: ChunkCallback | None) -> HttpReply:
         """Send without a fault."""
-        self._models.note_sent(call)
+        self._models.sent = call
         pieces = 0
 
         def hear(data: bytes) -> None:
@@ -298,7 +284,8 @@ class InjectingTool:
             return ToolReturn(fault=Fault("tool.execution", inject.error, {"tool": call.name}))
         if inject.fatal is not UNSET:
             return ToolReturn(fault=Fault("tool.fatal", inject.fatal, {"tool": call.name}))
-        if isinstance(call.tool, HttpTool) and not (inject.timeout is not UNSET and _is_stopped_by_timeout(call.tool)):
+        # The engine stops a call at its timeout, but a call that must not be repeated ends by itself.
+        if isinstance(call.tool, HttpTool) and (inject.timeout is UNSET or call.tool.effect == "at_most_once"):
             return await HttpTools(_FailingSender(inject, self._injection)).run(call)
         if self._injection.in_real_time:
             advance_real_clock(self._injection.clock, call.tool.timeout)
@@ -313,13 +300,13 @@ class InjectingTool:
             self._injection.mark_played(form.encode_tool_call(call))
 
 
-def _is_stopped_by_timeout(tool: HttpTool) -> bool:
-    """Whether the engine stops a call at its timeout. A call that must not be repeated ends by itself."""
-    return tool.effect != "at_most_once"
-
-
 class InjectingCuttingTool(InjectingTool, TruncatingExecutor):
     """The same for an executor that truncates its results itself."""
+
+
+def injecting_tool(injection: RunInjection, executor: Executor) -> Executor:
+    kind = InjectingCuttingTool if isinstance(executor, TruncatingExecutor) else InjectingTool
+    return kind(injection, executor)
 
 
 class _FailingSender:

@@ -12,7 +12,7 @@ Rule 5  A journal that differs from the accepted one is not a failure of a recor
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from shlex import quote
@@ -29,7 +29,7 @@ from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
 from agentrun.engine.approvals import ApproverChain, NoApprover, PresetApprover
 from agentrun.engine.ports import Approver
-from agentrun.engine.request import Request, new_run_id
+from agentrun.engine.request import new_run_id
 from agentrun.engine.run import FinishedRun
 from agentrun.engine.world import World, wrap
 from agentrun.errors import AgentrunError, CassetteError, RequestError
@@ -45,7 +45,7 @@ from agentrun.testing.suite.replay import (
     CompiledAgent,
     CompiledAgents,
     NewCassette,
-    case_messages,
+    case_requests,
     make_case_player,
     replay_case,
 )
@@ -157,7 +157,7 @@ async def _run_partly_live(
     package, project = agent.file.agent, agent.spec.project
     approver = _approver(located, agent, live)
     runs: list[FinishedRun] = []
-    for request in _requests(located, agent):
+    for request in case_requests(located.case, agent):
         run = new_run_id()
         outputs = {"printed": live.on_printed, "write": live.on_sink_line}
         async with mixed_world(package, project, run, player, axis, approver, **outputs) as world:
@@ -186,15 +186,8 @@ async def _record(located: LocatedCase, agent: CompiledAgent, how: str, live: Li
             live.on_started(world)
             yield world
 
-    requests, wrappers = list(_requests(located, agent)), FaultInjection(located.case).wrappers
+    requests, wrappers = list(case_requests(located.case, agent)), FaultInjection(located.case).wrappers
     return await record_runs(recording, open_world, agent.file, requests, approver, wrappers=wrappers)
-
-
-def _requests(located: LocatedCase, agent: CompiledAgent) -> Iterator[Request]:
-    """The requests of a case, one for each run."""
-    file = agent.file
-    for message in case_messages(located.case):
-        yield Request(agent=file.agent.name, package=file, message=message, params=located.case.params)
 
 
 def _approver(located: LocatedCase, agent: CompiledAgent, live: LiveCallbacks) -> Approver:

@@ -143,18 +143,24 @@ def case_messages(case: Case) -> Iterator[str | None]:
         yield turn.input if isinstance(turn, CaseTurn) else turn
 
 
+def case_requests(case: Case, agent: CompiledAgent) -> Iterator[Request]:
+    """The request of each run."""
+    for message in case_messages(case):
+        yield Request(agent=agent.file.agent.name, package=agent.file, message=message, params=case.params)
+
+
 def replay_case(
     located: LocatedCase, agent: CompiledAgent, player: Player | None = None, injection: FaultInjection | None = None
 ) -> CaseRuns:
     """Replay a case. A conversation ends with the first run that fails. `injection`: by default that of the case."""
-    case, package = located.case, agent.file.agent
+    case = located.case
     runs: list[FinishedRun] = []
     try:
         player = player or make_case_player(located, agent)
         injection = injection or FaultInjection(case, player)
-        for message in case_messages(case):
+        for request in case_requests(case, agent):
             finished = replay_run(
-                Request(agent=package.name, package=agent.file, message=message, params=case.params),
+                request,
                 player,
                 approver=PresetApprover(case.approvals, f"case {case.name}") if case.approvals else None,
                 after=runs,

@@ -80,6 +80,7 @@ class SuiteRunner:
 
     def run_case(self, located: LocatedCase, compare: SnapshotLookup = accepted_snapshot) -> CaseResult:
         """`compare`: used unless `update` is set."""
+        self._last = None
         try:
             return self._run_case(located, compare)
         except AgentrunError as error:
@@ -91,32 +92,24 @@ class SuiteRunner:
         return CaseResult(verdict=case_verdict(located, "failed", complaint))
 
     def _run_case(self, located: LocatedCase, compare: SnapshotLookup) -> CaseResult:
-        update = SnapshotUpdate() if self._options.update else None
-        verdict = self._verdict(located, update or compare)
-        swept = None
+        options = self._options
+        update = SnapshotUpdate() if options.update else None
+        verdict = evaluate_repeatedly(options.repeat, located, self._agents, update or compare, self._run_and_remember)
+        swept = written = None
         if self._last is not None and (new := self._last[1].new_cassette) is not None:
             verdict = settle_new_cassette(located, verdict, new)
-        if self._options.coverage:
-            self._add_coverage(located)
-        if self._last is not None and self._options.sweep and verdict.status != "unreadable":
+        if options.coverage:
+            self._coverage.add_spec(located)
+            if self._last is not None:
+                self._coverage.add(located, *self._last)
+        if self._last is not None and options.sweep and verdict.status != "unreadable":
             swept, complaints = _sweep_case(located, *self._last)
             if complaints:  # a failure even if the case has `xfail`
                 verdict = replace(verdict, status="failed", complaints=(*verdict.complaints, *complaints))
-        written = None
         if update is not None and verdict.status == "passed":
             written = update.write(located)
             verdict = replace(verdict, changes=verdict.changes if written is None else written.changes)
         return CaseResult(verdict=verdict, written=written, swept=swept)
-
-    def _verdict(self, located: LocatedCase, compare: SnapshotLookup) -> CaseVerdict:
-        self._last = None
-        return evaluate_repeatedly(self._options.repeat, located, self._agents, compare, self._run_and_remember)
-
-    def _add_coverage(self, located: LocatedCase) -> None:
-        if self._last is None:
-            self._coverage.add_spec(located)
-        else:
-            self._coverage.add(located, *self._last)
 
     def _run_and_remember(self, located: LocatedCase, agent: CompiledAgent) -> CaseRuns:
         case_runs = self._replay_or_record(located, agent)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -82,8 +82,8 @@ def select_cases(paths: Sequence[str], picks: CaseFilter) -> SelectedCases:
         except SpecError as error:
             unreadable.append(_unreadable_file_verdict(file, error.problems))
             continue
-        named = _find_named(file, every, requested.names)
-        named = every if requested.is_whole else named
+        named = _find_named(file, every, [name for name in requested if name is not None])
+        named = every if None in requested else named
         accepted = [located for located in named if picks.accepts(located)]
         seen += len(named)
         cases += accepted
@@ -92,24 +92,13 @@ def select_cases(paths: Sequence[str], picks: CaseFilter) -> SelectedCases:
     return SelectedCases(cases=tuple(cases), unreadable=tuple(unreadable), complete_files=tuple(complete), seen=seen)
 
 
-class _RequestedCases(Struct):
-    """The requested cases of a file."""
-
-    names: dict[str, None]
-    """In order."""
-    is_whole: bool = False
-
-
-def _requested_cases(paths: Sequence[str]) -> dict[Path, _RequestedCases]:
-    requested: dict[Path, _RequestedCases] = {}
+def _requested_cases(paths: Sequence[str]) -> dict[Path, dict[str | None, None]]:
+    """The names of the requested cases of each file, in order. None: all of them."""
+    requested: dict[Path, dict[str | None, None]] = {}
     for text in paths:
         path, mark, name = text.partition(CASE_SEPARATOR)
         for file in _requested_files(path, text):
-            each = requested.setdefault(file, _RequestedCases({}))
-            if mark:
-                each.names[name] = None
-            else:
-                each.is_whole = True
+            requested.setdefault(file, {})[name if mark else None] = None
     return requested
 
 
@@ -129,7 +118,7 @@ def _requested_files(path: str, text: str) -> list[Path]:
     return files
 
 
-def _find_named(file: Path, cases: list[LocatedCase], names: Iterable[str]) -> list[LocatedCase]:
+def _find_named(file: Path, cases: list[LocatedCase], names: list[str]) -> list[LocatedCase]:
     by_name = {located.case.name: located for located in cases}
     for name in names:
         if name not in by_name:
@@ -144,9 +133,8 @@ def _path_error(message: str, hint: str | None = None) -> RequestError:
 
 def _unreadable_file_verdict(file: Path, problems: Sequence[Problem]) -> CaseVerdict:
     """The verdict on a file that cannot be read."""
-    name = display_path(file)
+    name, complaints = display_path(file), complaints_of_problems(problems)
     line = next((problem.line for problem in problems if problem.file == name), 1)
-    complaints = complaints_of_problems(problems)
     return CaseVerdict(id=name, file=name, line=line, status="unreadable", complaints=complaints)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import UNSET, UnsetType
 
@@ -19,18 +19,18 @@ from agentrun.testing.suite.evidence import Evidence
 MICRO_DOLLARS = 1_000_000
 
 Amount: TypeAlias = Decimal | int
+Limits: TypeAlias = tuple[Amount | None, Amount | None]
 
 
 def check_tokens(assertion: types.TokensAssertion, evidence: Evidence) -> AssertionResult:
-    least = None if isinstance(assertion.min, UnsetType) else parse_count(assertion.min)
-    most = None if isinstance(assertion.max, UnsetType) else parse_count(assertion.max)
-    return _check_range(evidence.tokens, least, most, lambda amount: f"{amount:,} tokens", "used")
+    limits = _limits(assertion, parse_count)
+    return _check_range(evidence.tokens, limits, lambda amount: f"{amount:,} tokens", "used")
 
 
 def check_cost(assertion: types.CostAssertion, evidence: Evidence) -> AssertionResult:
     """Compares exactly, also amounts that are not a whole number of micro-dollars."""
-    least, most = _micro_dollars(assertion.min), _micro_dollars(assertion.max)
-    return _check_range(evidence.cost, least, most, _format_dollars, "spent")
+    limits = _limits(assertion, lambda amount: Decimal(str(amount)) * MICRO_DOLLARS)
+    return _check_range(evidence.cost, limits, _format_dollars, "spent")
 
 
 def check_turns(assertion: types.TurnsAssertion, evidence: Evidence) -> AssertionResult:
@@ -38,40 +38,34 @@ def check_turns(assertion: types.TurnsAssertion, evidence: Evidence) -> Assertio
 
 
 def check_time(assertion: types.TimeAssertion, evidence: Evidence) -> AssertionResult:
-    least = None if isinstance(assertion.min, UnsetType) else milliseconds(assertion.min)
-    most = None if isinstance(assertion.max, UnsetType) else milliseconds(assertion.max)
-    return _check_range(evidence.time, least, most, lambda amount: f"{amount:,} ms", "taken, by the clock of the run")
+    limits = _limits(assertion, milliseconds)
+    return _check_range(evidence.time, limits, lambda amount: f"{amount:,} ms", "taken, by the clock of the run")
 
 
 def check_count(
     actual: int, assertion: types.TurnsAssertion | types.ToolCalls, noun: str, verb: str
 ) -> AssertionResult:
-    least = assertion.min if assertion.value is UNSET else assertion.value
-    most = assertion.max if assertion.value is UNSET else assertion.value
-    return _check_range(
-        actual,
-        None if isinstance(least, UnsetType) else least,
-        None if isinstance(most, UnsetType) else most,
-        lambda amount: plural(int(amount), noun),
-        verb,
-    )
+    exactly = assertion.value
+    limits = _limits(assertion, int) if isinstance(exactly, UnsetType) else (exactly, exactly)
+    return _check_range(actual, limits, lambda amount: plural(int(amount), noun), verb)
 
 
-def _check_range(
-    actual: int, least: Amount | None, most: Amount | None, write: Callable[[Amount], str], verb: str
-) -> AssertionResult:
+def _limits(assertion: Any, read: Callable[[Any], Amount]) -> Limits:
+    """`min` and `max` of an assertion. None: there is no such limit."""
+    least, most = (None if limit is UNSET else read(limit) for limit in (assertion.min, assertion.max))
+    return least, most
+
+
+def _check_range(actual: int, limits: Limits, write: Callable[[Amount], str], verb: str) -> AssertionResult:
+    least, most = limits
     holds = (least is None or actual >= least) and (most is None or actual <= most)
 
     def describe() -> str:
         parts = [("at least", least), ("at most", most)] if least != most else [("exactly", least)]
-        limits = " and ".join(f"{how} {write(limit)}" for how, limit in parts if limit is not None)
-        return f"{write(actual)} {verb}; expected: {'not ' if holds else ''}{limits}"
+        expected = " and ".join(f"{how} {write(limit)}" for how, limit in parts if limit is not None)
+        return f"{write(actual)} {verb}; expected: {'not ' if holds else ''}{expected}"
 
     return AssertionResult(holds, describe)
-
-
-def _micro_dollars(amount: float | UnsetType) -> Decimal | None:
-    return None if isinstance(amount, UnsetType) else Decimal(str(amount)) * MICRO_DOLLARS
 
 
 def _format_dollars(micro: Amount) -> str:

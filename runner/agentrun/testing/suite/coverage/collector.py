@@ -23,28 +23,8 @@ from agentrun.compiler.compile import compile_or_raise
 from agentrun.compiler.prompts import render_input
 from agentrun.compiler.spec_reader import read_spec
 from agentrun.compiler.template_branches import branches_taken
+from agentrun.core import facts
 from agentrun.core.evolve import evolve
-from agentrun.core.facts import (
-    ApprovalAnswered,
-    CallRefused,
-    ChildStarted,
-    Continue,
-    DeliveryFinished,
-    DeliverySkipped,
-    Fact,
-    HookAnswered,
-    HookAsked,
-    ModelAsked,
-    ModelFailed,
-    ModelReplied,
-    ModelTold,
-    Record,
-    Ruled,
-    RunStarted,
-    RunStopped,
-    ToolFinished,
-    ToolStarted,
-)
 from agentrun.core.messages import words
 from agentrun.core.package import Package
 from agentrun.core.state import State
@@ -68,13 +48,13 @@ CoverageMark: TypeAlias = tuple[str, str]
 
 
 def exercised_marks(
-    agent: AgentTree, journal: Sequence[Record], children: Mapping[str, Sequence[Record]]
+    agent: AgentTree, journal: Sequence[facts.Record], children: Mapping[str, Sequence[facts.Record]]
 ) -> Iterator[tuple[AgentTree, CoverageMark]]:
     """The marks of a run and its sub-agents, each with its agent."""
     for record in journal:
         for mark in _fact_marks(agent.package, record.fact):
             yield agent, mark
-        if isinstance(record.fact, ChildStarted):
+        if isinstance(record.fact, facts.ChildStarted):
             yield from exercised_marks(agent.children[record.fact.tool], children.get(record.fact.run, ()), children)
     for where, values in _rendered_templates(agent, journal) if agent.templates else ():
         for template in agent.templates:
@@ -83,29 +63,35 @@ def exercised_marks(
                     yield agent, ("branch", template.mark(branch))
 
 
-def _fact_marks(package: Package, fact: Fact) -> Iterator[CoverageMark]:
+def _fact_marks(package: Package, fact: facts.Fact) -> Iterator[CoverageMark]:
     match fact:
-        case RunStarted():
+        case facts.RunStarted():
             yield from (("rule", rule) for rule in PackagePolicy().ruling(package, fact).rules)
-        case ModelReplied():
+        case facts.ModelReplied():
             yield from (("asked", call.tool) for call in fact.reply.message.calls)
-        case ToolStarted() | ChildStarted():
+        case facts.ToolStarted() | facts.ChildStarted():
             yield "tool", fact.tool
-        case Ruled():
+        case facts.Ruled():
             yield from (("rule", rule) for rule in fact.rules)
-        case HookAsked():
+        case facts.HookAsked():
             yield "hook", fact.hook
-        case HookAnswered() if not isinstance(fact.answer, Continue):
+        case facts.HookAnswered() if not isinstance(fact.answer, facts.Continue):
             yield "answered", fact.hook
-        case ApprovalAnswered():
+        case facts.ApprovalAnswered():
             yield "code", f"approval.{fact.answer}"
-        case CallRefused():
+        case facts.CallRefused():
             yield "code", fact.code
             if fact.fields.get("reason") == "parallel_tools":
                 yield "guard", "parallel_tools"
-        case RunStopped(label="budget.turns"):
+        case facts.RunStopped(label="budget.turns"):
             yield from marks_of_code("budget.turns")
-        case ModelFailed() | ToolFinished() | DeliveryFinished() | DeliverySkipped() | RunStopped():
+        case (
+            facts.ModelFailed()
+            | facts.ToolFinished()
+            | facts.DeliveryFinished()
+            | facts.DeliverySkipped()
+            | facts.RunStopped()
+        ):
             if fact.fault is not None:
                 yield from marks_of_code(fact.fault.code)
 
@@ -118,23 +104,23 @@ def marks_of_code(code: str) -> Iterator[CoverageMark]:
         yield kind, name
 
 
-def _rendered_templates(agent: AgentTree, journal: Sequence[Record]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _rendered_templates(agent: AgentTree, journal: Sequence[facts.Record]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The path of each rendered template in the spec, and its values."""
     state = State()
     for record in journal:
         state = evolve(state, record)
         params = state.started.params
         match record.fact:
-            case RunStarted() as started:
+            case facts.RunStarted() as started:
                 yield "instructions", params
                 if started.input is not None and words(started.input.parts) == render_input(agent.package, params):
                     yield "input", params
-            case ToolStarted() as fact:
+            case facts.ToolStarted() as fact:
                 arguments = next(call.arguments for call in state.calls if call.call.id == fact.call)
                 yield f"tools/{fact.tool}", {**params, "args": arguments}
-            case ModelTold(why="nudge"):
+            case facts.ModelTold(why="nudge"):
                 yield "guards/nudge", params
-            case ModelAsked(purpose="compact"):
+            case facts.ModelAsked(purpose="compact"):
                 yield "context/compaction/prompt", params
 
 
