@@ -33,8 +33,6 @@ CassetteState: TypeAlias = Literal["fresh", "stale", "orphan", "foreign", "damag
 
 
 class AuditFinding(Struct, frozen=True, kw_only=True):
-    """One problem of one cassette."""
-
     file: str
     line: int = 1
     kind: FindingKind

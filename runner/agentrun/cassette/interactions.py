@@ -31,8 +31,6 @@ class Failure(Struct, frozen=True):
 
 
 class Interaction(Struct, frozen=True):
-    """One request with its reply or failure."""
-
     call: HttpCall
     reply: HttpReply
     """After a failure: the part that arrived."""
@@ -51,8 +49,6 @@ class Interaction(Struct, frozen=True):
 
 
 class Cassette(Struct, frozen=True):
-    """The interactions and metadata of a cassette file."""
-
     interactions: tuple[Interaction, ...]
     metadata: dict[str, Any]
     recorded_at: int

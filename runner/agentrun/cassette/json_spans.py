@@ -158,8 +158,6 @@ _stem = re.compile(rb"[._][a-z]+\"\Z")
 
 
 class BodyContents:
-    """The documents in a body."""
-
     def __init__(self, data: bytes, documents: list[tuple[int, int]], *, is_stream: bool) -> None:
         self.data = data
         """The body, with spaces in place of bytes that are in no document."""

@@ -27,8 +27,6 @@ _LONGEST_INNER = 1024 * 1024
 
 
 class Leak(Struct, frozen=True):
-    """A credential on a cassette."""
-
     number: int
     """The interaction, from 1. 0: the metadata."""
     line: int

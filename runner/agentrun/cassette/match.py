@@ -57,7 +57,6 @@ def _key(call: HttpCall, path: str, read: Any) -> MatchKey:
 
 
 def _mask_volatile(data: Any, volatile: Sequence[str]) -> Any:
-    """Replace the values of the volatile fields by a constant."""
     for field in volatile:
         for container, key in list(find_locations(data, field)):
             container[key] = _VOLATILE

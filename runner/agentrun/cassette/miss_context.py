@@ -17,8 +17,6 @@ from agentrun.spec.safe_text import join_words, json_text
 
 
 class Template(Struct, frozen=True):
-    """A template and its place."""
-
     label: str
     """Its file as shown to people: `specs/prompts/support.md.j2`."""
     first_line: int
@@ -36,8 +34,6 @@ class OverruledAnswer(Struct, frozen=True):
 
 
 class MissContext(Struct, frozen=True):
-    """The run that missed."""
-
     sections: dict[str, str] = {}
     """The fingerprints of the sections of its package."""
     params: dict[str, Any] = {}

@@ -57,8 +57,6 @@ _FORMS: dict[str, tuple[DifferenceKind, str, str]] = {
 
 
 class MissExplanation(Struct, frozen=True):
-    """Why a request has no recorded reply."""
-
     nearest: int | None
     """The number, from 1, of the recorded interaction that is most like the request."""
     line: int

@@ -56,7 +56,6 @@ class ModelComparison(Struct, frozen=True):
 
 
 def parse_reply(interaction: Interaction, request: ParsedRequest) -> Reply | Fault:
-    """The reply or fault of a model request."""
     codec = codec_for(PROVIDER_BY_FORMAT[request.format])
     minimal = _minimal_request(request)
     if minimal.settings.stream and _is_stream(interaction.reply):
@@ -67,7 +66,6 @@ def parse_reply(interaction: Interaction, request: ParsedRequest) -> Reply | Fau
 
 
 def compare_models(cassette: Cassette) -> Iterator[ModelComparison]:
-    """Compare requested models with the models that answered."""
     for number, interaction in enumerate(cassette.interactions, 1):
         request = parse_request(interaction.call)
         if request is not None:
@@ -134,8 +132,6 @@ _CALLS: tuple[InteractionKind, ...] = ("tool", "approval", "hook", "sink")
 
 
 class ModelExchange(Struct, frozen=True):
-    """A model request and its reply."""
-
     request: ParsedRequest
     reply: Reply | Fault
 
@@ -163,8 +159,6 @@ class ModelExchange(Struct, frozen=True):
 
 
 class ParsedInteraction(Struct, frozen=True):
-    """One interaction."""
-
     number: int
     """From 1."""
     recorded: Interaction
@@ -174,8 +168,6 @@ class ParsedInteraction(Struct, frozen=True):
 
 
 class ParsedCassette(Struct, frozen=True):
-    """A whole cassette."""
-
     metadata: dict[str, Any]
     interactions: tuple[ParsedInteraction, ...]
 

@@ -22,8 +22,6 @@ SCHEMA_SETTING = "the schema of the answer"
 
 
 class RequestPart(Struct, frozen=True):
-    """A part of a message."""
-
     kind: Literal["text", "call", "result", "other"]
     value: Any
     """The text, the arguments of a call, the result of a tool, or anything else as it was sent."""
@@ -45,8 +43,6 @@ class RequestMessage(Struct, frozen=True):
 
 
 class ParsedRequest(Struct, frozen=True):
-    """A request to a model."""
-
     format: str
     """The name of the wire format."""
     instructions: str

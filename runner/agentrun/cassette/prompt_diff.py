@@ -35,8 +35,6 @@ MAX_PARAMS = 8
 
 
 class PromptLine(NamedTuple):
-    """A line of a prompt and its template."""
-
     text: str
     template: Template | None = None
     line: RenderedLine | None = None
@@ -49,8 +47,6 @@ class PromptLine(NamedTuple):
 
 
 class RenderedPrompt(NamedTuple):
-    """A prompt rendered with some values."""
-
     lines: list[PromptLine]
     counts: Counter[str]
 
@@ -125,7 +121,6 @@ class LineOrigins:
     def explain(
         self, difference: RequestDifference, old: int | None, new: int | None, one: list[str], two: list[str]
     ) -> RequestDifference:
-        """Add origin and reason to a difference."""
         if self._present is None:
             return difference
         was = None if old is None else one[old]

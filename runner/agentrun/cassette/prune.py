@@ -40,8 +40,6 @@ CassetteLock: TypeAlias = Callable[[Project, Path], AbstractContextManager[None]
 
 
 class PruneStep(Struct, frozen=True):
-    """The action for one file."""
-
     file: CassetteFile
     action: Literal["remove", "rewrite", "keep"]
     reason: str

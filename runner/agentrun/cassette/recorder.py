@@ -58,7 +58,6 @@ class Recorder:
         return tuple(each.interaction for each in self._pending if each.interaction is not None)
 
     def new_interactions(self) -> tuple[Interaction, ...]:
-        """The interactions that were not reused."""
         return tuple(each.interaction for each in self._pending if each.interaction is not None and not each.is_reused)
 
     def servers(self) -> dict[str, str]:
@@ -76,8 +75,6 @@ class Recorder:
 
 
 class PendingInteraction:
-    """One interaction in progress."""
-
     def __init__(self, call: HttpCall, path: str, time: Callable[[], int], start: int) -> None:
         self.call = call
         self._path = path
@@ -104,17 +101,14 @@ class PendingInteraction:
         return both
 
     def end(self, reply: HttpReply) -> None:
-        """Record a complete reply."""
         self.server = next((value for name, value in reply.headers if name == "server"), "")
         is_whole = sum(self._sizes) == len(reply.body)  # the callback does not get replies with an error status
         self._make(reply, chunks=tuple(self._sizes) if is_whole else ())
 
     def fail(self, code: str, message: str, fields: dict[str, Any]) -> None:
-        """Record a failure."""
         self._make(self._partial(), chunks=self._partial_chunks(), failure=Failure(code, message, fields))
 
     def stop(self) -> None:
-        """Record that the request was cancelled."""
         self._make(self._partial(), chunks=self._partial_chunks(), stopped=True)
 
     def _partial(self) -> HttpReply:

@@ -76,7 +76,6 @@ class RunRedaction:
         return cleaned
 
     def text(self, text: str) -> str:
-        """Redact a text."""
         if not self.is_active:
             return text
         if self._patterns:
@@ -87,7 +86,6 @@ class RunRedaction:
         return redact_text(text, self._redactor)
 
     def data(self, value: DataT) -> DataT:
-        """Redact plain data."""
         match value:
             case str():
                 return self.text(value)  # type: ignore[return-value]  # a text for a text

@@ -35,8 +35,6 @@ class _Number(str):
 
 
 class _PathText(NamedTuple):
-    """A text and its path."""
-
     steps: tuple[str | int, ...]
     text: str
     least: int = 1

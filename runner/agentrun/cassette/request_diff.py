@@ -216,8 +216,6 @@ _BEFORE = 15
 
 
 class ValueChange(Struct, frozen=True):
-    """One difference between two JSON values."""
-
     path: str
     """Dotted, with `[n]` for an item; empty for the values themselves."""
     change: Literal["added", "removed", "changed", "length"]

@@ -251,8 +251,6 @@ def _is_document(path: Path) -> bool:
 
 
 class ReplayResult(Struct, frozen=True):
-    """How a replay ended."""
-
     code: str | None = None
     """Null: the run completed."""
     message: str | None = None

@@ -65,7 +65,6 @@ def load_yaml(text: str) -> Any:
 
 
 def _resolve_scalar(text: str) -> Any:
-    """The value of an unquoted scalar."""
     return _resolve_cached(text) if len(text) <= MAX_CACHED_WORD else _resolve(text)
 
 

@@ -88,7 +88,6 @@ def full_question_lines(asked: ApprovalQuestion, width: int) -> list[OutputLine]
 
 
 def choice_lines(lasting: str, seconds: int, width: int) -> list[OutputLine]:
-    """The possible answers."""
     texts = (
         "y  yes, once",
         f"s  yes, also if exactly the same is asked again in this {lasting}",

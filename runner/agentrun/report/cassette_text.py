@@ -34,8 +34,6 @@ _ARGUMENTS = 160
 
 
 class InteractionText(Struct, frozen=True):
-    """One interaction in two lines."""
-
     request: str
     outcome: str
 
@@ -60,7 +58,6 @@ def age_text(days: int | None) -> str:
 
 
 def describe_interaction(parsed: ParsedInteraction) -> InteractionText:
-    """Describe the request and the outcome of an interaction."""
     interaction, exchange = parsed.recorded, parsed.exchange
     if exchange is not None:
         return InteractionText(

@@ -65,8 +65,6 @@ class RunChange(Struct, frozen=True, kw_only=True):
 
 
 class ChangePlace(Struct, frozen=True):
-    """The place that is compared."""
-
     label: str = ""
     """As text: `run 2, turn 3`."""
     run: int | None = None

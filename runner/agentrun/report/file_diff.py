@@ -47,8 +47,6 @@ class NotComparable(Exception):
 
 
 class Comparison(Struct, frozen=True):
-    """Two files, and how they differ."""
-
     kind: FileKind
     a: Path
     b: Path

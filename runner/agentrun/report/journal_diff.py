@@ -108,7 +108,6 @@ _START = frozenset({"agent", "rules", "params", "instructions", "input", "prompt
 
 
 def compare_runs(place: ChangePlace, before: list[RunNode], after: list[RunNode]) -> Iterator[RunChange]:
-    """Compare the runs of two journals in order."""
     several = max(len(before), len(after)) > 1
     for number in range(1, max(len(before), len(after)) + 1):
         here = place.in_run(number) if several else place
@@ -128,7 +127,6 @@ def compare_run(place: ChangePlace, before: RunNode, after: RunNode) -> Iterator
 
 
 def compare_child_runs(place: ChangePlace, before: Any, after: Any) -> Iterator[RunChange]:
-    """Compare two journals of a sub-agent."""
     one, two = (parse_runs(facts if isinstance(facts, list) else ()) for facts in (before, after))
     yield from compare_runs(place, one, two)
 
@@ -276,8 +274,6 @@ MAX_ARGUMENTS = 160
 
 
 class CallEnd(NamedTuple):
-    """How a call ended."""
-
     status: str
     """`a result`, or why there is none."""
     text: str = ""

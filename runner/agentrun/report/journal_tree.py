@@ -83,7 +83,6 @@ def get_path(data: Any, *path: str) -> Any:
 
 
 def message_text(message: Any) -> str:
-    """The text parts of a message."""
     return parts_text(get_path(message, "parts"))
 
 
@@ -152,7 +151,6 @@ class _RunBuilder:
 
 
 def parse_calls(parts: Any) -> Iterator[CallNode]:
-    """The calls among the parts of a reply."""
     for part in parts if isinstance(parts, list) else []:
         if get_path(part, "kind") == "tool_call":
             yield CallNode(

@@ -37,7 +37,6 @@ def _reference(text: str, at: int) -> str:
 
 
 def code_block(lines: Iterable[str], language: str = "") -> str:
-    """Lines as a fenced block."""
     shown = [escape_invisible(line) for line in lines]
     longest = max((len(run) for line in shown for run in _TICKS.findall(line)), default=0)
     fence = "`" * max(3, longest + 1)

@@ -63,7 +63,6 @@ def render_call(package: Package, state: State, fact: facts.CallFact) -> tuple[O
 
 
 def render_requested_call(calls: Sequence[ToolCall], call: ToolCall) -> OutputLine:
-    """A call that the model requests."""
     return make_line(f"→ {_label(calls, call)} {format_arguments(call.arguments)}", indent=1)
 
 

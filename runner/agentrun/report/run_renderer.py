@@ -77,7 +77,6 @@ class RunRenderer:
         self._ended = False
 
     def render(self, record: facts.Record) -> tuple[OutputLine, ...]:
-        """The lines of a record."""
         lines = self._render_fact(record.fact)
         with suppress(StorageError, AssertionError):  # Rule 4: no run writes such a journal
             self._state = evolve(self._state, record)

@@ -100,8 +100,6 @@ ABSENT: Any = _Absent()
 
 
 class FieldDifference(NamedTuple):
-    """One field in which two values differ."""
-
     path: str
     """Dotted, with `[n]` for an item; empty for the values themselves."""
     before: Any
@@ -118,7 +116,6 @@ class FieldDifference(NamedTuple):
 
 
 def compare_fields(before: Any, after: Any, path: str = "") -> Iterator[FieldDifference]:
-    """Every difference of two values."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in [*before, *(key for key in after if key not in before)]:
             place = f"{path}.{key}" if path else str(key)
@@ -175,8 +172,6 @@ def parse_json_text(text: Any) -> Any:
 
 
 class LineDifference(NamedTuple):
-    """Lines that differ."""
-
     number: int
     """From 1; for a removed line, its number in the old text."""
     before: str | None

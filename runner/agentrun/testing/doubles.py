@@ -145,8 +145,6 @@ def replies(function: Callable[[ModelRequest], ScriptItem]) -> Script:
 
 
 class StubCall(Struct, frozen=True):
-    """One call of a stub."""
-
     call: str
     tool: str
     key: str

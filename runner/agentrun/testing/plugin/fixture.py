@@ -135,7 +135,6 @@ class AgentRunner:
 
 
 def _check_types(kinds: tuple[type, ...], **arguments: Any) -> None:
-    """Raise TypeError for an argument of the wrong type."""
     for name, value in arguments.items():
         if not isinstance(value, kinds):
             wanted = "a string" if kinds[0] is str else "a mapping"

@@ -64,8 +64,6 @@ SESSION_KEY = pytest.StashKey[CaseSession]()
 
 
 class Cases(pytest.File):
-    """A file of cases."""
-
     with_snapshot: frozenset[str] = frozenset()
     """The cases with a journal snapshot."""
 
@@ -105,7 +103,6 @@ class CaseItem(pytest.Function):
 
     @property
     def cases(self) -> Cases:
-        """The file."""
         assert isinstance(self.parent, Cases), "only `Cases` makes items"
         return self.parent
 
@@ -137,7 +134,6 @@ class CaseItem(pytest.Function):
 
 
 def recording_preview_lines(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
-    """Describe what recording these cases will do."""
     preview = _recording_preview(config, items)
     return [] if preview is None else [f"agentrun: {line}" for line in preview.lines()]
 
@@ -169,8 +165,6 @@ def reuses_cassette(item: pytest.Item) -> bool:
 
 
 class CaseFailed(Exception):
-    """A case did not pass."""
-
     def __init__(self, verdict: CaseVerdict) -> None:
         self.verdict = verdict
         super().__init__(render_failure(verdict))

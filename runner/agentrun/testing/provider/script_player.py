@@ -58,8 +58,6 @@ class ServerReply(Struct, frozen=True, kw_only=True):
 
 
 class ScriptPlayer:
-    """Plays one script."""
-
     def __init__(self, script: ProviderFile) -> None:
         self._script = script
         self._turns = [turn for turn in script.turns for _ in range(turn.times)]
@@ -138,7 +136,6 @@ def _loses_reply(fault: ScriptedFault) -> bool:
 
 
 def error_reply(format: WireFormat, status: int, message: str, turn: int | None = None) -> ServerReply:
-    """A reply with an error status."""
     body = sorted_json(format.error_body(status, message))
     return ServerReply(status=status, content_type=JSON_CONTENT_TYPE, pieces=(body,), turn=turn)
 

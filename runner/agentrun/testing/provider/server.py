@@ -187,8 +187,6 @@ class ConnectionGone(Exception):
 
 
 class ProviderConnection(BaseHTTPRequestHandler):
-    """Handles the requests of one connection."""
-
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     host: ScriptedProvider

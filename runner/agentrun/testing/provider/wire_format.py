@@ -30,8 +30,6 @@ class BadProviderRequest(Exception):
 
 
 class UserStep(Struct, frozen=True):
-    """A message of the user."""
-
     text: str
 
 
@@ -45,8 +43,6 @@ class ModelStep(Struct, frozen=True):
 
 
 class ToolResultStep(Struct, frozen=True):
-    """The result of a call."""
-
     call: str
     text: str
 
@@ -55,8 +51,6 @@ HistoryStep = UserStep | ModelStep | ToolResultStep
 
 
 class WireRequest(Struct, frozen=True, kw_only=True):
-    """A request."""
-
     model: str
     stream: bool
     instructions: str

@@ -25,8 +25,6 @@ SKIPPED_DIRECTORIES = frozenset({"__snapshots__", "__pycache__", "node_modules"}
 
 
 class LocatedCase(Struct, frozen=True, kw_only=True):
-    """A case and its place."""
-
     file: Path
     spec: Path
     case: Case

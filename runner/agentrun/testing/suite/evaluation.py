@@ -173,7 +173,6 @@ def _miss_complaint(miss: AgentrunError, causes: tuple[str, ...]) -> Complaint:
 
 
 def _apply_xfail(verdict: CaseVerdict, reason: str) -> CaseVerdict:
-    """The verdict on a case with `xfail`."""
     if verdict.status in ("failed", "missed"):
         return replace(verdict, status="xfailed", reason=reason, story="")
     message = f"the case passes, but `xfail` says that it fails: {reason}"

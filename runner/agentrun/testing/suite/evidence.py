@@ -131,8 +131,6 @@ class ObservedCall(Struct, frozen=True, kw_only=True):
 
 
 class ObservedRuling(Struct, frozen=True, kw_only=True):
-    """A ruling of the policy."""
-
     subject: str
     target: str
     """The tool, sink or stage."""
@@ -143,8 +141,6 @@ class ObservedRuling(Struct, frozen=True, kw_only=True):
 
 
 class ObservedApproval(Struct, frozen=True, kw_only=True):
-    """The answer to an approval."""
-
     subject: str
     target: str
     answer: str

@@ -97,7 +97,6 @@ class FaultInjection:
             player.is_faulted = self._faults.may_change_requests
 
     def untriggered_faults(self) -> tuple[str, ...]:
-        """The places of faults that were never injected."""
         return self._faults.untriggered_places()
 
     def was_triggered(self, fault: FaultInjectionSpec) -> bool:
@@ -236,7 +235,6 @@ class _InjectingSender:
         raise simulate_cut(reply.body, pieces, after, None)
 
     async def _send_unchanged(self, call: HttpCall, gap: int, time: int, heard: ChunkCallback | None) -> HttpReply:
-        """Send without a fault."""
         self._models.sent = call
         pieces = 0
 

@@ -158,7 +158,6 @@ INVARIANTS: tuple[Invariant, ...] = (check_budgets, check_gates, check_at_most_o
 
 
 def broken_invariants(package: Package, records: Sequence[facts.Record], *, waits: bool) -> tuple[str, ...]:
-    """All violations in one run."""
     violations = list(check_terminal_record(records, waits=waits))
     for check in INVARIANTS:
         try:

@@ -63,8 +63,6 @@ def _run_in_event_loop(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 class LiveCallbacks(Struct, frozen=True, kw_only=True):
-    """Callbacks for live runs."""
-
     approver: Callable[[Package], Approver | None] = lambda package: None
     """Returns the approver for approvals that the case does not answer."""
     on_recording: Callable[[LocatedCase, str], None] = lambda located, text: None
@@ -223,7 +221,6 @@ def _recording(located: LocatedCase, agent: CompiledAgent, how: str) -> Cassette
 
 
 def _not_saved_error(recorded: RecordingResult) -> AgentrunError:
-    """Why the cassette was not written."""
     run = recorded.run
     if run.save_error is not None:
         return run.save_error

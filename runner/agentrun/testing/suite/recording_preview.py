@@ -31,8 +31,6 @@ MAX_LISTED_TOOLS = 20
 
 
 class PlannedCassette(Struct, frozen=True):
-    """A cassette to record."""
-
     package: Package
     case: Case
     cassette: Path
@@ -52,8 +50,6 @@ class ApprovalSources(Struct, frozen=True, kw_only=True):
 
 
 class RecordingPreview(Struct, frozen=True, kw_only=True):
-    """What a recording will do."""
-
     tools: dict[str, ToolEffect]
     """The tools that may run, by name; those of a sub-agent as `read/search`."""
     kept_results: str

@@ -36,13 +36,10 @@ from agentrun.testing.suite.verdict import OWN_CASSETTE_HINT
 
 
 class CompiledAgent(Struct, frozen=True):
-    """An agent with a profile."""
-
     spec: Spec
     file: PackageFile
 
     def cassette_path(self, located: LocatedCase) -> Path:
-        """The path of the cassette of a case."""
         return self.spec.project.cassette_directory / self.file.agent.name / f"{located.case.cassette_name}.yaml"
 
     def load_cassette(self, located: LocatedCase) -> Cassette:
@@ -117,7 +114,6 @@ class CaseRuns(Struct, frozen=True):
 
 
 def ending_miss(run: FinishedRun) -> CassetteError | None:
-    """The miss that ended a run."""
     fault = run.ending.fault if isinstance(run.ending, Outcome) else None
     if fault is None or not fault.code.startswith("cassette."):
         return None
@@ -144,7 +140,6 @@ def case_messages(case: Case) -> Iterator[str | None]:
 
 
 def case_requests(case: Case, agent: CompiledAgent) -> Iterator[Request]:
-    """The request of each run."""
     for message in case_messages(case):
         yield Request(agent=agent.file.agent.name, package=agent.file, message=message, params=case.params)
 

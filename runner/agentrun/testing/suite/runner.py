@@ -43,8 +43,6 @@ from agentrun.testing.suite.verdict import CaseVerdict, Complaint, case_verdict,
 
 
 class SuiteOptions(Struct, frozen=True, kw_only=True):
-    """What to do with each case."""
-
     update: bool = False
     require: MatchTier = LEAST_EXACT_TIER
     repeat: int = 1

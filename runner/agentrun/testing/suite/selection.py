@@ -132,7 +132,6 @@ def _path_error(message: str, hint: str | None = None) -> RequestError:
 
 
 def _unreadable_file_verdict(file: Path, problems: Sequence[Problem]) -> CaseVerdict:
-    """The verdict on a file that cannot be read."""
     name, complaints = display_path(file), complaints_of_problems(problems)
     line = next((problem.line for problem in problems if problem.file == name), 1)
     return CaseVerdict(id=name, file=name, line=line, status="unreadable", complaints=complaints)

@@ -39,7 +39,6 @@ MAX_DIFF_LINES = 200
 
 
 def snapshot_directory(file: Path) -> Path:
-    """The folder of the snapshots of a case file."""
     return file.parent / "__snapshots__" / file.name.removesuffix(CASES_FILE_SUFFIX)
 
 

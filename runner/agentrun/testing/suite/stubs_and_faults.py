@@ -190,7 +190,6 @@ class CaseFaults:
         return any(fault.was_triggered and not fault.is_of_model for fault in self._faults)
 
     def untriggered_places(self) -> tuple[str, ...]:
-        """The places of faults that were never injected."""
         return tuple(fault.at for fault in self._faults if not fault.was_triggered)
 
     def _count_call(self, member: RunPath, kind: FaultTarget, name: str) -> None:
@@ -207,8 +206,6 @@ class CaseFaults:
 
 
 class CaseStubs:
-    """The stubs of a case."""
-
     def __init__(self, stubs: Mapping[str, StubSpec | list[StubSpec]]) -> None:
         self._stubs = stubs
         self._uses: Counter[tuple[RunPath, str]] = Counter()

@@ -48,8 +48,6 @@ NOT_APPROVED: tuple[ApprovalAnswerSpec, ...] = ("denied", "timed_out", "unavaila
 
 
 class SweepResult(Struct, frozen=True, kw_only=True):
-    """The result of a case with one injected fault."""
-
     fault: FaultInjectionSpec
     yaml: str
     """The fault as an item of `faults:`, to reproduce it."""
@@ -62,8 +60,6 @@ class SweepResult(Struct, frozen=True, kw_only=True):
 
 
 class SweepReport(Struct, frozen=True, kw_only=True):
-    """The results of a case with all faults."""
-
     tried: int
     violations: tuple[SweepResult, ...]
     endings: dict[str, int]
@@ -164,7 +160,6 @@ def fault_yaml(fault: FaultInjectionSpec) -> str:
 
 
 def find_violations(agent: CompiledAgent, case_runs: CaseRuns) -> tuple[str, ...]:
-    """The violated invariants of finished runs."""
     return tuple(_iter_violations(agent.file.agent, case_runs, {}))
 
 

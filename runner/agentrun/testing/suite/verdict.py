@@ -34,8 +34,6 @@ class Complaint(Struct, frozen=True, kw_only=True):
 
 
 class CaseVerdict(Struct, frozen=True, kw_only=True):
-    """The verdict on a case."""
-
     id: str
     """`specs/support.cases.yaml::default`"""
     file: str

@@ -79,8 +79,6 @@ class _Worker:
 
 
 class Workers:
-    """Several processes, and the cases that they run."""
-
     def __init__(
         self, cases: Sequence[LocatedCase], options: SuiteOptions, count: int, coverage: CoverageCollector
     ) -> None:

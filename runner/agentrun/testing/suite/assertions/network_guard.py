@@ -34,8 +34,6 @@ _EVENTS = _NAMES | _ADDRESSES | _PROGRAMS | {"socket.__new__"}
 
 
 class _Guard:
-    """The state of the guard in this process."""
-
     def __init__(self) -> None:
         self.is_installed = False
         self.attempts: list[str] | None = None

@@ -153,7 +153,6 @@ def _pointer(path: Sequence[str | int]) -> str:
 
 
 def no_json_text(evidence: Evidence) -> str:
-    """Why the answer is not JSON."""
     parsed = parse_answer(evidence.output)
     if not isinstance(parsed, Invalid):
         return no_answer_text(evidence)

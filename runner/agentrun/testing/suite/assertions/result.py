@@ -20,8 +20,6 @@ class AssertionResult(NamedTuple):
 
 
 class CannotEvaluate(Exception):
-    """The assertion cannot be evaluated."""
-
     def __init__(self, words: str, hint: str | None = None) -> None:
         super().__init__(words)
         self.message = words

@@ -125,8 +125,6 @@ def _rendered_templates(agent: AgentTree, journal: Sequence[facts.Record]) -> It
 
 
 class CoverageCollector:
-    """Collects the exercised parts, case by case."""
-
     def __init__(self) -> None:
         self._specs: set[tuple[str, str]] = set()
         """The specs and profiles of the cases. No profile is empty."""
@@ -141,7 +139,6 @@ class CoverageCollector:
         self._specs.add((str(located.spec), located.profile or ""))
 
     def add(self, located: LocatedCase, agent: CompiledAgent, case_runs: CaseRuns) -> None:
-        """Collect the marks of the runs of a case."""
         self.add_spec(located)
         tree = self._tree(located, agent)
         for run in case_runs.runs:

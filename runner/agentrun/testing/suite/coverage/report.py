@@ -88,8 +88,6 @@ def _totals_json(parts: tuple[PartCoverage, ...]) -> dict[str, Any]:
 
 
 class SpecCoverage(Struct, frozen=True, kw_only=True):
-    """The coverage of one spec."""
-
     spec: str
     parts: tuple[PartCoverage, ...]
 
@@ -113,8 +111,6 @@ class SpecCoverage(Struct, frozen=True, kw_only=True):
 
 
 class Coverage(Struct, frozen=True, kw_only=True):
-    """The coverage of all specs."""
-
     specs: tuple[SpecCoverage, ...]
 
     @property

@@ -40,8 +40,6 @@ from agentrun.spec.v1.tools import TOOL_TEMPLATE_KEYS, AgentToolSpec
 
 
 class BranchingTemplate(Struct, frozen=True):
-    """A template with branches."""
-
     where: str
     """Its path in the spec: `instructions/0`, `tools/fetch/url`."""
     node: ScalarNode
@@ -244,8 +242,6 @@ PART_KINDS: tuple[PartKind, ...] = get_args(PartKind)
 
 
 class SpecPart(Struct, frozen=True):
-    """A part of a spec."""
-
     kind: PartKind
     name: str
     """For people."""
