@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from agentrun.journal.yaml_text import dump_plain_yaml
-from agentrun.report.journal_diff import RunChange, compare_journal_facts, compare_journals
+from agentrun.report.change import RunChange
+from agentrun.report.journal_diff import compare_journal_facts, compare_journals
 
 Facts = list[dict[str, Any]]
 

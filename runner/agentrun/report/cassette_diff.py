@@ -21,7 +21,7 @@ from agentrun.providers.wire_names import wire_name
 from agentrun.report.cassette_text import describe_interaction
 from agentrun.report.change import ChangeKind, ChangePlace, ChangeStatus, RunChange
 from agentrun.report.fact_diff import compare_data, compare_reply, compare_text
-from agentrun.report.journal_diff import compare_calls, compare_child_runs, compare_spend, sum_spend
+from agentrun.report.journal_diff import compare_calls, compare_spend, sum_spend
 from agentrun.report.journal_tree import CallNode, parse_calls
 from agentrun.report.value_diff import align_lists, compare_fields
 from agentrun.spec.safe_text import short_text
@@ -77,9 +77,8 @@ def _metadata(before: dict[str, Any], after: dict[str, Any]) -> Iterator[RunChan
     if isinstance(one, dict) and isinstance(two, dict):
         for name in [*one, *(name for name in two if name not in one)]:
             if one.get(name) != two.get(name):
-                yield ChangePlace().make_change(
-                    "metadata", f"the section {short_text(str(name), 60)} of the spec changed"
-                )
+                words = f"the section {short_text(str(name), 60)} of the spec changed"
+                yield ChangePlace().make_change("metadata", words)
     elif before.get("fingerprint") != after.get("fingerprint"):
         yield ChangePlace().make_change("metadata", "the spec changed: the fingerprints differ")
     was, now = ({key: each[key] for key in _COMPARED_METADATA if key in each} for each in (before, after))
@@ -154,9 +153,8 @@ def _questions(
             how = _new_or_gone(is_new=name in now.tools)
             yield place.make_change("tools", f"the tool {short_text(name, 60)} is {how}", how)
         else:
-            yield from compare_data(
-                place, "tools", f"the tool {short_text(name, 60)}", was.tools[name], now.tools[name]
-            )
+            title = f"the tool {short_text(name, 60)}"
+            yield from compare_data(place, "tools", title, was.tools[name], now.tools[name])
     for field in compare_fields(was.settings, now.settings):
         yield place.field_change("setting", field)
     if not has_cause:
@@ -177,14 +175,11 @@ def _answers(
         yield from _outcomes(place, was, now)
         return
     yield from compare_reply(place, "reply", "the reply", one.message.text, two.message.text)
-    yield from compare_calls(place, _calls(one, tools), _calls(two, tools), compare_child_runs)
-    rest: tuple[tuple[ChangeKind, str, Any, Any], ...] = (
-        ("finish", "the finish reason", one.finish, two.finish),
-        ("model", "the model that answered", one.model, two.model),
-    )
-    for kind, name, old, new in rest:
-        if old != new:
-            yield place.value_change(kind, name, old, new)
+    yield from compare_calls(place, _calls(one, tools), _calls(two, tools))
+    if one.finish != two.finish:
+        yield place.value_change("finish", "the finish reason", one.finish, two.finish)
+    if one.model != two.model:
+        yield place.value_change("model", "the model that answered", one.model, two.model)
 
 
 def _outcomes(place: ChangePlace, was: ParsedInteraction, now: ParsedInteraction) -> Iterator[RunChange]:

@@ -9,41 +9,15 @@ from msgspec.structs import replace
 
 from agentrun.report.formatting import MAX_LINE_LENGTH
 from agentrun.report.value_diff import ABSENT, FieldDifference, format_change
+from agentrun.spec.safe_text import truncate_text
 
-ChangeKind: TypeAlias = Literal[
-    "agent",
-    "instructions",
-    "prompt",
-    "params",
-    "input",
-    "history",
-    "route",
-    "tools",
-    "reply",
-    "finish",
-    "model",
-    "step",
-    "call",
-    "argument",
-    "result",
-    "ruling",
-    "approval",
-    "hook",
-    "fault",
-    "repair",
-    "told",
-    "compaction",
-    "delivery",
-    "share",
-    "outcome",
-    "output",
-    "spend",
-    "run",
-    "request",
-    "setting",
-    "metadata",
-    "other",
-]
+ChangeKind: TypeAlias = (
+    Literal["agent", "instructions", "prompt", "params", "input", "history", "route", "tools", "setting", "request"]
+    | Literal["reply", "finish", "model", "step", "call", "argument", "result", "ruling", "approval", "hook", "fault"]
+    | Literal[
+        "repair", "told", "compaction", "delivery", "share", "outcome", "output", "spend", "run", "metadata", "other"
+    ]
+)
 ChangeStatus: TypeAlias = Literal["changed", "new", "gone", "moved"]
 
 
@@ -73,14 +47,17 @@ class ChangePlace(Struct, frozen=True):
     path: str = ""
 
     def in_run(self, number: int) -> ChangePlace:
-        return replace(self, label=_join_labels(self.label, f"run {number}"), run=number)
+        return replace(self, label=self._label(f"run {number}"), run=number)
 
     def in_turn(self, number: int) -> ChangePlace:
-        return replace(self, label=_join_labels(self.label, f"turn {number}"), turn=number)
+        return replace(self, label=self._label(f"turn {number}"), turn=number)
 
     def in_agent(self, name: str, call: str) -> ChangePlace:
         path = f"{self.path}.{call}" if self.path else call
-        return replace(self, label=_join_labels(self.label, name), turn=None, call=None, path=path)
+        return replace(self, label=self._label(name), turn=None, call=None, path=path)
+
+    def _label(self, more: str) -> str:
+        return f"{self.label}, {more}" if self.label else more
 
     def in_call(self, call: str) -> ChangePlace:
         return replace(self, call=call)
@@ -88,9 +65,8 @@ class ChangePlace(Struct, frozen=True):
     def make_change(
         self, kind: ChangeKind, words: str, how: ChangeStatus = "changed", before: Any = ABSENT, after: Any = ABSENT
     ) -> RunChange:
-        text = f"{self.label}: {words}" if self.label else words
         return RunChange(
-            text=text if len(text) <= MAX_LINE_LENGTH else text[: MAX_LINE_LENGTH - 1] + "…",
+            text=truncate_text(f"{self.label}: {words}" if self.label else words, MAX_LINE_LENGTH),
             kind=kind,
             how=how,
             run=self.run,
@@ -109,7 +85,3 @@ class ChangePlace(Struct, frozen=True):
     def value_change(self, kind: ChangeKind, name: str, before: Any, after: Any) -> RunChange:
         """`name: before → after`."""
         return self.make_change(kind, f"{name}: {format_change(before, after, name)}", before=before, after=after)
-
-
-def _join_labels(label: str, more: str) -> str:
-    return f"{label}, {more}" if label else more

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from agentrun.canonical_json import same_json
 from agentrun.core.effect_ids import CallId, parse_effect_id
-from agentrun.report.change import ChangeKind, ChangePlace, RunChange
+from agentrun.report.change import ChangeKind, ChangePlace, ChangeStatus, RunChange
 from agentrun.report.formatting import preview_text
 from agentrun.report.journal_tree import FactNode, get_path, message_text, parts_text
 from agentrun.report.value_diff import (
-    LineDifference,
     compare_lines,
     format_change,
     format_differences,
@@ -51,20 +51,18 @@ def compare_facts(
     gone = [fact for key, fact in one.items() if key not in two]
     new = [fact for key, fact in two.items() if key not in one]
     both = [(fact, two[key]) for key, fact in one.items() if key in two]
-    differ = {fact.kind for fact, other in both if not same_json(_comparable_data(fact), _comparable_data(other))}
-    for fact, other in both:
-        if not same_json(_comparable_data(fact), _comparable_data(other)) and not (
-            _FOLLOWS.get(fact.kind, frozenset()) & differ
-        ):
+    changed = [pair for pair in both if not same_json(*map(_comparable_data, pair))]
+    differ = {fact.kind for fact, _ in changed}
+    for fact, other in changed:
+        if not _FOLLOWS.get(fact.kind, frozenset()) & differ:
             yield from _compare_pair(place, fact, other, name(other))
-    for fact in gone:
-        if not _follows(fact, {each.kind for each in gone} | differ):
-            noun = fact_label(fact, name(fact))
-            yield place.make_change(noun.kind, f"{noun.full_text()} is gone", "gone", before=fact.data)
-    for fact in new:
-        if not _follows(fact, {each.kind for each in new} | differ):
-            noun = fact_label(fact, name(fact))
-            yield place.make_change(noun.kind, f"{noun.full_text()} is new", "new", after=fact.data)
+    sides: tuple[tuple[ChangeStatus, list[FactNode]], ...] = (("gone", gone), ("new", new))
+    for how, facts in sides:
+        for fact in facts:
+            if not _follows(fact, {each.kind for each in facts} | differ):
+                noun = fact_label(fact, name(fact))
+                data = {"before" if how == "gone" else "after": fact.data}
+                yield place.make_change(noun.kind, f"{noun.full_text()} is {how}", how, **data)
 
 
 def compare_text(place: ChangePlace, kind: ChangeKind, name: str, before: str, after: str) -> Iterator[RunChange]:
@@ -112,11 +110,9 @@ def _comparable_data(fact: FactNode) -> dict[str, Any]:
         return {"ended_by": _ended_by(fact)}
     if fact.kind == "model_replied":
         parts = fact.get("reply", "message", "parts")
-        kinds = (
-            sorted({str(get_path(part, "kind")) for part in parts} - {"tool_call"})
-            if isinstance(parts, list)
-            else parts
-        )
+        kinds = parts
+        if isinstance(parts, list):
+            kinds = sorted({str(get_path(part, "kind")) for part in parts} - {"tool_call"})
         own = {key: fact.get("reply", key) for key in ("finish", "model")}
         return {"text": message_text(fact.get("reply", "message")), "kinds": kinds, **own}
     return {key: value for key, value in fact.data.items() if key not in _PLACES}
@@ -139,13 +135,11 @@ def _compare_results_given(place: ChangePlace, before: FactNode, after: FactNode
 def _compare_pair(place: ChangePlace, before: FactNode, after: FactNode, name: str) -> Iterator[RunChange]:
     special = _PAIRS.get(before.kind)
     found = list(special(place, before, after, name)) if special else []
-    yield from found or _compare_generic(place, before, after, name)
-
-
-def _compare_generic(place: ChangePlace, before: FactNode, after: FactNode, name: str) -> Iterator[RunChange]:
-    noun = fact_label(after, name)
-    one, two = _comparable_data(before), _comparable_data(after)
-    yield place.make_change(noun.kind, f"{noun.text}: {format_differences(one, two)}", before=one, after=two)
+    yield from found
+    if not found:
+        noun = fact_label(after, name)
+        one, two = _comparable_data(before), _comparable_data(after)
+        yield place.make_change(noun.kind, f"{noun.text}: {format_differences(one, two)}", before=one, after=two)
 
 
 def _compare_asked(place: ChangePlace, before: FactNode, after: FactNode, _: str) -> Iterator[RunChange]:
@@ -178,28 +172,13 @@ def _compare_approval(place: ChangePlace, before: FactNode, after: FactNode, nam
     yield place.make_change("approval", words, before=before.data, after=after.data)
 
 
-def _compare_hook(place: ChangePlace, before: FactNode, after: FactNode, name: str) -> Iterator[RunChange]:
-    one, two = (format_hook_answer(fact.get("answer")) for fact in (before, after))
+def _compare_formatted(
+    kind: ChangeKind, write: Callable[[FactNode], str], place: ChangePlace, before: FactNode, after: FactNode, name: str
+) -> Iterator[RunChange]:
+    one, two = write(before), write(after)
     if one != two:
-        noun = fact_label(after, name)
-        yield place.make_change("hook", f"{noun.text}: {one} → {two}", before=before.data, after=after.data)
-
-
-def _compare_failed(place: ChangePlace, before: FactNode, after: FactNode, _: str) -> Iterator[RunChange]:
-    one, two = (format_fault(fact.get("fault")) for fact in (before, after))
-    if one != two:
-        yield place.make_change(
-            "fault", f"the failure of the request: {one} → {two}", before=before.data, after=after.data
-        )
-
-
-def _compare_delivered(place: ChangePlace, before: FactNode, after: FactNode, name: str) -> Iterator[RunChange]:
-    one, two = (
-        "delivered" if fact.get("fault") is None else format_fault(fact.get("fault")) for fact in (before, after)
-    )
-    if one != two:
-        noun = fact_label(after, name)
-        yield place.make_change("delivery", f"{noun.text}: {one} → {two}", before=before.data, after=after.data)
+        label = "the failure of the request" if kind == "fault" else fact_label(after, name).text
+        yield place.make_change(kind, f"{label}: {one} → {two}", before=before.data, after=after.data)
 
 
 def _compare_model_told(place: ChangePlace, before: FactNode, after: FactNode, name: str) -> Iterator[RunChange]:
@@ -214,11 +193,8 @@ def _compare_replied(place: ChangePlace, before: FactNode, after: FactNode, _: s
     """A reply without its calls and its cost."""
     one, two = (message_text(fact.get("reply", "message")) for fact in (before, after))
     yield from compare_reply(place, "reply", "the reply", one, two)
-    names: tuple[tuple[ChangeKind, str], ...] = (
-        ("finish", "the finish reason"),
-        ("model", "the model that answered"),
-    )
-    for key, name in names:
+    names: dict[ChangeKind, str] = {"finish": "the finish reason", "model": "the model that answered"}
+    for key, name in names.items():
         if before.get("reply", key) != after.get("reply", key):
             yield place.value_change(key, name, before.get("reply", key), after.get("reply", key))
 
@@ -230,13 +206,11 @@ def compare_reply(place: ChangePlace, kind: ChangeKind, name: str, before: str, 
         yield from compare_data(place, kind, name, one, two)
     elif before != after:
         found = compare_lines(before, after) if before and after and "\n" in before + after else []
-        first = f"line {found[0].number}: {_side_by_side(found[0])}" if found else _format_texts(before, after)
+        first = _format_texts(before, after)
+        if found:
+            first = f"line {found[0].number}: {_format_texts(found[0].before or '', found[0].after or '')}"
         more = f", and {plural(len(found) - 1, 'more line')}" if len(found) > 1 else ""
         yield place.make_change(kind, f"{name}: {first}{more}", before=before, after=after)
-
-
-def _side_by_side(line: LineDifference) -> str:
-    return _format_texts(line.before or "", line.after or "")
 
 
 def _format_texts(before: str, after: str) -> str:
@@ -245,17 +219,21 @@ def _format_texts(before: str, after: str) -> str:
     return format_change(before, after)
 
 
+def _format_delivery(fact: FactNode) -> str:
+    return "delivered" if fact.get("fault") is None else format_fault(fact.get("fault"))
+
+
 _PAIRS: Mapping[str, Callable[[ChangePlace, FactNode, FactNode, str], Iterator[RunChange]]] = {
     "model_asked": _compare_asked,
     "model_replied": _compare_replied,
-    "model_failed": _compare_failed,
+    "model_failed": partial(_compare_formatted, "fault", lambda fact: format_fault(fact.get("fault"))),
     "model_told": _compare_model_told,
     "results_given": _compare_results_given,
     "ruled": _compare_ruled,
     "approval_answered": _compare_approval,
-    "hook_answered": _compare_hook,
-    "delivery_finished": _compare_delivered,
-    "delivery_skipped": _compare_delivered,
+    "hook_answered": partial(_compare_formatted, "hook", lambda fact: format_hook_answer(fact.get("answer"))),
+    "delivery_finished": partial(_compare_formatted, "delivery", _format_delivery),
+    "delivery_skipped": partial(_compare_formatted, "delivery", _format_delivery),
 }
 
 
@@ -278,8 +256,24 @@ class FactLabel(NamedTuple):
 
 def fact_label(fact: FactNode, name: str) -> FactLabel:
     """`name`: the name of the fact's subject."""
-    make = _LABELS.get(fact.kind)
-    return FactLabel("other", f"the fact {short_text(fact.kind, MAX_FACT_NAME)}") if make is None else make(fact, name)
+    if fact.kind not in _LABELS:
+        return FactLabel("other", f"the fact {short_text(fact.kind, MAX_FACT_NAME)}")
+    kind, text, detail = _LABELS[fact.kind]
+    fields = _ShortFields(fact, name)
+    return FactLabel(
+        kind, text.format_map(fields), detail.format_map(fields) if isinstance(detail, str) else detail(fact)
+    )
+
+
+class _ShortFields(dict[str, str]):
+    """The fields of a fact for a template. `{name}` is the name of its subject."""
+
+    def __init__(self, fact: FactNode, name: str) -> None:
+        super().__init__(name=name)
+        self._fact = fact
+
+    def __missing__(self, key: str) -> str:
+        return _short_field(self._fact, key)
 
 
 def fact_key(fact: FactNode) -> tuple[str, ...]:
@@ -319,10 +313,6 @@ def format_hook_answer(answer: Any) -> str:
     return kind if more is None else f"{kind}: {preview_text(more if isinstance(more, str) else str(more))}"
 
 
-def _preview_messages(messages: Any) -> str:
-    return preview_text(" ".join(message_text(each) for each in messages)) if isinstance(messages, list) else ""
-
-
 def _short_field(fact: FactNode, key: str) -> str:
     return short_text(str(fact.get(key)), MAX_FACT_NAME)
 
@@ -337,82 +327,24 @@ _KEY_FIELDS: dict[str, tuple[str, ...]] = {
     "delivery_finished": ("sink",),
     "delivery_skipped": ("sink",),
 }
-_LABELS: Mapping[str, Callable[[FactNode, str], FactLabel]] = {
-    "message_queued": lambda f, _: FactLabel(
-        "input", "the message sent during the run", preview_text(message_text(f.get("message")))
-    ),
-    "cancel_requested": lambda f, _: FactLabel(
-        "outcome", "the request to cancel the run", f"by {_short_field(f, 'by')}"
-    ),
-    "work_lost": lambda f, _: FactLabel("fault", "the lost effect", _short_field(f, "effect")),
-    "model_asked": lambda f, _: FactLabel("fault", "the request to the model", _short_field(f, "route")),
-    "model_replied": lambda f, _: FactLabel(
-        "reply", "the reply", preview_text(message_text(f.get("reply", "message")))
-    ),
-    "model_failed": lambda f, _: FactLabel("fault", "the failed request", format_fault(f.get("fault"))),
-    "retry_planned": lambda _, __: FactLabel("fault", "the retry"),
-    "route_switched": lambda f, _: FactLabel(
-        "route",
-        f"the switch from {_short_field(f, 'source')} to {_short_field(f, 'target')}",
-        format_fault(f.get("fault")),
-    ),
-    "reply_discarded": lambda f, _: FactLabel(
-        "fault", "the reply that was cut off and requested again", f"cap {_short_field(f, 'cap')}"
-    ),
-    "model_told": lambda f, _: FactLabel(
-        "told", f"the message to the model ({_short_field(f, 'why')})", _preview_messages(f.get("messages"))
-    ),
-    "context_compacted": lambda f, _: FactLabel(
-        "compaction", "the compaction", f"{_short_field(f, 'replaced')} messages"
-    ),
-    "compaction_failed": lambda f, _: FactLabel("compaction", "the failed compaction", _short_field(f, "reason")),
-    "output_refused": lambda f, _: FactLabel("repair", "the repair of the answer", _first_error(f.get("errors"))),
-    "answer_reached": lambda f, _: FactLabel(
-        "outcome", "the answer", _short_field(f, "label") if f.get("label") else ""
-    ),
-    "delivery_started": lambda f, _: FactLabel("delivery", f"the delivery to {_short_field(f, 'sink')}"),
-    "delivery_finished": lambda f, _: FactLabel(
-        "delivery", f"the delivery to {_short_field(f, 'sink')}", format_fault(f.get("fault")) if f.get("fault") else ""
-    ),
-    "delivery_skipped": lambda f, _: FactLabel(
-        "delivery", f"the skipped delivery to {_short_field(f, 'sink')}", format_fault(f.get("fault"))
-    ),
-    "run_ending": lambda _, __: FactLabel("outcome", "the start of the end"),
-    "run_stopped": lambda f, _: FactLabel("outcome", "the end", format_outcome(f)),
-    "hook_asked": lambda f, name: FactLabel("hook", f"the question to the hook {_short_field(f, 'hook')} about {name}"),
-    "hook_answered": lambda f, name: FactLabel(
-        "hook",
-        f"the answer of the hook {_short_field(f, 'hook')} ({_short_field(f, 'point')}) about {name}",
-        format_hook_answer(f.get("answer")),
-    ),
-    "ruled": lambda f, name: FactLabel(
-        "ruling",
-        f"the ruling on {name}",
-        f"{_short_field(f, 'ruling')}, {format_rules(f.get('rules'), f.get('reason'))}",
-    ),
-    "approval_asked": lambda f, name: FactLabel(
-        "approval", f"the question about {name}", format_rules(f.get("rules"), f.get("reason"))
-    ),
-    "approval_answered": lambda f, name: FactLabel(
-        "approval", f"the approval of {name}", f"{_short_field(f, 'answer')} by {_short_field(f, 'by')}"
-    ),
-    "call_refused": lambda f, name: FactLabel("result", f"the refusal of {name}", _short_field(f, "code")),
-    "call_cancelled": lambda _, name: FactLabel("result", f"the cancellation of {name}"),
-    "tool_started": lambda _, name: FactLabel("result", f"the start of {name}"),
-    "child_started": lambda _, name: FactLabel("result", f"the start of the sub-agent {name}"),
-    "tool_finished": lambda f, name: FactLabel(
-        "result", f"the result of {name}", preview_text(parts_text(f.get("parts")))
-    ),
-    "child_suspended": lambda _, name: FactLabel("result", f"the suspension of the sub-agent {name}"),
-    "call_settled": lambda f, name: FactLabel(
-        "result", f"the decision about {name}", f"{_short_field(f, 'how')} by {_short_field(f, 'by')}"
-    ),
-    "results_given": lambda _, __: FactLabel("result", "the step in which the model reads the results"),
-}
 
 
-def _first_error(errors: Any) -> str:
+def _preview_messages(fact: FactNode) -> str:
+    messages = fact.get("messages")
+    return preview_text(" ".join(message_text(each) for each in messages)) if isinstance(messages, list) else ""
+
+
+def _first_error(fact: FactNode) -> str:
+    errors = fact.get("errors")
     return preview_text(str(errors[0])) if isinstance(errors, list) and errors else ""
+
+
+def _fault_detail(fact: FactNode) -> str:
+    return format_fault(fact.get("fault"))
+
+
+def _rules_detail(fact: FactNode) -> str:
+    return format_rules(fact.get("rules"), fact.get("reason"))
 
 
 def format_outcome(stopped: FactNode | None) -> str:
@@ -423,3 +355,51 @@ def format_outcome(stopped: FactNode | None) -> str:
         return short_text(str(get_path(fault, "code")), MAX_FACT_NAME)
     label = stopped.get("label")
     return _short_field(stopped, "status") + (f" ({short_text(str(label), MAX_FACT_NAME)})" if label else "")
+
+
+_LABELS: Mapping[str, tuple[ChangeKind, str, str | Callable[[FactNode], str]]] = {
+    "message_queued": (
+        "input",
+        "the message sent during the run",
+        lambda fact: preview_text(message_text(fact.get("message"))),
+    ),
+    "cancel_requested": ("outcome", "the request to cancel the run", "by {by}"),
+    "work_lost": ("fault", "the lost effect", "{effect}"),
+    "model_asked": ("fault", "the request to the model", "{route}"),
+    "model_replied": ("reply", "the reply", lambda fact: preview_text(message_text(fact.get("reply", "message")))),
+    "model_failed": ("fault", "the failed request", _fault_detail),
+    "retry_planned": ("fault", "the retry", ""),
+    "route_switched": ("route", "the switch from {source} to {target}", _fault_detail),
+    "reply_discarded": ("fault", "the reply that was cut off and requested again", "cap {cap}"),
+    "model_told": ("told", "the message to the model ({why})", _preview_messages),
+    "context_compacted": ("compaction", "the compaction", "{replaced} messages"),
+    "compaction_failed": ("compaction", "the failed compaction", "{reason}"),
+    "output_refused": ("repair", "the repair of the answer", _first_error),
+    "answer_reached": ("outcome", "the answer", lambda fact: _short_field(fact, "label") if fact.get("label") else ""),
+    "delivery_started": ("delivery", "the delivery to {sink}", ""),
+    "delivery_finished": (
+        "delivery",
+        "the delivery to {sink}",
+        lambda fact: _fault_detail(fact) if fact.get("fault") else "",
+    ),
+    "delivery_skipped": ("delivery", "the skipped delivery to {sink}", _fault_detail),
+    "run_ending": ("outcome", "the start of the end", ""),
+    "run_stopped": ("outcome", "the end", format_outcome),
+    "hook_asked": ("hook", "the question to the hook {hook} about {name}", ""),
+    "hook_answered": (
+        "hook",
+        "the answer of the hook {hook} ({point}) about {name}",
+        lambda fact: format_hook_answer(fact.get("answer")),
+    ),
+    "ruled": ("ruling", "the ruling on {name}", lambda fact: f"{_short_field(fact, 'ruling')}, {_rules_detail(fact)}"),
+    "approval_asked": ("approval", "the question about {name}", _rules_detail),
+    "approval_answered": ("approval", "the approval of {name}", "{answer} by {by}"),
+    "call_refused": ("result", "the refusal of {name}", "{code}"),
+    "call_cancelled": ("result", "the cancellation of {name}", ""),
+    "tool_started": ("result", "the start of {name}", ""),
+    "child_started": ("result", "the start of the sub-agent {name}", ""),
+    "tool_finished": ("result", "the result of {name}", lambda fact: preview_text(parts_text(fact.get("parts")))),
+    "child_suspended": ("result", "the suspension of the sub-agent {name}", ""),
+    "call_settled": ("result", "the decision about {name}", "{how} by {by}"),
+    "results_given": ("result", "the step in which the model reads the results", ""),
+}

@@ -94,15 +94,15 @@ class FileDiff:
             raise NotComparable(f"{a} and {b} contain no snapshots, journals or cassettes")
         found = []
         for name in sorted(one.keys() | two.keys()):
-            if name not in one:
-                found.append(Comparison(two[name], a / name, b / name, (_new_or_gone(two[name], "new"),), name))
-            elif name not in two:
-                found.append(Comparison(one[name], a / name, b / name, (_new_or_gone(one[name], "gone"),), name))
+            kind = two[name] if name in two else one[name]
+            if name not in one or name not in two:
+                how: ChangeStatus = "new" if name in two else "gone"
+                changes: tuple[RunChange, ...] = (RunChange(text=f"the {kind} is {how}", kind="run", how=how),)
             elif one[name] != two[name] and "cassette" in (one[name], two[name]):
                 raise NotComparable(f"{short_text(name)} is a {one[name]} in {a} and a {two[name]} in {b}")
             else:
                 changes = self.compare_files(a / name, b / name, one[name], two[name])
-                found.append(Comparison(two[name], a / name, b / name, changes, name))
+            found.append(Comparison(kind, a / name, b / name, changes, name))
         return found
 
     def _facts(self, path: Path, kind: FileKind) -> list[Any]:
@@ -112,10 +112,6 @@ class FileDiff:
             return facts
         records = _records(path)
         return list(plain_facts(records, _children(path, records), self._redactor.redact_text))
-
-
-def _new_or_gone(kind: FileKind, how: ChangeStatus) -> RunChange:
-    return RunChange(text=f"the {kind} is {how}", kind="run", how=how)
 
 
 def _find_files(folder: Path) -> dict[str, FileKind]:
@@ -128,7 +124,8 @@ def _find_files(folder: Path) -> dict[str, FileKind]:
                 kind = file_kind(path)
             except OSError as error:
                 raise _unreadable(path, error) from None
-            if kind in _COMPARED_KINDS and not (kind == "journal" and _has_parent(path)):
+            siblings = path.parent.glob(f"*{path.suffix}") if kind == "journal" and is_child_journal(path) else ()
+            if kind in _COMPARED_KINDS and not any(is_child_journal_of(other, path) for other in siblings):
                 found[path.relative_to(folder).as_posix()] = kind
     return found
 
@@ -140,12 +137,6 @@ def _refuse(error: OSError) -> None:
 def _unreadable(path: Path, error: OSError) -> StorageError:
     fields = {"path": "comparison", "errno": error.errno}
     return StorageError("storage.failed", f"{path} cannot be read: {error.strerror}", fields=fields)
-
-
-def _has_parent(path: Path) -> bool:
-    return is_child_journal(path) and any(
-        is_child_journal_of(other, path) for other in path.parent.glob(f"*{path.suffix}")
-    )
 
 
 def _records(path: Path) -> list[Record]:

@@ -9,7 +9,8 @@ Rule 3  The texts of changes are masked, escaped and cut, so they are safe in a 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from agentrun.canonical_json import same_json, sorted_json
@@ -36,11 +37,9 @@ from agentrun.report.journal_tree import (
     parse_runs,
     parts_text,
 )
+from agentrun.report.render_facts import SUBJECT_LABELS
 from agentrun.report.value_diff import align_lists, compare_fields, format_differences, format_value
-from agentrun.spec.safe_text import short_text
-
-__all__ = ["RunChange", "compare_journal_facts", "compare_journals", "parse_canonical_facts"]
-
+from agentrun.spec.safe_text import short_text, truncate_text
 
 _NOT_OVER = frozenset({"outcome", "output", "spend", "share"})
 _IN_EVERY_TURN = frozenset({"route", "model"})
@@ -50,15 +49,13 @@ def compare_journals(before: str, after: str, *, cut: bool = False) -> tuple[Run
     """The differences between two canonical journals, in the order of the run."""
     if before == after:
         return ()
-    try:
-        one = parse_canonical_facts(before)
-    except YamlTextError as error:
-        return (RunChange(text=f"the old journal cannot be read: {error}"),)
-    try:
-        two = parse_canonical_facts(after)
-    except YamlTextError as error:
-        return (RunChange(text=f"the new journal cannot be read: {error}"),)
-    found = compare_journal_facts(one, two, cut=cut)
+    facts = []
+    for which, text in (("old", before), ("new", after)):
+        try:
+            facts.append(parse_canonical_facts(text))
+        except YamlTextError as error:
+            return (RunChange(text=f"the {which} journal cannot be read: {error}"),)
+    found = compare_journal_facts(*facts, cut=cut)
     return found or (() if cut else (RunChange(text="the journals have the same content in another format"),))
 
 
@@ -109,14 +106,14 @@ _START = frozenset({"agent", "rules", "params", "instructions", "input", "prompt
 
 def compare_runs(place: ChangePlace, before: list[RunNode], after: list[RunNode]) -> Iterator[RunChange]:
     several = max(len(before), len(after)) > 1
-    for number in range(1, max(len(before), len(after)) + 1):
+    for number, (was, now) in enumerate(zip_longest(before, after), 1):
         here = place.in_run(number) if several else place
-        if number > len(after):
-            yield here.make_change("run", f"it is gone: {_input_text(before[number - 1])}", "gone")
-        elif number > len(before):
-            yield here.make_change("run", f"it is new: {_input_text(after[number - 1])}", "new")
+        if now is None:
+            yield here.make_change("run", f"it is gone: {_input_text(was)}", "gone")
+        elif was is None:
+            yield here.make_change("run", f"it is new: {_input_text(now)}", "new")
         else:
-            yield from compare_run(here, before[number - 1], after[number - 1])
+            yield from compare_run(here, was, now)
 
 
 def compare_run(place: ChangePlace, before: RunNode, after: RunNode) -> Iterator[RunChange]:
@@ -124,11 +121,6 @@ def compare_run(place: ChangePlace, before: RunNode, after: RunNode) -> Iterator
     yield from compare_facts(place, before.begin, after.begin, _subject_name)
     yield from _compare_turns(place, before, after)
     yield from _compare_end(place, before, after)
-
-
-def compare_child_runs(place: ChangePlace, before: Any, after: Any) -> Iterator[RunChange]:
-    one, two = (parse_runs(facts if isinstance(facts, list) else ()) for facts in (before, after))
-    yield from compare_runs(place, one, two)
 
 
 def _input_text(run: RunNode) -> str:
@@ -170,22 +162,18 @@ def _compare_turns(place: ChangePlace, before: RunNode, after: RunNode) -> Itera
     gone = {_exact_key(was): was.number for was, now in pairs if was is not None and now is None and was.calls}
     moved = {_exact_key(now): now.number for was, now in pairs if now is not None and was is None} if gone else {}
     for was, now in pairs:
+        here = place.in_turn((now or was).number)  # type: ignore[union-attr]  # one of them is there
         if was is not None and now is not None:
             last = was is before.turns[-1] and now is after.turns[-1]
-            yield from _compare_turn(place.in_turn(now.number), was, now, last=last, parsed=parsed)
+            yield from _compare_turn(here, was, now, last=last, parsed=parsed)
         elif was is not None and _exact_key(was) not in moved:
-            yield place.in_turn(was.number).make_change(
-                "step", f"the step is gone: {_describe_turn(was)}", "gone", before=_turn_data(was)
-            )
+            words = f"the step is gone: {_describe_turn(was)}"
+            yield here.make_change("step", words, "gone", before=_turn_data(was))
         elif now is not None and _exact_key(now) in gone:
             words = f"the step moved here from turn {gone[_exact_key(now)]}: {_describe_turn(now)}"
-            yield place.in_turn(now.number).make_change(
-                "step", words, "moved", before=_turn_data(now), after=_turn_data(now)
-            )
+            yield here.make_change("step", words, "moved", before=_turn_data(now), after=_turn_data(now))
         elif now is not None:
-            yield place.in_turn(now.number).make_change(
-                "step", f"the step is new: {_describe_turn(now)}", "new", after=_turn_data(now)
-            )
+            yield here.make_change("step", f"the step is new: {_describe_turn(now)}", "new", after=_turn_data(now))
 
 
 def _exact_key(turn: TurnNode) -> tuple[Any, ...]:
@@ -204,14 +192,14 @@ def _describe_turn(turn: TurnNode) -> str:
 
 
 def _turn_data(turn: TurnNode) -> dict[str, Any]:
-    return {"text": turn.text, "calls": [{"tool": call.tool, "arguments": call.arguments} for call in turn.calls]}
+    return {"text": turn.text, "calls": [_call_data(call) for call in turn.calls]}
 
 
 def _compare_turn(place: ChangePlace, was: TurnNode, now: TurnNode, *, last: bool, parsed: bool) -> Iterator[RunChange]:
     for change in compare_facts(place, was.facts, now.facts, _subject_name):
         if not (change.kind == "finish" and bool(was.calls) != bool(now.calls)):  # follows from the calls
             yield from _as_answer(change, place, parsed=parsed) if last and not now.calls else [change]
-    yield from compare_calls(place, was.calls, now.calls, compare_child_runs)
+    yield from compare_calls(place, was.calls, now.calls)
 
 
 def _as_answer(change: RunChange, place: ChangePlace, *, parsed: bool) -> Iterator[RunChange]:
@@ -226,16 +214,9 @@ def _as_answer(change: RunChange, place: ChangePlace, *, parsed: bool) -> Iterat
 
 def _subject_name(fact: FactNode) -> str:
     subject = short_text(str(fact.get("subject")), MAX_FACT_NAME)
-    names = {
-        "input": "the message",
-        "request": "the request",
-        "reply": "the reply",
-        "output": "the answer",
-        "stop": "the end",
-    }
     if isinstance(delivery := parse_effect_id(subject), DeliveryId):
         return f"the delivery to {delivery.sink}"
-    return names.get(subject, subject)
+    return (SUBJECT_LABELS | {"input": "the message"}).get(subject, subject)
 
 
 def _compare_end(place: ChangePlace, before: RunNode, after: RunNode) -> Iterator[RunChange]:
@@ -245,7 +226,7 @@ def _compare_end(place: ChangePlace, before: RunNode, after: RunNode) -> Iterato
         why = f" ({format_fault(now.get('fault'))})" if now is not None and now.get("fault") else ""
         yield place.make_change("outcome", f"the outcome: {one} → {two}{why}", before=one, after=two)
     elif was is not None and now is not None:
-        yield from compare_data(place, "outcome", "the outcome", _fault(was), _fault(now))
+        yield from compare_data(place, "outcome", "the outcome", was.get("fault"), now.get("fault"))
     old, new = (None if fact is None else fact.get("output") for fact in (was, now))
     if before.has_output and after.has_output:
         for field in compare_fields(old, new):
@@ -257,10 +238,6 @@ def _compare_end(place: ChangePlace, before: RunNode, after: RunNode) -> Iterato
 
 
 _REPORTED_ELSEWHERE = frozenset({"run_stopped", "run_ending", "answer_reached"})
-
-
-def _fault(stopped: FactNode) -> Any:
-    return get_path(stopped.data, "fault")
 
 
 # --- tool calls --------------------------------------------------------------------------------------------------
@@ -293,8 +270,7 @@ def format_call(call: CallNode) -> str:
         f"{short_text(str(key), MAX_FACT_NAME)}={format_value(value, str(key))}"
         for key, value in call.arguments.items()
     )
-    shown = listed if len(listed) <= MAX_ARGUMENTS else listed[: MAX_ARGUMENTS - 1] + "…"
-    return f"{short_text(call.tool, MAX_FACT_NAME)}({shown})"
+    return f"{short_text(call.tool, MAX_FACT_NAME)}({truncate_text(listed, MAX_ARGUMENTS)})"
 
 
 def call_name(call: CallNode, calls: Sequence[CallNode]) -> str:
@@ -303,13 +279,8 @@ def call_name(call: CallNode, calls: Sequence[CallNode]) -> str:
     return name if sum(each.tool == call.tool for each in calls) < 2 else f"{name} {short_text(call.id, MAX_FACT_NAME)}"
 
 
-def compare_calls(
-    place: ChangePlace,
-    before: list[CallNode],
-    after: list[CallNode],
-    nested: Callable[[ChangePlace, Any, Any], Iterator[RunChange]],
-) -> Iterator[RunChange]:
-    """Compare the calls of a turn. `nested` compares the journals of sub-agents."""
+def compare_calls(place: ChangePlace, before: list[CallNode], after: list[CallNode]) -> Iterator[RunChange]:
+    """Compare the calls of a turn, and the journals of their sub-agents."""
     pairs = _pair_calls(before, after)
     matched = [(one, two) for one, two in pairs if one is not None and two is not None]
     order = [next(n for n, call in enumerate(before) if call is one) for one, _ in matched]
@@ -318,15 +289,13 @@ def compare_calls(
         yield place.make_change("call", f"the order of the calls: {one} → {two}", "moved", before=one, after=two)
     for was, now in pairs:
         if now is None and was is not None:
-            yield place.in_call(was.id).make_change(
-                "call", f"the call of {format_call(was)} is gone", "gone", before=_call_data(was)
-            )
+            words = f"the call of {format_call(was)} is gone"
+            yield place.in_call(was.id).make_change("call", words, "gone", before=_call_data(was))
         elif was is None and now is not None:
-            yield place.in_call(now.id).make_change(
-                "call", f"the call of {format_call(now)} is new", "new", after=_call_data(now)
-            )
+            words = f"the call of {format_call(now)} is new"
+            yield place.in_call(now.id).make_change("call", words, "new", after=_call_data(now))
         elif was is not None and now is not None:
-            yield from _compare_call(place.in_call(now.id), was, now, call_name(now, after), nested)
+            yield from _compare_call(place.in_call(now.id), was, now, call_name(now, after))
 
 
 def _call_data(call: CallNode) -> dict[str, Any]:
@@ -348,41 +317,32 @@ def _pair_calls(before: list[CallNode], after: list[CallNode]) -> list[tuple[Cal
     return [*((partner.get(index), call) for index, call in enumerate(after)), *((call, None) for call in left)]
 
 
-def _compare_call(
-    place: ChangePlace,
-    was: CallNode,
-    now: CallNode,
-    name: str,
-    nested: Callable[[ChangePlace, Any, Any], Iterator[RunChange]],
-) -> Iterator[RunChange]:
+def _compare_call(place: ChangePlace, was: CallNode, now: CallNode, name: str) -> Iterator[RunChange]:
     if not same_json(was.arguments, now.arguments):
         words = f"the call of {name}: {format_differences(was.arguments, now.arguments, 'arguments')}"
         yield place.make_change("argument", words, before=was.arguments, after=now.arguments)
     one, two = ([fact for fact in call.facts if fact.kind not in _ENDS] for call in (was, now))
-    yield from compare_facts(place, one, two, lambda fact: f"the result of {name}" if _of_result(fact) else name)
+
+    def subject(fact: FactNode) -> str:
+        is_result = fact.get("stage") == "tool_result" or fact.get("point") == "after_tool"
+        return f"the result of {name}" if is_result else name
+
+    yield from compare_facts(place, one, two, subject)
     begun, begins = _child(was), _child(now)
-    inside = list(_sub_agent(place, name, begun, begins, nested)) if begun and begins else []
+    inside = list(_compare_sub_agents(place, name, begun, begins)) if begun and begins else []
     yield from inside
     if not any(change.kind in ("reply", "output") for change in inside):  # the answer of a sub-agent is its result
         yield from _compare_ends(place, name, _call_end(was), _call_end(now))
-
-
-def _of_result(fact: FactNode) -> bool:
-    return bool(fact.get("stage") == "tool_result" or fact.get("point") == "after_tool")
 
 
 def _child(call: CallNode) -> FactNode | None:
     return next((fact for fact in call.facts if fact.kind == "child_started"), None)
 
 
-def _sub_agent(
-    place: ChangePlace,
-    name: str,
-    before: FactNode,
-    after: FactNode,
-    nested: Callable[[ChangePlace, Any, Any], Iterator[RunChange]],
-) -> Iterator[RunChange]:
-    yield from nested(place.in_agent(name, str(place.call)), before.get("journal"), after.get("journal"))
+def _compare_sub_agents(place: ChangePlace, name: str, before: FactNode, after: FactNode) -> Iterator[RunChange]:
+    journals = (fact.get("journal") for fact in (before, after))
+    one, two = (parse_runs(facts if isinstance(facts, list) else ()) for facts in journals)
+    yield from compare_runs(place.in_agent(name, str(place.call)), one, two)
     if not same_json(before.get("share"), after.get("share")):
         words = f"the budget of the sub-agent {name}: {format_differences(before.get('share'), after.get('share'))}"
         yield place.make_change("share", words, before=before.get("share"), after=after.get("share"))
@@ -394,11 +354,13 @@ def _call_end(call: CallNode) -> CallEnd:
             case "tool_finished" if fact.get("fault") is not None:
                 return CallEnd(format_fault(fact.get("fault")), parts_text(fact.get("parts")))
             case "tool_finished":
-                return CallEnd("a result", parts_text(fact.get("parts")), _non_text_parts(fact.get("parts")))
+                parts = fact.get("parts")
+                listed = parts if isinstance(parts, list) else []
+                others = [part for part in listed if get_path(part, "kind") != "text"]
+                return CallEnd("a result", parts_text(parts), others)
             case "call_refused":
-                return CallEnd(
-                    short_text(str(fact.get("code")), MAX_FACT_NAME), str(fact.get("told")), fact.get("fields")
-                )
+                code = short_text(str(fact.get("code")), MAX_FACT_NAME)
+                return CallEnd(code, str(fact.get("told")), fact.get("fields"))
             case "call_cancelled":
                 return CallEnd("cancelled", str(fact.get("told")))
             case "child_suspended":
@@ -407,21 +369,15 @@ def _call_end(call: CallNode) -> CallEnd:
     return CallEnd("no result yet" if started else "did not run")
 
 
-def _non_text_parts(parts: Any) -> list[Any]:
-    return [part for part in parts if get_path(part, "kind") != "text"] if isinstance(parts, list) else []
-
-
 def _compare_ends(place: ChangePlace, name: str, was: CallEnd, now: CallEnd) -> Iterator[RunChange]:
     if was.status != now.status:
         one, two = (
             f"{end.status} ({preview_text(end.text)})" if end.status == "a result" else end.status for end in (was, now)
         )
-        how: ChangeStatus = (
-            "gone" if now.status in _WITHOUT_RESULT else "new" if was.status in _WITHOUT_RESULT else "changed"
-        )
-        yield place.make_change(
-            "result", f"the end of {name}: {one} → {two}", how, before=_end_data(was), after=_end_data(now)
-        )
+        how: ChangeStatus = "new" if was.status in _WITHOUT_RESULT else "changed"
+        how = "gone" if now.status in _WITHOUT_RESULT else how
+        old, new = ({"status": end.status, "text": end.text} for end in (was, now))
+        yield place.make_change("result", f"the end of {name}: {one} → {two}", how, before=old, after=new)
         return
     if was.text != now.text:
         yield from compare_reply(place, "result", f"the result of {name} changed", was.text, now.text)
@@ -430,10 +386,6 @@ def _compare_ends(place: ChangePlace, name: str, was: CallEnd, now: CallEnd) -> 
     if any(compare_fields(was.others, now.others)):
         words = f"the result of {name} changed: {format_differences(was.others, now.others)}"
         yield place.make_change("result", words, before=was.others, after=now.others)
-
-
-def _end_data(end: CallEnd) -> dict[str, Any]:
-    return {"status": end.status, "text": end.text}
 
 
 # --- tokens, money and turns, including sub-agents ---------------------------------------------------------------
@@ -479,9 +431,7 @@ def compare_spend(before: dict[str, int], after: dict[str, int]) -> Iterator[Run
         texts.append(f"{before['turns']} → {after['turns']} turns")
     texts = texts or [f"{before[name]} → {after[name]} {name} tokens" for name in _USAGE if before[name] != after[name]]
     head = _percent(before[measure], after[measure])
-    yield ChangePlace().make_change(
-        "spend", f"spend {head}: {', '.join(texts)}", before=_spend_data(before), after=_spend_data(after)
-    )
+    yield ChangePlace().make_change("spend", f"spend {head}: {', '.join(texts)}", before=before, after=after)
 
 
 def _percent(before: int, after: int) -> str:
@@ -494,7 +444,3 @@ def _percent(before: int, after: int) -> str:
     hundredths = (abs(after - before) * 10_000 + before // 2) // before
     whole = (hundredths + 50) // 100
     return f"{way} {whole} %" if hundredths >= 100 else f"{way} {hundredths / 100:.2f} %"
-
-
-def _spend_data(total: dict[str, int]) -> dict[str, int]:
-    return {name: total[name] for name in ("tokens", "cost", "turns", *_USAGE)}

@@ -6,7 +6,6 @@ key, and at last by their place. So an inserted item is new, and the items after
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from difflib import SequenceMatcher
@@ -55,7 +54,9 @@ def _align_between(
     right: list[Hashable],
     keys: tuple[Callable[[ItemT], Hashable], ...],
 ) -> list[AlignedPair[ItemT]]:
-    if len(left) * len(right) > MAX_PAIRS or _equal_pairs(left, right) > MAX_EQUAL_PAIRS:
+    others = Counter(right)
+    equal = sum(count * others[key] for key, count in Counter(left).items())
+    if len(left) * len(right) > MAX_PAIRS or equal > MAX_EQUAL_PAIRS:
         return align_lists(one, two, *keys)
     found: list[AlignedPair[ItemT]] = []
     for tag, i, i_end, j, j_end in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
@@ -64,12 +65,7 @@ def _align_between(
     return found
 
 
-def _equal_pairs(left: list[Hashable], right: list[Hashable]) -> int:
-    others = Counter(right)
-    return sum(count * others[key] for key, count in Counter(left).items())
-
-
-def _common_ends(left: list[Hashable], right: list[Hashable]) -> tuple[int, int]:
+def _common_ends(left: Sequence[Hashable], right: Sequence[Hashable]) -> tuple[int, int]:
     """The number of equal items at the beginning and at the end."""
     shortest = min(len(left), len(right))
     start = next((n for n in range(shortest) if left[n] != right[n]), shortest)
@@ -139,9 +135,8 @@ def format_change(before: Any, after: Any, key: str = "") -> str:
     """`120 → 130`."""
     if isinstance(before, str) and isinstance(after, str):
         before, after = mask_except_placeholders(before), mask_except_placeholders(after)
-        start = (
-            max(0, _common_prefix_length(before, after) - _BEFORE) if max(len(before), len(after)) > MAX_SHOWN else 0
-        )
+        is_long = max(len(before), len(after)) > MAX_SHOWN
+        start = max(0, _common_prefix_length(before, after) - _BEFORE) if is_long else 0
         lead = "…" if start else ""
         one, two = (format_value(lead + each[start:], key) for each in (before, after))
     else:
@@ -181,12 +176,10 @@ class LineDifference(NamedTuple):
 def compare_lines(before: str, after: str) -> list[LineDifference]:
     """The lines in which two texts differ, old and new side by side."""
     one, two = before.split("\n"), after.split("\n")
-    shortest = min(len(one), len(two))
-    start = next((n for n in range(shortest) if one[n] != two[n]), shortest)
-    end = next((n for n in range(shortest - start) if one[-1 - n] != two[-1 - n]), shortest - start)
+    start, end = _common_ends(one, two)
     one, two = one[start : len(one) - end][:MAX_COMPARED_LINES], two[start : len(two) - end][:MAX_COMPARED_LINES]
     found = []
-    for tag, i, i_end, j, j_end in difflib.SequenceMatcher(None, one, two, autojunk=False).get_opcodes():
+    for tag, i, i_end, j, j_end in SequenceMatcher(None, one, two, autojunk=False).get_opcodes():
         for n in range(max(i_end - i, j_end - j) if tag != "equal" else 0):
             old = one[i + n] if i + n < i_end else None
             new = two[j + n] if j + n < j_end else None

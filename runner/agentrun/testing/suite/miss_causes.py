@@ -21,8 +21,9 @@ from agentrun.core.effect_ids import CALL_PATTERN
 from agentrun.core.facts import APPROVED_ANSWERS
 from agentrun.errors import AgentrunError
 from agentrun.providers.wire_names import wire_name
+from agentrun.report.change import RunChange
 from agentrun.report.fact_diff import format_rules
-from agentrun.report.journal_diff import RunChange, compare_journals
+from agentrun.report.journal_diff import compare_journals
 from agentrun.report.journal_tree import get_path
 from agentrun.spec.safe_text import short_text
 from agentrun.testing.suite.discovery import LocatedCase
