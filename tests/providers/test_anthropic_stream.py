@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.core.effects import ModelRequest
 from agentrun.core.messages import Reasoning, Text, Usage
 from agentrun.providers.anthropic import Anthropic
 from agentrun.providers.anthropic_reply import AnthropicStream
-from agentrun.providers.codec import ReplyOrFault, StreamDecoder
+from agentrun.providers.codec import ReplyOrFault
 
 from . import exchange
 from .exchange import (
@@ -90,8 +89,7 @@ class _Hasty(AnthropicStream):
 
 
 class _HastyCodec(Anthropic):
-    def stream(self, request: ModelRequest) -> StreamDecoder:
-        return _Hasty(request)
+    stream = staticmethod(_Hasty)
 
 
 def test_a_hasty_decoder_is_found_out() -> None:

@@ -13,9 +13,9 @@ from agentrun.providers.request_encoding import (
     data_url,
     file_text,
     refuse_reserved_options,
-    reserved_option_problems,
     reserved_options,
     route_auth,
+    shared_problems,
     splice_items,
 )
 from agentrun.providers.request_encoding import drop_none as having
@@ -64,7 +64,7 @@ def test_files_of_text(media_type: str, text: str | None) -> None:
 def test_reserved_options() -> None:
     route = request("openai", "x", route={"options": {"b": 1, "a": 2, "c": 3}}).route
     reserved = reserved_options(route, frozenset("cx"))
-    assert reserved_option_problems(reserved) == ["model.options cannot set c: use the key of the spec for it"]
+    assert shared_problems(reserved, {}) == ["model.options cannot set c: use the key of the spec for it"]
     refuse_reserved_options(reserved_options(route, frozenset("xy")))
     with pytest.raises(PackageError) as caught:
         refuse_reserved_options(reserved_options(route, frozenset("ba")))

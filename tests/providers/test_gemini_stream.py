@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.core.effects import ModelRequest
 from agentrun.core.messages import Text
-from agentrun.providers.codec import ReplyOrFault, StreamDecoder
+from agentrun.providers.codec import ReplyOrFault
 from agentrun.providers.gemini import GeminiGenerate
 from agentrun.providers.gemini_reply import GeminiStream
 
@@ -96,8 +95,7 @@ class _Hasty(GeminiStream):
 
 
 class _HastyCodec(GeminiGenerate):
-    def stream(self, request: ModelRequest) -> StreamDecoder:
-        return _Hasty(request)
+    stream = staticmethod(_Hasty)
 
 
 def test_a_hasty_decoder_is_found_out() -> None:

@@ -25,7 +25,7 @@ from agentrun.core.package_lookup import argument_schemas
 from agentrun.core.package_tools import Tool
 from agentrun.errors import LimitError
 from agentrun.providers.anthropic_reply import AnthropicStream, read_anthropic_reply
-from agentrun.providers.codec import ReadBlob, ReplyOrFault, StreamDecoder
+from agentrun.providers.codec import ReadBlob
 from agentrun.providers.faults import DECODE_ERRORS
 from agentrun.providers.registry import provider_url
 from agentrun.providers.request_encoding import (
@@ -36,13 +36,13 @@ from agentrun.providers.request_encoding import (
     is_text_file,
     merge_headers,
     refuse_reserved_options,
-    reserved_option_problems,
     reserved_options,
     route_auth,
+    shared_problems,
     splice_items,
 )
-from agentrun.providers.wire_names import call_ids, derived_id, name_clashes, wire_name
-from agentrun.wire import HttpCall, HttpReply
+from agentrun.providers.wire_names import call_ids, derived_id, wire_name
+from agentrun.wire import HttpCall
 
 ANTHROPIC_VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 16_000
@@ -60,20 +60,29 @@ ANTHROPIC_FIELDS = frozenset(
 
 
 class Anthropic:
-    """The codec."""
-
     def problems(self, model: ModelSettings, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:  # noqa: ARG002  # every schema is supported, at least as text
         features = claude_features(route.name)
         return [
-            *reserved_option_problems(reserved_options(route, ANTHROPIC_FIELDS)),
-            *name_clashes(argument_schemas(tools)),
+            *shared_problems(reserved_options(route, ANTHROPIC_FIELDS), tools),
             *_tool_problems(tools),
             *_sampling_problems(model, route, features),
             *_thinking_problems(model, route, features),
         ]
 
     def segment(self, messages: Sequence[Message], request: ModelRequest, blob: ReadBlob) -> list[bytes]:
-        return encode_anthropic_segment(messages, request, blob)
+        ids = call_ids(messages, request.route)
+        assistant: list[Any] = []
+        results: list[Any] = []
+        inputs: list[Any] = []
+        for message in messages:
+            if isinstance(message, Assistant):
+                assistant += _assistant_blocks(message, ids, route_name(request.route))
+            elif isinstance(message, User):
+                inputs += _content_blocks(message.parts, blob)
+            else:
+                results.append(_result_block(ids.get(message.call) or derived_id(message.call), message.parts, blob))
+        items = (("assistant", assistant), ("user", [*results, *inputs]))
+        return [sorted_json({"role": role, "content": content}) for role, content in items if content]
 
     def call(self, request: ModelRequest, items: Sequence[bytes]) -> HttpCall:
         route = request.route
@@ -90,11 +99,8 @@ class Anthropic:
             auth=route_auth(route, "x-api-key", "", "ANTHROPIC_API_KEY"),
         )
 
-    def decode(self, reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
-        return read_anthropic_reply(reply, request)
-
-    def stream(self, request: ModelRequest) -> StreamDecoder:
-        return AnthropicStream(request)
+    decode = staticmethod(read_anthropic_reply)
+    stream = staticmethod(AnthropicStream)
 
 
 def _fields(request: ModelRequest, thinking: dict[str, Any] | None) -> dict[str, Any]:
@@ -197,22 +203,6 @@ def _thinking_problems(model: ModelSettings, route: Route, features: ClaudeFeatu
 
 
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
-
-
-def encode_anthropic_segment(messages: Sequence[Message], request: ModelRequest, blob: ReadBlob) -> list[bytes]:
-    ids = call_ids(messages, request.route)
-    assistant: list[Any] = []
-    results: list[Any] = []
-    inputs: list[Any] = []
-    for message in messages:
-        if isinstance(message, Assistant):
-            assistant += _assistant_blocks(message, ids, route_name(request.route))
-        elif isinstance(message, User):
-            inputs += _content_blocks(message.parts, blob)
-        else:
-            results.append(_result_block(ids.get(message.call) or derived_id(message.call), message.parts, blob))
-    items = (("assistant", assistant), ("user", [*results, *inputs]))
-    return [sorted_json({"role": role, "content": content}) for role, content in items if content]
 
 
 def _assistant_blocks(message: Assistant, ids: Mapping[str, str], route: str) -> list[Any]:

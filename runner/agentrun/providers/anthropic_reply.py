@@ -9,7 +9,7 @@ Rule 4  If the stop reason is a refusal, texts and calls before it are dropped.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -22,20 +22,19 @@ from agentrun.core.messages import Assistant, FinishReason, Reasoning, Refusal, 
 from agentrun.providers.codec import ReplyOrFault, TokenCount
 from agentrun.providers.faults import (
     DECODE_ERRORS,
-    can_decode,
     code_of_status,
     decode_fault,
     empty_fault,
     inner_fault,
     status_fault,
-    unended_fault,
     unreadable_fault,
     unreadable_part_fault,
 )
-from agentrun.providers.sse import SseDecoder
+from agentrun.providers.sse import SseReply
 from agentrun.providers.wire_names import tools_by_wire_name
 from agentrun.wire import HttpReply
 
+ReplyPart: TypeAlias = Text | Refusal | Reasoning | ToolCall
 DECLINED = "The model declined to answer."
 
 
@@ -58,8 +57,6 @@ class StopDetails(Struct):
 
 
 class ContentBlock(Struct):
-    """One content block."""
-
     type: str
     text: str = ""
     thinking: str = ""
@@ -95,8 +92,6 @@ class AnthropicErrorBody(Struct):
 
 
 class WholeBlock(Struct):
-    """A complete block."""
-
     block: ContentBlock
     arguments: str
     """The arguments of a call, as text."""
@@ -141,7 +136,7 @@ def make_anthropic_reply(head: MessageHead, blocks: list[WholeBlock], request: M
     finish = _FINISH.get(head.stop_reason, "unknown")
     if head.stop_reason == "refusal":
         details = head.stop_details
-        parts: list[Text | Refusal | Reasoning | ToolCall] = [Refusal((details and details.explanation) or DECLINED)]
+        parts: list[ReplyPart] = [Refusal((details and details.explanation) or DECLINED)]
     else:
         parts = _parts(blocks, tools_by_wire_name(request), route_name(request.route))
     if all(isinstance(part, Reasoning) for part in parts):
@@ -151,10 +146,8 @@ def make_anthropic_reply(head: MessageHead, blocks: list[WholeBlock], request: M
     return Reply(Assistant(tuple(parts)), finish, _usage(head.usage), head.model, head.id)
 
 
-def _parts(
-    blocks: list[WholeBlock], names: Mapping[str, str], route: str
-) -> list[Text | Refusal | Reasoning | ToolCall]:
-    parts: list[Text | Refusal | Reasoning | ToolCall] = []
+def _parts(blocks: list[WholeBlock], names: Mapping[str, str], route: str) -> list[ReplyPart]:
+    parts: list[ReplyPart] = []
     calls = 0
     for each in blocks:
         block = each.block
@@ -284,67 +277,37 @@ class _OpenBlock:
         if self._signature is not UNSET:
             self._whole["signature"] = self._signature
         arguments = "".join(self._json)
-        return WholeBlock(
-            block,
-            arguments if arguments.strip() else bytes(block.input).decode(),
-            sorted_json(self._whole).decode(),
-        )
+        arguments = arguments if arguments.strip() else bytes(block.input).decode()
+        return WholeBlock(block, arguments, sorted_json(self._whole).decode())
 
 
-class AnthropicStream:
-    """Decodes one streamed reply."""
-
+class AnthropicStream(SseReply[_Event]):
     def __init__(self, request: ModelRequest) -> None:
-        self._request = request
-        self._sse = SseDecoder()
-        self._fault: Fault | None = None
-        self._done = False
+        super().__init__(request, _event)
         self._head = MessageHead()
         self._blocks: dict[int, _OpenBlock] = {}
 
-    def feed(self, data: bytes) -> list[str]:
-        return [text for event in self._sse.feed(data) if (text := self._read(event.data))]
-
-    def end(self) -> ReplyOrFault:
-        for event in self._sse.end():
-            if can_decode(_event, event.data):
-                self._read(event.data)
-        if self._fault is not None:
-            return self._fault
-        if not self._done:
-            return unended_fault()
-        return make_anthropic_reply(
-            self._head, [block.whole_block() for _, block in sorted(self._blocks.items())], self._request
-        )
-
-    def _read(self, data: str) -> str:
-        if self._done or self._fault is not None:
-            return ""
-        try:
-            return self._take(_event.decode(data))
-        except DECODE_ERRORS as problem:
-            self._fault = unreadable_fault(problem, len(data))
-        return ""
-
-    def _take(self, event: _Event) -> str:
+    def _take(self, event: _Event) -> list[str]:
+        text = ""
         match event.type:
             case "message_start":
                 self._head = event.message or MessageHead()
             case "content_block_start":
-                return self._begin(event)
+                text = self._begin(event)
             case "content_block_delta":
-                return self._add(event)
+                text = self._add(event)
             case "message_delta":
                 self._finish(event)
             case "message_stop":
-                self._done = True
+                blocks = [block.whole_block() for _, block in sorted(self._blocks.items())]
+                self._result = make_anthropic_reply(self._head, blocks, self._request)
             case "error":
-                self._fault = anthropic_inner_fault(event.error or AnthropicError())
-        return ""
+                self._result = anthropic_inner_fault(event.error or AnthropicError())
+        return [text] if text else []
 
     def _begin(self, event: _Event) -> str:
         if event.index in self._blocks:
-            self._fault = decode_fault("a block starts twice", {"pointer": "/index"})
+            self._result = decode_fault("a block starts twice", {"pointer": "/index"})
             return ""
         block = self._blocks[event.index] = _OpenBlock(event.content_block)
         return block.block.text
@@ -352,7 +315,7 @@ class AnthropicStream:
     def _add(self, event: _Event) -> str:
         block = self._blocks.get(event.index)
         if block is None:
-            self._fault = decode_fault("a delta belongs to a block that was not started", {"pointer": "/index"})
+            self._result = decode_fault("a delta belongs to a block that was not started", {"pointer": "/index"})
             return ""
         return block.add(event.delta or _Delta())
 

@@ -96,15 +96,6 @@ DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """The errors of decoding JSON from outside."""
 
 
-def can_decode(decoder: msgspec.json.Decoder[Any], data: str) -> bool:
-    """Whether the last data of a stream is a complete event, and not only its beginning."""
-    try:
-        decoder.decode(data)
-    except DECODE_ERRORS:
-        return False
-    return True
-
-
 def clean_provider_text(text: str) -> str:
     """The text of a provider on one line, masked and shortened."""
     line = mask(" ".join(text.split()))

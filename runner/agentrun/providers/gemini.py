@@ -36,9 +36,8 @@ from agentrun.core.messages import (
     words,
 )
 from agentrun.core.package import ModelSettings, Route
-from agentrun.core.package_lookup import argument_schemas
 from agentrun.core.package_tools import Tool
-from agentrun.providers.codec import ReadBlob, ReplyOrFault, StreamDecoder
+from agentrun.providers.codec import ReadBlob
 from agentrun.providers.faults import DECODE_ERRORS
 from agentrun.providers.gemini_reply import GeminiStream, read_gemini_reply
 from agentrun.providers.registry import provider_url
@@ -46,14 +45,13 @@ from agentrun.providers.request_encoding import (
     arguments_object,
     drop_none,
     guided_instructions,
-    merge_headers,
+    post_items,
     refuse_reserved_options,
-    reserved_option_problems,
     route_auth,
-    splice_items,
+    shared_problems,
 )
-from agentrun.providers.wire_names import call_ids, name_clashes, wire_name
-from agentrun.wire import HttpCall, HttpReply
+from agentrun.providers.wire_names import call_ids, wire_name
+from agentrun.wire import HttpCall
 
 GEMINI_THINKING_BUDGETS = {"none": 0, "low": 1_024, "medium": 8_192, "high": 24_576}
 """Thinking tokens, for models with a thinking budget."""
@@ -73,34 +71,35 @@ GEMINI_CONFIG_FIELDS = frozenset(
 
 
 class GeminiGenerate:
-    """The codec."""
-
     def problems(self, model: ModelSettings, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:  # noqa: ARG002  # every schema is supported, at least as text
-        return [
-            *reserved_option_problems(_reserved_options(route)),
-            *name_clashes(argument_schemas(tools)),
-            *_problems(model, route),
-        ]
+        return [*shared_problems(_reserved_options(route), tools), *_problems(model, route)]
 
     def segment(self, messages: Sequence[Message], request: ModelRequest, blob: ReadBlob) -> list[bytes]:
-        return encode_gemini_segment(messages, request, blob)
+        calls = _SegmentCalls(messages, request)
+        assistant: list[Any] = []
+        results: list[Any] = []
+        inputs: list[Any] = []
+        for message in messages:
+            if isinstance(message, Assistant):
+                assistant += _assistant_parts(message, calls)
+            elif isinstance(message, User):
+                inputs += _content(message.parts, blob)
+            else:
+                result, attachments = _result(message, calls, blob)
+                results.append({"functionResponse": result})
+                inputs += attachments
+        items = (("model", assistant), ("user", results), ("user", inputs))
+        return [sorted_json({"role": role, "parts": parts}) for role, parts in items if parts]
 
     def call(self, request: ModelRequest, items: Sequence[bytes]) -> HttpCall:
         route = request.route
         refuse_reserved_options(_reserved_options(route))
-        return HttpCall(
-            method="POST",
-            url=_address(route, stream=request.settings.stream),
-            headers=merge_headers(request, {}),
-            body=splice_items(route.options | _fields(request), "contents", items),
-            auth=route_auth(route, "x-goog-api-key", "", "GEMINI_API_KEY"),
-        )
+        url = _address(route, stream=request.settings.stream)
+        auth = route_auth(route, "x-goog-api-key", "", "GEMINI_API_KEY")
+        return post_items(request, url, _fields(request), "contents", items, auth)
 
-    def decode(self, reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
-        return read_gemini_reply(reply, request)
-
-    def stream(self, request: ModelRequest) -> StreamDecoder:
-        return GeminiStream(request)
+    decode = staticmethod(read_gemini_reply)
+    stream = staticmethod(GeminiStream)
 
 
 def _address(route: Route, *, stream: bool) -> str:
@@ -202,24 +201,6 @@ def _problems(model: ModelSettings, route: Route) -> Iterable[str]:
 
 UNSIGNED_CALL = "skip_thought_signature_validator"
 SIGNATURE = "thoughtSignature"
-
-
-def encode_gemini_segment(messages: Sequence[Message], request: ModelRequest, blob: ReadBlob) -> list[bytes]:
-    calls = _SegmentCalls(messages, request)
-    assistant: list[Any] = []
-    results: list[Any] = []
-    inputs: list[Any] = []
-    for message in messages:
-        if isinstance(message, Assistant):
-            assistant += _assistant_parts(message, calls)
-        elif isinstance(message, User):
-            inputs += _content(message.parts, blob)
-        else:
-            result, attachments = _result(message, calls, blob)
-            results.append({"functionResponse": result})
-            inputs += attachments
-    items = (("model", assistant), ("user", results), ("user", inputs))
-    return [sorted_json({"role": role, "parts": parts}) for role, parts in items if parts]
 
 
 class _SegmentCalls:

@@ -23,7 +23,6 @@ from agentrun.core.messages import Assistant, FinishReason, Reasoning, Refusal, 
 from agentrun.providers.codec import ReplyOrFault, TokenCount
 from agentrun.providers.faults import (
     DECODE_ERRORS,
-    can_decode,
     decode_fault,
     empty_fault,
     unended_fault,
@@ -31,7 +30,7 @@ from agentrun.providers.faults import (
     unreadable_part_fault,
 )
 from agentrun.providers.gemini_faults import GeminiError, gemini_inner_fault, gemini_status_fault
-from agentrun.providers.sse import SseDecoder
+from agentrun.providers.sse import SseReply, can_decode
 from agentrun.providers.wire_names import tools_by_wire_name
 from agentrun.wire import HttpReply
 
@@ -134,7 +133,7 @@ class GeminiReplyBuilder:
     @property
     def is_whole(self) -> bool:
         """Whether the last event marked the end of the reply."""
-        return self._finish is not None or self._blocked is not None or self.fault is not None
+        return self._finish is not None or self._blocked is not None
 
     def add(self, response: GeminiResponse) -> list[str]:
         """Add an event and return its texts."""
@@ -234,28 +233,18 @@ def _usage(tokens: _Tokens | None) -> Usage | None:
     )
 
 
-class GeminiStream:
-    """Decodes one streamed reply."""
-
+class GeminiStream(SseReply[GeminiResponse]):
     def __init__(self, request: ModelRequest) -> None:
-        self._sse = SseDecoder()
+        super().__init__(request, _response)
         self._answer = GeminiReplyBuilder(request)
 
-    def feed(self, data: bytes) -> list[str]:
-        return [text for event in self._sse.feed(data) for text in self._read(event.data)]
+    def _take(self, event: GeminiResponse) -> list[str]:
+        texts = self._answer.add(event)
+        self._result = self._answer.fault
+        return texts
 
-    def end(self) -> ReplyOrFault:
-        for event in self._sse.end():
-            if can_decode(_any, event.data):
-                self._read(event.data)
+    def _without_last_event(self) -> ReplyOrFault:
         return self._answer.result() if self._answer.is_whole else unended_fault()
 
-    def _read(self, data: str) -> list[str]:
-        if self._answer.fault is not None:
-            return []
-        try:
-            response = _response.decode(data)
-        except DECODE_ERRORS as problem:
-            self._answer.fault = unreadable_fault(problem, len(data))
-            return []
-        return self._answer.add(response)
+    def _is_complete(self, data: str) -> bool:
+        return can_decode(_any, data)

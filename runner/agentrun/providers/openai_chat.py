@@ -7,7 +7,7 @@ Rule 3  Reasoning is not sent back, because the protocol has no field for it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, assert_never
 
 from agentrun.canonical_json import sorted_json
@@ -27,9 +27,8 @@ from agentrun.core.messages import (
     words,
 )
 from agentrun.core.package import ModelSettings, Route
-from agentrun.core.package_lookup import argument_schemas
 from agentrun.core.package_tools import Tool
-from agentrun.providers.codec import ReadBlob, ReplyOrFault
+from agentrun.providers.codec import ReadBlob
 from agentrun.providers.openai_chat_reply import ChatStream, read_chat_reply
 from agentrun.providers.registry import provider_url
 from agentrun.providers.request_encoding import (
@@ -38,15 +37,14 @@ from agentrun.providers.request_encoding import (
     drop_none,
     file_text,
     is_strict,
-    merge_headers,
+    post_items,
     refuse_reserved_options,
-    reserved_option_problems,
     reserved_options,
     route_auth,
-    splice_items,
+    shared_problems,
 )
-from agentrun.providers.wire_names import call_ids, derived_id, name_clashes, wire_name
-from agentrun.wire import HttpAuth, HttpCall, HttpReply
+from agentrun.providers.wire_names import call_ids, derived_id, wire_name
+from agentrun.wire import HttpAuth, HttpCall
 
 MAX_OPENAI_STOPS = 4
 
@@ -60,11 +58,8 @@ CHAT_FIELDS = frozenset(
 
 
 class OpenAIChat:
-    """The codec."""
-
     def problems(self, model: ModelSettings, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:  # noqa: ARG002  # every schema is supported, strict or not
-        reserved = reserved_options(route, CHAT_FIELDS)
-        problems = [*reserved_option_problems(reserved), *name_clashes(argument_schemas(tools))]
+        problems = shared_problems(reserved_options(route, CHAT_FIELDS), tools)
         if route.base_url is None and len(model.stop) > MAX_OPENAI_STOPS:
             problems.append(f"model.stop: OpenAI supports at most {MAX_OPENAI_STOPS} texts")
         return problems
@@ -94,19 +89,11 @@ class OpenAIChat:
         refuse_reserved_options(reserved_options(route, CHAT_FIELDS))
         system = {"role": "system", "content": request.instructions}
         first = [sorted_json(system)] if request.instructions else []
-        return HttpCall(
-            method="POST",
-            url=provider_url(route) + "/chat/completions",
-            headers=merge_headers(request, {}),
-            body=splice_items(route.options | _fields(request), "messages", [*first, *items]),
-            auth=openai_auth(route),
-        )
+        url = provider_url(route) + "/chat/completions"
+        return post_items(request, url, _fields(request), "messages", [*first, *items], openai_auth(route))
 
-    def decode(self, reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
-        return read_chat_reply(reply, request)
-
-    def stream(self, request: ModelRequest) -> ChatStream:
-        return ChatStream(request)
+    decode = staticmethod(read_chat_reply)
+    stream = staticmethod(ChatStream)
 
 
 def openai_auth(route: Route) -> HttpAuth | None:
@@ -127,7 +114,7 @@ def _fields(request: ModelRequest) -> dict[str, Any]:
     )
     if request.tools:
         fields["tools"] = [{"type": "function", "function": function_schema(tool)} for tool in request.tools]
-        fields |= drop_none(tool_choice=_choice(request))
+        fields |= drop_none(tool_choice=openai_tool_choice(request, lambda name: {"function": {"name": name}}))
     if request.output is not None:
         fields["response_format"] = {"type": "json_schema", "json_schema": answer_schema(request.output)}
     if settings.stream:
@@ -148,13 +135,14 @@ def answer_schema(schema: dict[str, Any]) -> dict[str, Any]:
     return {"name": "answer", "schema": schema, "strict": is_strict(schema)}
 
 
-def _choice(request: ModelRequest) -> Any:
+def openai_tool_choice(request: ModelRequest, name_function: Callable[[str], dict[str, Any]]) -> Any:
+    """None: auto, or a tool that is not offered now. `name_function`: the fields that name a function."""
     choice = request.settings.tool_choice
     if choice in ("required", "none"):
         return choice
     if any(tool.name == choice for tool in request.tools):
-        return {"type": "function", "function": {"name": wire_name(choice)}}
-    return None  # auto, or a tool that is not offered now
+        return {"type": "function", **name_function(wire_name(choice))}
+    return None
 
 
 def _user(message: User, blob: ReadBlob) -> dict[str, Any]:

@@ -6,24 +6,15 @@ Rule 2  If a field has the wrong type, the whole reply is `provider.decode` with
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 
 from agentrun.core.effects import ModelRequest
-from agentrun.core.fault import Fault
 from agentrun.core.messages import Assistant, FinishReason, Refusal, Reply, Text, ToolCall, Usage
 from agentrun.providers.codec import ReplyOrFault, TokenCount
-from agentrun.providers.faults import (
-    DECODE_ERRORS,
-    can_decode,
-    decode_fault,
-    empty_fault,
-    unended_fault,
-    unreadable_fault,
-)
+from agentrun.providers.faults import DECODE_ERRORS, decode_fault, empty_fault, unended_fault, unreadable_fault
 from agentrun.providers.openai_faults import (
     OpenAIError,
     openai_inner_fault,
@@ -31,7 +22,7 @@ from agentrun.providers.openai_faults import (
     read_openai_error,
     to_openai_error,
 )
-from agentrun.providers.sse import SseDecoder
+from agentrun.providers.sse import SseReply
 from agentrun.providers.wire_names import tools_by_wire_name
 from agentrun.wire import HttpReply
 
@@ -107,50 +98,31 @@ def read_chat_reply(reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
     except DECODE_ERRORS as problem:
         error = read_openai_error(reply.body)
         return openai_inner_fault(error) if error else unreadable_fault(problem, len(reply.body))
-    choice = completion.choices[0]
-    calls = [(call.function.name, call.function.arguments or "", call.id) for call in choice.message.tool_calls or ()]
-    return make_chat_reply(
-        request,
-        content=choice.message.content,
-        refusal=choice.message.refusal,
-        calls=calls,
-        finish=choice.finish_reason,
-        usage=completion.usage,
-        model=completion.model,
-        wire_id=completion.id,
-    )
+    return make_chat_reply(request, completion)
 
 
-def make_chat_reply(
-    request: ModelRequest,
-    *,
-    content: str | None,
-    refusal: str | None,
-    calls: Iterable[tuple[str, str, str | None]],
-    finish: str | None,
-    usage: ChatUsage | None,
-    model: str | None,
-    wire_id: str | None,
-) -> ReplyOrFault:
-    """Make a neutral reply. A call is its name, arguments and id."""
+def make_chat_reply(request: ModelRequest, completion: _Completion) -> ReplyOrFault:
+    """Make a neutral reply."""
+    message, finish = completion.choices[0].message, completion.choices[0].finish_reason
     if finish == "error":  # OpenRouter: the model behind it failed
         return openai_inner_fault(OpenAIError("the model failed"))
     names = tools_by_wire_name(request)
     parts: list[Text | Refusal | ToolCall] = []
-    if content:
-        parts.append(Text(content))
-    if refusal:
-        parts.append(Refusal(refusal))
-    for index, (name, arguments, id) in enumerate(calls):
-        parts.append(ToolCall(str(index), names.get(name, name), arguments, id))
+    if message.content:
+        parts.append(Text(message.content))
+    if message.refusal:
+        parts.append(Refusal(message.refusal))
+    for index, call in enumerate(message.tool_calls or ()):
+        name = call.function.name
+        parts.append(ToolCall(str(index), names.get(name, name), call.function.arguments or "", call.id))
     if not parts:
         return empty_fault(finish)
     return Reply(
         message=Assistant(tuple(parts)),
         finish=_FINISH.get(finish or "", "unknown"),
-        usage=usage.neutral() if usage else None,
-        model=model,
-        wire_id=wire_id,
+        usage=completion.usage.neutral() if completion.usage else None,
+        model=completion.model,
+        wire_id=completion.id,
     )
 
 
@@ -190,6 +162,8 @@ class _Chunk(Struct):
 
 _chunk = msgspec.json.Decoder(_Chunk)
 
+LAST_DATA = "[DONE]"
+
 
 class _OpenCall:
     """A call that is still arriving."""
@@ -225,9 +199,9 @@ class _OpenCalls:
             self._open[piece.index] = call
         call.add(piece)
 
-    def whole(self) -> list[tuple[str, str, str | None]]:
+    def whole(self) -> list[_Call]:
         ordered = sorted(self._all, key=lambda call: call.index)
-        return [(call.name, "".join(call.arguments), call.id) for call in ordered]
+        return [_Call(_Function(call.name, "".join(call.arguments)), call.id) for call in ordered]
 
 
 def _begins_another(piece: _CallDelta, call: _OpenCall) -> bool:
@@ -240,14 +214,9 @@ def _is_named(piece: _CallDelta) -> bool:
     return piece.function is not None and bool(piece.function.name)
 
 
-class ChatStream:
-    """Decodes one streamed reply."""
-
+class ChatStream(SseReply[_Chunk]):
     def __init__(self, request: ModelRequest) -> None:
-        self._request = request
-        self._sse = SseDecoder()
-        self._fault: Fault | None = None
-        self._done = False
+        super().__init__(request, _chunk)
         self._content: list[str] = []
         self._refusal: list[str] = []
         self._calls = _OpenCalls()
@@ -256,52 +225,36 @@ class ChatStream:
         self._model: str | None = None
         self._id: str | None = None
 
-    def feed(self, data: bytes) -> list[str]:
-        return [text for event in self._sse.feed(data) for text in self._read(event.data)]
+    def _without_last_event(self) -> ReplyOrFault:
+        return unended_fault() if self._finish is None else self._reply()
 
-    def end(self) -> ReplyOrFault:
-        for event in self._sse.end():
-            if event.data.strip() == "[DONE]" or can_decode(_chunk, event.data):
-                self._read(event.data)
-        if self._fault is not None:
-            return self._fault
-        if not self._done and self._finish is None:
-            return unended_fault()
-        calls = self._calls.whole()
-        if not all(name for name, _, _ in calls):
-            return decode_fault("a call has no name", {})
-        return make_chat_reply(
-            self._request,
-            content="".join(self._content),
-            refusal="".join(self._refusal),
-            calls=calls,
-            finish=self._finish,
-            usage=self._usage,
-            model=self._model,
-            wire_id=self._id,
-        )
+    def _is_complete(self, data: str) -> bool:
+        return data.strip() == LAST_DATA or super()._is_complete(data)
 
     def _read(self, data: str) -> list[str]:
-        if self._done or self._fault is not None:
+        if data.strip() == LAST_DATA and self._result is None:
+            self._result = self._reply()
+        return super()._read(data)
+
+    def _reply(self) -> ReplyOrFault:
+        calls = self._calls.whole()
+        if not all(call.function.name for call in calls):
+            return decode_fault("a call has no name", {})
+        message = _ChatMessage("".join(self._content), "".join(self._refusal), calls)
+        whole = _Completion([_Choice(message, self._finish)], self._id, self._model, self._usage)
+        return make_chat_reply(self._request, whole)
+
+    def _take(self, event: _Chunk) -> list[str]:
+        if event.error is not None:
+            self._result = openai_inner_fault(to_openai_error(event.error))
             return []
-        if data.strip() == "[DONE]":
-            self._done = True
-            return []
-        try:
-            chunk = _chunk.decode(data)
-        except DECODE_ERRORS as problem:
-            self._fault = unreadable_fault(problem, len(data))
-            return []
-        if chunk.error is not None:
-            self._fault = openai_inner_fault(to_openai_error(chunk.error))
-            return []
-        self._id, self._model = self._id or chunk.id, self._model or chunk.model
-        self._usage = chunk.usage or self._usage
-        return [text for choice in chunk.choices or () for text in self._add(choice)]
+        self._id, self._model = self._id or event.id, self._model or event.model
+        self._usage = event.usage or self._usage
+        return [text for choice in event.choices or () for text in self._add(choice)]
 
     def _add(self, choice: _ChoiceDelta) -> list[str]:
         if choice.index != 0:
-            self._fault = decode_fault("there is more than one answer", {"pointer": "/choices"})
+            self._result = decode_fault("there is more than one answer", {"pointer": "/choices"})
             return []
         self._finish = choice.finish_reason or self._finish
         delta = choice.delta or _Delta()

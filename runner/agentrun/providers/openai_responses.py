@@ -28,24 +28,28 @@ from agentrun.core.messages import (
     words,
 )
 from agentrun.core.package import ModelSettings, Route
-from agentrun.core.package_lookup import argument_schemas
 from agentrun.core.package_tools import Tool
-from agentrun.providers.codec import ReadBlob, ReplyOrFault
-from agentrun.providers.openai_chat import answer_schema, arguments_text, function_schema, openai_auth
+from agentrun.providers.codec import ReadBlob
+from agentrun.providers.openai_chat import (
+    answer_schema,
+    arguments_text,
+    function_schema,
+    openai_auth,
+    openai_tool_choice,
+)
 from agentrun.providers.openai_responses_reply import ResponsesStream, read_responses_reply
 from agentrun.providers.registry import provider_url
 from agentrun.providers.request_encoding import (
     data_url,
     drop_none,
     file_text,
-    merge_headers,
+    post_items,
     refuse_reserved_options,
-    reserved_option_problems,
     reserved_options,
-    splice_items,
+    shared_problems,
 )
-from agentrun.providers.wire_names import call_ids, derived_id, name_clashes, wire_name
-from agentrun.wire import HttpCall, HttpReply
+from agentrun.providers.wire_names import call_ids, derived_id, wire_name
+from agentrun.wire import HttpCall
 
 RESPONSES_FIELDS = frozenset(
     {
@@ -58,11 +62,8 @@ RESPONSES_FIELDS = frozenset(
 
 
 class OpenAIResponses:
-    """The codec."""
-
     def problems(self, model: ModelSettings, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:  # noqa: ARG002  # every schema is supported, strict or not
-        reserved = reserved_options(route, RESPONSES_FIELDS)
-        problems = [*reserved_option_problems(reserved), *name_clashes(argument_schemas(tools))]
+        problems = shared_problems(reserved_options(route, RESPONSES_FIELDS), tools)
         if model.seed is not None:
             problems.append("model.seed: OpenAI Responses does not support a seed")
         if model.stop:
@@ -90,19 +91,11 @@ class OpenAIResponses:
     def call(self, request: ModelRequest, items: Sequence[bytes]) -> HttpCall:
         route = request.route
         refuse_reserved_options(reserved_options(route, RESPONSES_FIELDS))
-        return HttpCall(
-            method="POST",
-            url=provider_url(route) + "/responses",
-            headers=merge_headers(request, {}),
-            body=splice_items(route.options | _fields(request), "input", items),
-            auth=openai_auth(route),
-        )
+        url = provider_url(route) + "/responses"
+        return post_items(request, url, _fields(request), "input", items, openai_auth(route))
 
-    def decode(self, reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
-        return read_responses_reply(reply, request)
-
-    def stream(self, request: ModelRequest) -> ResponsesStream:
-        return ResponsesStream(request)
+    decode = staticmethod(read_responses_reply)
+    stream = staticmethod(ResponsesStream)
 
 
 def _fields(request: ModelRequest) -> dict[str, Any]:
@@ -124,19 +117,10 @@ def _fields(request: ModelRequest) -> dict[str, Any]:
     if request.tools:
         # Without this field the provider changes every schema to a strict one.
         fields["tools"] = [{"type": "function", "strict": False, **function_schema(tool)} for tool in request.tools]
-        fields |= drop_none(tool_choice=_choice(request))
+        fields |= drop_none(tool_choice=openai_tool_choice(request, lambda name: {"name": name}))
     if request.output is not None:
         fields["text"] = {"format": {"type": "json_schema", **answer_schema(request.output)}}
     return fields
-
-
-def _choice(request: ModelRequest) -> Any:
-    choice = request.settings.tool_choice
-    if choice in ("required", "none"):
-        return choice
-    if any(tool.name == choice for tool in request.tools):
-        return {"type": "function", "name": wire_name(choice)}
-    return None  # auto, or a tool that is not offered now
 
 
 def _content(parts: tuple[Content, ...], blob: ReadBlob) -> str | list[dict[str, Any]]:

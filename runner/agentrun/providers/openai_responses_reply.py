@@ -22,11 +22,10 @@ from agentrun.providers.faults import (
     DECODE_ERRORS,
     decode_fault,
     empty_fault,
-    unended_fault,
     unreadable_fault,
     unreadable_part_fault,
 )
-from agentrun.providers.openai_chat_reply import CachedTokens, ChatUsage, ReasoningTokens
+from agentrun.providers.openai_chat_reply import LAST_DATA, CachedTokens, ChatUsage, ReasoningTokens
 from agentrun.providers.openai_faults import (
     OpenAIError,
     openai_inner_fault,
@@ -34,7 +33,7 @@ from agentrun.providers.openai_faults import (
     read_openai_error,
     to_openai_error,
 )
-from agentrun.providers.sse import SseDecoder
+from agentrun.providers.sse import SseReply
 from agentrun.providers.wire_names import tools_by_wire_name
 from agentrun.wire import HttpReply
 
@@ -207,31 +206,15 @@ _TEXTS = ("response.output_text.delta", "response.refusal.delta")
 _LAST = ("response.completed", "response.incomplete", "response.failed")
 
 
-class ResponsesStream:
-    """Decodes one streamed reply."""
-
+class ResponsesStream(SseReply[_Event]):
     def __init__(self, request: ModelRequest) -> None:
-        self._request = request
-        self._sse = SseDecoder()
+        super().__init__(request, _event)
         self._items: dict[int, Raw] = {}
-        self._result: ReplyOrFault | None = None
 
-    def feed(self, data: bytes) -> list[str]:
-        return [text for event in self._sse.feed(data) for text in self._read(event.data)]
+    def _read(self, data: str) -> list[str]:
+        return [] if data.strip() == LAST_DATA else super()._read(data)
 
-    def end(self) -> ReplyOrFault:
-        for event in self._sse.end():
-            self._read(event.data, last=True)
-        return self._result or unended_fault()
-
-    def _read(self, data: str, *, last: bool = False) -> list[str]:
-        if self._result is not None or data.strip() == "[DONE]":
-            return []
-        try:
-            event = _event.decode(data)
-        except DECODE_ERRORS as problem:
-            self._result = None if last else unreadable_fault(problem, len(data))
-            return []
+    def _take(self, event: _Event) -> list[str]:
         if event.type in _TEXTS:
             return self._text(event)
         if event.type == "response.output_item.done":

@@ -13,9 +13,12 @@ from agentrun.canonical_json import sorted_json
 from agentrun.core.effects import ModelRequest
 from agentrun.core.messages import File
 from agentrun.core.package import Route
+from agentrun.core.package_lookup import argument_schemas
+from agentrun.core.package_tools import Tool
 from agentrun.errors import PackageError
 from agentrun.providers.faults import DECODE_ERRORS
-from agentrun.wire import HttpAuth
+from agentrun.providers.wire_names import name_clashes
+from agentrun.wire import HttpAuth, HttpCall
 
 _object = msgspec.json.Decoder(dict[str, Raw])
 
@@ -43,6 +46,14 @@ def route_auth(route: Route, header: str, prefix: str, usual: str) -> HttpAuth |
 
 
 _TEXTS = ("application/json", "application/xml", "application/yaml")
+
+
+def post_items(
+    request: ModelRequest, url: str, fields: dict[str, Any], key: str, items: Iterable[bytes], auth: HttpAuth | None
+) -> HttpCall:
+    """The HTTP request with the options of the route, the fields of the codec, and the conversation under `key`."""
+    body = splice_items(request.route.options | fields, key, items)
+    return HttpCall("POST", url, merge_headers(request, {}), body, auth)
 
 
 def splice_items(fields: Mapping[str, Any], key: str, items: Iterable[bytes]) -> bytes:
@@ -76,8 +87,10 @@ def reserved_options(route: Route, own: frozenset[str]) -> list[str]:
     return sorted(own & route.options.keys())
 
 
-def reserved_option_problems(reserved: list[str]) -> list[str]:
-    return [f"model.options cannot set {key}: use the key of the spec for it" for key in reserved]
+def shared_problems(reserved: list[str], tools: Mapping[str, Tool]) -> list[str]:
+    """The problems that every codec checks: reserved options and tools with the same wire name."""
+    options = [f"model.options cannot set {key}: use the key of the spec for it" for key in reserved]
+    return [*options, *name_clashes(argument_schemas(tools))]
 
 
 def refuse_reserved_options(reserved: list[str]) -> None:

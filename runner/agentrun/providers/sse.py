@@ -8,22 +8,27 @@ Rule 3  An event without its blank line is returned at the end, even if its last
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from typing import Any, Generic, TypeVar
+
+import msgspec
 from msgspec import Struct
 
+from agentrun.core.effects import ModelRequest
+from agentrun.providers.codec import ReplyOrFault
+from agentrun.providers.faults import DECODE_ERRORS, unended_fault, unreadable_fault
+
+_Event = TypeVar("_Event")
 _BOM = b"\xef\xbb\xbf"
 
 
 class SseEvent(Struct, frozen=True, gc=False):
-    """One event."""
-
     name: str
     """`message` if the server sent no name."""
     data: str
 
 
 class SseDecoder:
-    """Decodes one stream."""
-
     def __init__(self) -> None:
         self._head: bytes | None = b""
         """The first bytes while they may be a byte order mark. None afterwards."""
@@ -79,3 +84,50 @@ class SseDecoder:
             self._data.append(value.removeprefix(b" ").decode("utf-8", "replace"))
         elif field == b"event":
             self._name = value.removeprefix(b" ").decode("utf-8", "replace")
+
+
+class SseReply(ABC, Generic[_Event]):
+    """A streamed reply of JSON events. What comes after its result or its first fault is not read."""
+
+    def __init__(self, request: ModelRequest, decoder: msgspec.json.Decoder[_Event]) -> None:
+        self._request = request
+        self._decoder = decoder
+        self._sse = SseDecoder()
+        self._result: ReplyOrFault | None = None
+
+    def feed(self, data: bytes) -> list[str]:
+        return [text for event in self._sse.feed(data) for text in self._read(event.data)]
+
+    def end(self) -> ReplyOrFault:
+        for event in self._sse.end():
+            if self._is_complete(event.data):
+                self._read(event.data)
+        return self._result or self._without_last_event()
+
+    @abstractmethod
+    def _take(self, event: _Event) -> list[str]:
+        """Add an event and return its texts."""
+
+    def _without_last_event(self) -> ReplyOrFault:
+        return unended_fault()
+
+    def _is_complete(self, data: str) -> bool:
+        """Whether the last data of a stream is a complete event, and not only its beginning."""
+        return can_decode(self._decoder, data)
+
+    def _read(self, data: str) -> list[str]:
+        if self._result is not None:
+            return []
+        try:
+            return self._take(self._decoder.decode(data))
+        except DECODE_ERRORS as problem:
+            self._result = unreadable_fault(problem, len(data))
+            return []
+
+
+def can_decode(decoder: msgspec.json.Decoder[Any], data: str) -> bool:
+    try:
+        decoder.decode(data)
+    except DECODE_ERRORS:
+        return False
+    return True
