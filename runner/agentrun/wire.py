@@ -68,6 +68,10 @@ class HttpReply(Struct, frozen=True):
     headers: tuple[tuple[str, str], ...]
     body: bytes
 
+    def header(self, name: str) -> str:
+        """A header by its lower-case name, or an empty text."""
+        return next((value.strip() for key, value in self.headers if key.lower() == name), "")
+
 
 class Sender(Protocol):
     def send(

@@ -32,8 +32,6 @@ _OVERHEAD = 64 * 1024
 
 
 class ReplyBody:
-    """Collects one body."""
-
     def __init__(self, headers: Iterable[tuple[str, str]], most: int = MAX_REPLY_BODY) -> None:
         """`headers`: those of the reply, with lower-case names; `most`: the size limit.
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
@@ -72,7 +73,7 @@ class HttpxSender:
         self._elsewhere = elsewhere or {}
         self._trust_env = trust_env
         self._transports: dict[tuple[bool, str | None], httpx.AsyncBaseTransport] = {}
-        self._addresses: dict[str, httpx.URL] = {}
+        self._address = lru_cache(_MOST_ADDRESSES)(_parse_address)
 
     async def send(
         self, call: HttpCall, *, gap: int, time: int, heard: Callable[[bytes], None] | None = None
@@ -147,28 +148,20 @@ class HttpxSender:
         extensions = {"timeout": {"connect": min(exchange.gap, exchange.time) / 1000}}
         return httpx.Request(call.method, url, headers=fields, content=call.body, extensions=extensions)
 
-    def _address(self, text: str) -> httpx.URL:
-        """Parse an address, once for all requests."""
-        if text not in self._addresses:
-            if len(self._addresses) == _MOST_ADDRESSES:
-                self._addresses.clear()
-            url = httpx.URL(text)
-            if url.scheme not in ("http", "https") or not url.host:
-                raise unsendable_error()
-            self._addresses[text] = url
-        return self._addresses[text]
-
     def _transport(self, is_https: bool, proxy: str | None) -> httpx.AsyncBaseTransport:
         key = is_https, proxy
         if key not in self._transports:
             # Loading the certificates takes 27 ms. A context without certificates trusts no server.
             secure = is_https or proxy is not None
-            context = httpx.create_ssl_context(trust_env=self._trust_env) if secure else _untrusting_context()
-            self._transports[key] = (
-                httpx.AsyncHTTPTransport(verify=context, trust_env=False, proxy=proxy)
-                if proxy
-                else PooledTransport(context)
+            context = (
+                httpx.create_ssl_context(trust_env=self._trust_env)
+                if secure
+                else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             )
+            if proxy is None:
+                self._transports[key] = PooledTransport(context)
+            else:
+                self._transports[key] = httpx.AsyncHTTPTransport(verify=context, trust_env=False, proxy=proxy)
         return self._transports[key]
 
     def _proxy(self, url: httpx.URL) -> str | None:
@@ -240,5 +233,8 @@ class _Exchange:
         return min(self.end, self._loop.time() + self.gap / 1000)
 
 
-def _untrusting_context() -> ssl.SSLContext:
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+def _parse_address(text: str) -> httpx.URL:
+    url = httpx.URL(text)
+    if url.scheme not in ("http", "https") or not url.host:
+        raise unsendable_error()
+    return url

@@ -37,12 +37,8 @@ class PooledTransport(httpx.AsyncBaseTransport):
         self._idle: dict[tuple[str, str | None], list[_Connection]] = {}
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        url = httpcore.URL(
-            scheme=request.url.raw_scheme,
-            host=request.url.raw_host,
-            port=request.url.port,
-            target=request.url.raw_path,
-        )
+        asked = request.url
+        url = httpcore.URL(scheme=asked.raw_scheme, host=asked.raw_host, port=asked.port, target=asked.raw_path)
         core_request = httpcore.Request(
             request.method, url, headers=request.headers.raw, content=request.stream, extensions=request.extensions
         )
@@ -176,8 +172,6 @@ async def _connect(host: str, port: int) -> _StreamProtocol:
 
 
 class AsyncioStream(httpcore.AsyncNetworkStream):
-    """One connection."""
-
     def __init__(self, flow: _StreamProtocol) -> None:
         self._flow = flow
         self._unsent: list[bytes] = []

@@ -8,7 +8,6 @@ Rule 4  A run never waits longer than an hour for a provider.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -104,28 +103,21 @@ def clean_provider_text(text: str) -> str:
 
 def retry_after(reply: HttpReply) -> int | None:
     """The seconds in the header `retry-after`: a number, or a date relative to the header `date`."""
-    value = find_header(reply.headers, "retry-after")
-    if value is None:
-        return None
+    value = reply.header("retry-after")
     if value.isascii() and value.isdigit():
         return min(int(value[:9]), MAX_RETRY_AFTER)
-    sent = _date(find_header(reply.headers, "date"))
-    until = _date(value)
+    sent, until = _date(reply.header("date")), _date(value)
     if sent is None or until is None:
         return None
     return min(max(0, round(until - sent)), MAX_RETRY_AFTER)
 
 
-def find_header(headers: Iterable[tuple[str, str]], name: str) -> str | None:
-    return next((value.strip() for key, value in headers if key.lower() == name), None)
-
-
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
-def _date(text: str | None) -> float | None:
+def _date(text: str) -> float | None:
     """Parse `Sun, 06 Nov 1994 08:49:37 GMT`, the form that servers send. `email.utils` would import sockets."""
-    match (text or "").split():
+    match text.split():
         case [_, day, month, year, clock, "GMT"] if month in _MONTHS:
             try:
                 hour, minute, second = (int(number) for number in clock.split(":"))

@@ -21,7 +21,9 @@ import msgspec
 from msgspec import to_builtins
 
 from agentrun.core import model_texts as texts
+from agentrun.core.effects import ToolReturn
 from agentrun.core.fault import Fault
+from agentrun.core.messages import Text
 from agentrun.errors import ToolError
 from agentrun.secret import enc_hook, mask
 
@@ -33,6 +35,11 @@ MAX_FIELD_BYTES = 16 * 1024
 _OURS = os.path.realpath(Path(__file__).parents[1]) + os.sep
 _FOREIGN = re.compile(r"(?:^|/)(?:\.|site-packages/)")
 """Code of others inside the project, such as a venv."""
+
+
+def failed_call(tool: str, message: str, text: str = "", **fields: Any) -> ToolReturn:
+    """A failure that the model reads: the text of the tool, or the message."""
+    return ToolReturn((Text(text),) if text else (), Fault("tool.execution", message, {"tool": tool, **fields}))
 
 
 def fault_from_exception(tool: str, error: BaseException, where: str = "", *, roots: Sequence[Path] = ()) -> Fault:
@@ -78,7 +85,6 @@ def _tool_error_fault(tool: str, error: ToolError) -> Fault:
 
 
 def _replace_surrogates(text: str) -> str:
-    """Replace unpaired surrogates."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, TextIO
 
@@ -90,8 +90,10 @@ class _SwitchedStream:
 
 
 @contextmanager
-def capture_output(clean: Callable[[str], str] = lambda text: text) -> Iterator[CapturedOutput]:
-    """Capture the output from here on. `clean` redacts it."""
+def capture_output(
+    clean: Callable[[str], str] = lambda text: text, report: Callable[[str], None] = lambda text: None
+) -> Iterator[CapturedOutput]:
+    """Capture the output from here on. `clean` redacts it; `report` gets it at the end, unless it is empty."""
     sys.stdout, sys.stderr = streams = switchable_stream(sys.stdout), switchable_stream(sys.stderr)
     printed = CapturedOutput(clean=clean)
     token = _current.set(printed)
@@ -101,6 +103,9 @@ def capture_output(clean: Callable[[str], str] = lambda text: text) -> Iterator[
     finally:
         _current.reset(token)
         sys.stdout, sys.stderr = streams
+        if text := printed.end():
+            with suppress(Exception):  # a failing listener does not fail the call
+                report(text)
 
 
 def switchable_stream(stream: Any) -> Any:

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from agentrun.core import model_texts as texts
 from agentrun.core.effects import ToolReturn
-from agentrun.core.fault import Fault, fault_of
+from agentrun.core.fault import fault_of
 from agentrun.core.messages import Text
 from agentrun.errors import ToolError
-from agentrun.tools.call_results import NotSerializable, fault_from_exception, result_text
+from agentrun.tools.call_results import NotSerializable, failed_call, fault_from_exception, result_text
 from agentrun.tools.pinned_modules import FunctionPin, ImportFailed, import_function
 from agentrun.tools.threads import exit_if_forked
 
@@ -26,9 +26,8 @@ def load_function(roots: Sequence[Path], name: str, pin: FunctionPin) -> Callabl
     except ToolError as error:
         return ToolReturn(fault=fault_of(error))
     except ImportFailed as failed:
-        return ToolReturn(
-            fault=fault_from_exception(name, failed.error, texts.IMPORT_FAILED.format(pin.module), roots=roots)
-        )
+        where = texts.IMPORT_FAILED.format(pin.module)
+        return ToolReturn(fault=fault_from_exception(name, failed.error, where, roots=roots))
 
 
 def call_function(
@@ -103,4 +102,4 @@ def _to_returned(name: str, result: object) -> ToolReturn:
     try:
         return ToolReturn((Text(result_text(result)),))
     except NotSerializable as error:
-        return ToolReturn(fault=Fault("tool.execution", str(error), {"tool": name}))
+        return failed_call(name, str(error))

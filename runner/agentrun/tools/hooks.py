@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from pathlib import Path
 from typing import Any
@@ -58,11 +59,7 @@ class _RaisedError(Struct, frozen=True):
 
 class _HookFunction:
     def __init__(
-        self,
-        roots: Sequence[Path],
-        hook: Hook,
-        printed: Callable[[str, str], None],
-        clean: Callable[[str], str],
+        self, roots: Sequence[Path], hook: Hook, printed: Callable[[str, str], None], clean: Callable[[str], str]
     ) -> None:
         self._roots = roots
         self._hook = hook
@@ -71,14 +68,9 @@ class _HookFunction:
         self._function: Callable[[Any], Any] | None = None
 
     async def ask(self, question: Any) -> Any:
-        with capture_output(self._clean) as output:
-            try:
-                answer = await run_in_thread(lambda: self._begin(question), f"hook {self._hook.id}")
-                answer = await _await_answer(answer) if isawaitable(answer) else answer
-            finally:
-                if text := output.end():
-                    with suppress(Exception):  # a failing listener does not fail the hook
-                        self._printed(self._hook.id, text)
+        with capture_output(self._clean, partial(self._printed, self._hook.id)):
+            answer = await run_in_thread(lambda: self._begin(question), f"hook {self._hook.id}")
+            answer = await _await_answer(answer) if isawaitable(answer) else answer
         if isinstance(answer, _RaisedError):
             self._report_error(answer)
             raise _as_exception(answer.error)
@@ -88,7 +80,7 @@ class _HookFunction:
         """Report the exception like output. It is not in the journal, but the author of the hook needs it."""
         where = f"{self._hook.module} cannot be imported: " if raised.is_import else ""
         fault = clean_fault(fault_from_exception(self._hook.id, raised.error, where, roots=self._roots), self._clean)
-        with suppress(Exception):  # as above
+        with suppress(Exception):  # a failing listener does not fail the hook
             at = f" ({fault.fields['at']})" if "at" in fault.fields else ""
             self._printed(self._hook.id, f"{fault.message}{at}")
 

@@ -31,7 +31,7 @@ from agentrun.core.messages import Text
 from agentrun.core.package_tools import Auth, HttpTool
 from agentrun.errors import ProviderError
 from agentrun.net.environment import HOST_VARIABLE
-from agentrun.tools.call_results import NotSerializable, result_text
+from agentrun.tools.call_results import NotSerializable, failed_call, result_text
 from agentrun.wire import HttpAuth, HttpCall, HttpReply, NetworkAccess, Sender
 
 MAX_REDIRECTS = 5
@@ -58,14 +58,14 @@ class HttpTools:
             request = build_request(call)
             for _ in range(MAX_REDIRECTS + 1):
                 reply = await self._reply(request, tool)
-                if tool.method not in SAFE_METHODS or reply.status not in _MOVED or not header_value(reply, "location"):
+                if tool.method not in SAFE_METHODS or reply.status not in _MOVED or not reply.header("location"):
                     return http_result(call, reply)
-                request = replace(request, url=_redirect_url(request.url, header_value(reply, "location")))
+                request = replace(request, url=_redirect_url(request.url, reply.header("location")))
         except UnusableUrl as unfit:
-            return _failure(call, str(unfit))
+            return failed_call(call.name, str(unfit))
         except ProviderError as error:
             return _unanswered_result(call, tool, error)
-        return _failure(call, texts.TOO_MANY_REDIRECTS.format(MAX_REDIRECTS), reason="redirects")
+        return failed_call(call.name, texts.TOO_MANY_REDIRECTS.format(MAX_REDIRECTS), reason="redirects")
 
     async def _reply(self, request: HttpCall, tool: HttpTool) -> HttpReply:
         try:
@@ -109,11 +109,7 @@ def _unanswered_result(call: RunTool, tool: HttpTool, error: ProviderError) -> T
         return ToolReturn(fault=Fault("tool.timeout", texts.TIMED_OUT.format(tool.timeout), limit))
     reason = error.fields.get("reason", error.code.partition(".")[2])
     status = error.fields.get("status")
-    return _failure(call, error.message, reason=reason, **({} if status is None else {"status": status}))
-
-
-def _failure(call: RunTool, message: str, **fields: str | int) -> ToolReturn:
-    return ToolReturn(fault=Fault("tool.execution", message, {"tool": call.name, **fields}))
+    return failed_call(call.name, error.message, reason=reason, **({} if status is None else {"status": status}))
 
 
 # --- requests -------------------------------------------------------------------------------------------------
@@ -224,28 +220,22 @@ def http_result(call: RunTool, reply: HttpReply) -> ToolReturn:
     tool = call.tool
     assert isinstance(tool, HttpTool)
     if 300 <= reply.status < 400:
-        head = texts.http_status(reply.status, header_value(reply, "location"))
+        head = texts.http_status(reply.status, reply.header("location"))
         return ToolReturn((Text(_with_body(head, reply)),))
     if not 200 <= reply.status < 300:
-        fields = {"tool": call.name, "status": reply.status}
-        fault = Fault("tool.execution", texts.HTTP_FAILED.format(reply.status), fields)
-        head = texts.with_code(fault.code, texts.http_status(reply.status))
-        return ToolReturn((Text(_with_body(head, reply)),), fault)
+        head = texts.with_code("tool.execution", texts.http_status(reply.status))
+        message = texts.HTTP_FAILED.format(reply.status)
+        return failed_call(call.name, message, _with_body(head, reply), status=reply.status)
     if tool.method == "HEAD" or not reply.body:
         return ToolReturn((Text(texts.HTTP_NO_BODY.format(reply.status)),))
     if tool.result is None:
         return ToolReturn((Text(_body_text(reply)),))
     try:
-        value = evaluate_jmespath(tool.result, _json(reply.body))
+        value = evaluate_jmespath(tool.result, json.loads(reply.body, parse_constant=_refuse))
         return ToolReturn((Text("null" if value is None else result_text(value)),))
     except (NotSerializable, UnusableJmespath, ValueError, RecursionError) as error:
         why = str(error) if isinstance(error, NotSerializable | UnusableJmespath) else texts.NOT_JSON_REPLY
-        return ToolReturn(fault=Fault("tool.execution", why, {"tool": call.name, "status": reply.status}))
-
-
-def header_value(reply: HttpReply, name: str) -> str:
-    """A header of a reply, or an empty text."""
-    return next((value for each, value in reply.headers if each.lower() == name), "")
+        return failed_call(call.name, why, status=reply.status)
 
 
 def _with_body(head: str, reply: HttpReply) -> str:
@@ -254,7 +244,7 @@ def _with_body(head: str, reply: HttpReply) -> str:
 
 def _body_text(reply: HttpReply) -> str:
     """The body as text, or a description of a body that is not text."""
-    media, *parameters = (part.strip().lower() for part in header_value(reply, "content-type").split(";"))
+    media, *parameters = (part.strip().lower() for part in reply.header("content-type").split(";"))
     charset = next((part[8:].strip(' "') for part in parameters if part.startswith("charset=")), "")
     if not media or media.startswith("text/") or charset or any(word in media for word in _TEXTS):
         try:
@@ -270,10 +260,6 @@ def _encoding(charset: str) -> str:
     except (LookupError, ValueError):
         return "utf-8"
     return name if name in _ENCODINGS or name.startswith(_FAMILIES) else "utf-8"
-
-
-def _json(body: bytes) -> Any:
-    return json.loads(body, parse_constant=_refuse)
 
 
 def _refuse(constant: str) -> Never:

@@ -36,13 +36,11 @@ from agentrun.core.package_lookup import tool_effect
 from agentrun.core.package_tools import McpTool
 from agentrun.secret import mask
 from agentrun.spec.problems import escape_invisible
-from agentrun.tools.mcp_connection import McpConnection, McpEnvironment, ServerNotStarted
+from agentrun.tools.mcp import McpEnvironment
+from agentrun.tools.mcp_connection import McpConnection, ServerNotStarted
 from agentrun.tools.mcp_http import McpExchange, current_exchange
 from agentrun.tools.mcp_traffic import McpProtocolError
 from agentrun.tools.progress import current_listener
-
-__all__ = ["McpEnvironment", "McpServer"]
-
 
 MAX_STARTS = 3
 MAX_MCP_ERROR = 300
@@ -155,7 +153,7 @@ def _find_drift(call: RunTool, tool: McpTool, connection: McpConnection) -> Tool
 def result_parts(result: CallToolResult) -> tuple[Text, ...]:
     texts = [_block_text(block) for block in result.content]
     if not any(isinstance(block, TextContent) for block in result.content) and result.structured_content is not None:
-        texts.append(_json(result.structured_content))
+        texts.append(json.dumps(result.structured_content, ensure_ascii=False, separators=(",", ":")))
     return tuple(Text(text.encode("utf-8", "replace").decode()) for text in texts)
 
 
@@ -179,7 +177,3 @@ def _block_text(block: Any) -> str:
 def _size(data: str) -> int:
     """The number of bytes in base64 data."""
     return len(data) * 3 // 4 - data[-2:].count("=")
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -10,10 +10,10 @@ Rule 4  The output of a function goes only to `printed`.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,8 @@ import msgspec
 
 from agentrun.core import model_texts as texts
 from agentrun.core.effects import RunTool, ToolReturn
-from agentrun.core.fault import Fault
 from agentrun.core.package_tools import PythonTool
-from agentrun.tools.call_results import FUNCTION_FAULT_CODES, MAX_RESULT_BYTES, clean_fault
+from agentrun.tools.call_results import FUNCTION_FAULT_CODES, MAX_RESULT_BYTES, clean_fault, failed_call
 from agentrun.tools.captured_output import CapturedOutput, capture_output
 from agentrun.tools.function_calls import await_result, call_function, load_function
 from agentrun.tools.pinned_modules import FunctionPin
@@ -34,23 +33,13 @@ from agentrun.tools.supervisor_client import BoundedOutput, ProcessExit
 from agentrun.tools.threads import run_in_thread
 
 
-def _ignore_output(tool: str, text: str) -> None:
-    """Drop the output."""
-
-
-def _identity(text: str) -> str:
-    return text
-
-
 class PythonTools:
-    """Runs functions under the import roots."""
-
     def __init__(
         self,
         roots: Sequence[Path],
         *,
-        printed: Callable[[str, str], None] = _ignore_output,
-        clean: Callable[[str], str] = _identity,
+        printed: Callable[[str, str], None] = lambda tool, text: None,
+        clean: Callable[[str], str] = lambda text: text,
     ) -> None:
         """`printed` is called with the name of a tool and the output of one call. `clean` redacts known secrets."""
         self._roots = tuple(root.resolve() for root in roots)
@@ -61,16 +50,11 @@ class PythonTools:
     async def run(self, call: RunTool) -> ToolReturn:
         tool = call.tool
         assert isinstance(tool, PythonTool)
-        with capture_output(self._clean) as output:
-            try:
-                if tool.isolation == "process":
-                    returned = await run_in_process(self._roots, call.name, tool, call.arguments, output)
-                else:
-                    returned = await self._in_thread(call, tool)
-            finally:
-                if text := output.end():
-                    with suppress(Exception):  # a failing listener does not fail the call
-                        self._printed(call.name, text)
+        with capture_output(self._clean, partial(self._printed, call.name)) as output:
+            if tool.isolation == "process":
+                returned = await run_in_process(self._roots, call.name, tool, call.arguments, output)
+            else:
+                returned = await self._in_thread(call, tool)
         return returned if returned.fault is None else ToolReturn(fault=clean_fault(returned.fault, self._clean))
 
     async def _in_thread(self, call: RunTool, tool: PythonTool) -> ToolReturn:
@@ -125,8 +109,8 @@ async def run_in_process(
                 ended = await running.wait()
     except (OSError, ValueError) as error:
         kind = type(error).__name__
-        return ToolReturn(fault=_failure_fault(name, texts.PROCESS_NOT_STARTED.format(kind), error=kind))
-    return returned or ToolReturn(fault=_crash_fault(name, ended))
+        return failed_call(name, texts.PROCESS_NOT_STARTED.format(kind), error=kind)
+    return returned or _crash_result(name, ended)
 
 
 class _CapturedStream(BoundedOutput):
@@ -158,10 +142,10 @@ async def _read_result(process: Process, name: str, order: bytes) -> ToolReturn 
                 case WorkerMessage(progress=str() as text):
                     progress(text)
                 case _:
-                    return ToolReturn(fault=_failure_fault(name, texts.PROCESS_INVALID_RESULT))
+                    return failed_call(name, texts.PROCESS_INVALID_RESULT)
         unread += rest
         if len(unread) > MAX_RESULT_LINE:
-            return ToolReturn(fault=_failure_fault(name, texts.PROCESS_RESULT_TOO_LARGE.format(MAX_RESULT_LINE)))
+            return failed_call(name, texts.PROCESS_RESULT_TOO_LARGE.format(MAX_RESULT_LINE))
     return None
 
 
@@ -174,14 +158,9 @@ def _parse_message(line: bytes) -> WorkerMessage | None:
     return read if fault is None or fault.code in (*FUNCTION_FAULT_CODES, "tool.drift") else None
 
 
-def _crash_fault(name: str, ended: ProcessExit) -> Fault:
-    if ended.signal is not None:
-        word = next((each.name for each in signal.Signals if each == ended.signal), f"signal {ended.signal}")
-        return _failure_fault(name, texts.PROCESS_KILLED_BY.format(word), signal=word)
+def _crash_result(name: str, ended: ProcessExit) -> ToolReturn:
+    if word := ended.signal_name:
+        return failed_call(name, texts.PROCESS_KILLED_BY.format(word), signal=word)
     if ended.code is not None:
-        return _failure_fault(name, texts.PROCESS_EXITED.format(ended.code), exit=ended.code)
-    return _failure_fault(name, texts.PROCESS_KILLED)
-
-
-def _failure_fault(name: str, message: str, **fields: Any) -> Fault:
-    return Fault("tool.execution", message, {"tool": name, **fields})
+        return failed_call(name, texts.PROCESS_EXITED.format(ended.code), exit=ended.code)
+    return failed_call(name, texts.PROCESS_KILLED)

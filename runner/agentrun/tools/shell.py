@@ -13,18 +13,17 @@ The model reads standard output unchanged. If the exit code is not 0, a line suc
 from __future__ import annotations
 
 import errno
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from agentrun.core import model_texts as texts
 from agentrun.core.effects import RunTool, ToolReturn
-from agentrun.core.fault import Fault
 from agentrun.core.messages import Text
 from agentrun.core.package_tools import ShellTool
 from agentrun.net.environment import Lookup
 from agentrun.spec.problems import quote_text
+from agentrun.tools.call_results import failed_call
 from agentrun.tools.commands import CommandRefused, build_argv, build_environment, build_stdin, environment_secrets
 from agentrun.tools.processes import SUPERVISOR_KILLED, FolderNotFound, open_folder, start_process
 from agentrun.tools.supervisor_client import BoundedOutput, ProcessExit
@@ -35,8 +34,6 @@ MAX_OUTPUT_BYTES = 64 * 1024 * 1024
 
 
 class ShellTools:
-    """Runs commands, never through a shell."""
-
     def __init__(self, root: Path, programs: Mapping[str, str], lookup: Lookup) -> None:
         """`programs`: the file of each command."""
         self._root = root
@@ -51,21 +48,21 @@ class ShellTools:
             argv = build_argv(tool, values)
             given = build_stdin(tool, values)
         except CommandRefused as refused:
-            return _failure(call, str(refused), reason="arguments")
+            return failed_call(call.name, str(refused), reason="arguments")
         out, err = (BoundedOutput(head=KEPT_BYTES, tail=KEPT_BYTES, most=MAX_OUTPUT_BYTES) for _ in range(2))
         try:
             ended = await self._run_command(tool, argv, given, out, err)
         except (OSError, ValueError) as error:
             if error.args == (SUPERVISOR_KILLED,):  # it is unknown whether the command had started
-                return _failure(call, texts.command_failed(None, None), **_exit_fields(ProcessExit()))
-            return _failure(call, self._start_failure(tool, error), reason="start")
+                return failed_call(call.name, texts.command_failed(None, None), **_exit_fields(ProcessExit()))
+            return failed_call(call.name, self._start_failure(tool, error), reason="start")
         known = tuple(environment_secrets(tool, self._lookup))
         text = _result_text(ended, out.text(known), err.text(known))
         if out.is_flood or err.is_flood:
-            return _failure(call, texts.OUTPUT_TOO_LARGE.format(MAX_OUTPUT_BYTES), text, reason="output")
+            return failed_call(call.name, texts.OUTPUT_TOO_LARGE.format(MAX_OUTPUT_BYTES), text, reason="output")
         if ended.code in tool.exits:
             return ToolReturn((Text(text),))
-        return _failure(call, texts.command_failed(*_exit(ended)), text, **_exit_fields(ended))
+        return failed_call(call.name, texts.command_failed(ended.code, ended.signal_name), text, **_exit_fields(ended))
 
     async def _run_command(
         self, tool: ShellTool, argv: list[str], given: bytes | None, out: BoundedOutput, err: BoundedOutput
@@ -105,29 +102,12 @@ class ShellTools:
 
 def _result_text(ended: ProcessExit, out: str, err: str) -> str:
     """The text for the model."""
-    status = "" if ended.code == 0 else f"[{texts.exit_status(*_exit(ended))}]\n"
+    status = "" if ended.code == 0 else f"[{texts.exit_status(ended.code, ended.signal_name)}]\n"
     line = "\n" if err and out and not out.endswith("\n") else ""
     return f"{status}{out}{line}" + (f"{texts.STDERR}\n{err}" if err else "")
-
-
-def _exit(ended: ProcessExit) -> tuple[int | None, str | None]:
-    """The exit code, or the name of the signal."""
-    return ended.code, None if ended.signal is None else _signal_name(ended.signal)
 
 
 def _exit_fields(ended: ProcessExit) -> dict[str, Any]:
     if ended.code is not None:
         return {"exit": ended.code}
-    return {"signal": _signal_name(ended.signal)} if ended.signal is not None else {"reason": "keeper"}
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"signal {number}"
-
-
-def _failure(call: RunTool, message: str, text: str = "", **fields: Any) -> ToolReturn:
-    """A failure for the model: the output of the command, or why it did not run."""
-    return ToolReturn((Text(text),) if text else (), Fault("tool.execution", message, {"tool": call.name, **fields}))
+    return {"reason": "keeper"} if ended.signal is None else {"signal": ended.signal_name}

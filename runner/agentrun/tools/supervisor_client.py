@@ -22,6 +22,13 @@ class ProcessExit(Struct, frozen=True):
     code: int | None = None
     signal: int | None = None
 
+    @property
+    def signal_name(self) -> str | None:
+        if self.signal is None:
+            return None
+        known = next((each.name for each in signal.Signals if each == self.signal), None)
+        return known or f"signal {self.signal}"  # a real-time signal
+
 
 class ProcessPipes(SubprocessStreamProtocol):
     """The output of a program: into a `BoundedOutput`, or into a reader with backpressure."""
