@@ -17,12 +17,13 @@ from agentrun.net.environment import find_credentials, variables_in
 from agentrun.redactor import Redactor
 from agentrun.spec.problems import Problem
 from agentrun.tools.commands import find_programs
-from agentrun.tools.mcp import McpEnvironment, require_mcp_sdk
+from agentrun.tools.mcp import require_mcp_sdk
 
 
 def pin_mcp_servers(specs: Sequence[Spec]) -> tuple[dict[str, dict[str, PinnedTool]], list[Problem]]:
     """The pins of a spec with its profiles, and the problems. Raises `host.missing`."""
     require_mcp_sdk()
+    from agentrun.tools.mcp_connection import McpEnvironment  # late: as above
     from agentrun.tools.mcp_pins import declared_servers, pin_tools  # late: the SDK is an extra
 
     root = specs[0].project.root

@@ -13,8 +13,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from agentrun.canonical_json import sorted_json
 from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.package_tools import McpTool
@@ -23,15 +21,6 @@ from agentrun.net.environment import Lookup
 
 if TYPE_CHECKING:
     from agentrun.tools.mcp_calls import McpServer
-
-
-class McpEnvironment(Struct, frozen=True):
-    """The project, programs and variables for servers."""
-
-    root: Path
-    programs: Mapping[str, str]
-    """The file of each command."""
-    lookup: Lookup
 
 
 class McpServers:
@@ -47,17 +36,20 @@ class McpServers:
     ) -> None:
         """Raises `host.missing` if the SDK is not installed."""
         require_mcp_sdk()
-        self._site = McpEnvironment(root, programs, lookup)
+        self._root = root
+        self._programs = programs
+        self._lookup = lookup
         self._clean = clean
         self._servers: dict[bytes, McpServer] = {}
 
     async def run(self, call: RunTool) -> ToolReturn:
         from agentrun.tools.mcp_calls import McpServer  # late: Rule 2
+        from agentrun.tools.mcp_connection import McpEnvironment  # late: Rule 2
 
         assert isinstance(call.tool, McpTool)
         key = _identity(call.tool)
         if key not in self._servers:
-            self._servers[key] = McpServer(self._site, self._clean)
+            self._servers[key] = McpServer(McpEnvironment(self._root, self._programs, self._lookup), self._clean)
         return await self._servers[key].run(call, call.tool)
 
     async def close(self) -> None:

@@ -36,8 +36,7 @@ from agentrun.core.package_lookup import tool_effect
 from agentrun.core.package_tools import McpTool
 from agentrun.secret import mask
 from agentrun.spec.problems import escape_invisible
-from agentrun.tools.mcp import McpEnvironment
-from agentrun.tools.mcp_connection import McpConnection, ServerNotStarted
+from agentrun.tools.mcp_connection import McpConnection, McpEnvironment, ServerNotStarted
 from agentrun.tools.mcp_http import McpExchange, current_exchange
 from agentrun.tools.mcp_traffic import McpProtocolError
 from agentrun.tools.progress import current_listener

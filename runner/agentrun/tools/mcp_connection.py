@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -42,8 +44,7 @@ from agentrun.core import model_texts as texts
 from agentrun.core.package_tools import McpTool
 from agentrun.distribution import version
 from agentrun.errors import AgentrunError
-from agentrun.net.environment import fill_variables, is_header_value
-from agentrun.tools.mcp import McpEnvironment
+from agentrun.net.environment import Lookup, fill_variables, is_header_value
 from agentrun.tools.mcp_http import McpExchange, current_exchange, streamable_http
 from agentrun.tools.mcp_stdio import McpStreams, open_stdio
 from agentrun.tools.mcp_traffic import McpProtocolError, MessageFilter
@@ -58,6 +59,15 @@ logging.getLogger("client").addHandler(logging.NullHandler())  # the logger of t
 
 class ServerNotStarted(Exception):
     """A server did not start. The message says why."""
+
+
+class McpEnvironment(Struct, frozen=True):
+    """The project, programs and variables for servers."""
+
+    root: Path
+    programs: Mapping[str, str]
+    """The file of each command."""
+    lookup: Lookup
 
 
 class McpConnection:

@@ -27,8 +27,7 @@ from agentrun.secret import mask
 from agentrun.spec.problems import Problem, did_you_mean, escape_invisible, quote_text
 from agentrun.spec.tree import place_at_path
 from agentrun.spec.v1 import tools as written
-from agentrun.tools.mcp import McpEnvironment
-from agentrun.tools.mcp_connection import ListedTool, McpConnection, ServerNotStarted
+from agentrun.tools.mcp_connection import ListedTool, McpConnection, McpEnvironment, ServerNotStarted
 from agentrun.tools.mcp_traffic import McpProtocolError
 
 McpPins = dict[str, dict[str, PinnedTool]]
