@@ -10,4 +10,5 @@ from typing import Literal, TypeAlias, get_args
 MatchTier: TypeAlias = Literal["exact", "normalised"]
 """From the most to the least exact: equal, or equal except for the volatile fields of the spec."""
 MATCH_TIERS: tuple[MatchTier, ...] = get_args(MatchTier)
-LEAST_EXACT_TIER: MatchTier = MATCH_TIERS[-1]
+DEFAULT_TIER: MatchTier = "normalised"
+"""The least exact tier that is accepted if nothing else is requested."""

@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from agentrun.cassette.interactions import Cassette, Interaction
 from agentrun.cassette.match import TIER_KEYS, MatchKey, match_key, sent_key, spelled_key
-from agentrun.cassette.match_tiers import LEAST_EXACT_TIER, MATCH_TIERS, MatchTier
+from agentrun.cassette.match_tiers import DEFAULT_TIER, MATCH_TIERS, MatchTier
 from agentrun.cassette.miss_context import MissContext, OverruledAnswer
 from agentrun.cassette.miss_explanation import describe_call, explain_miss
 from agentrun.cassette.redaction import RunRedaction
@@ -39,7 +39,7 @@ class Player:
         *,
         volatile: Sequence[str] = (),
         redaction: RunRedaction | None = None,
-        require: MatchTier = LEAST_EXACT_TIER,
+        require: MatchTier = DEFAULT_TIER,
         context: Callable[[], MissContext | None] = lambda: None,
     ) -> None:
         """`require`: the least exact tier that is accepted. `context`: called to explain a miss."""

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from agentrun.cassette.match_tiers import LEAST_EXACT_TIER, MATCH_TIERS
+from agentrun.cassette.match_tiers import DEFAULT_TIER, MATCH_TIERS
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -93,7 +93,7 @@ _LIVE_OPTIONS = (
     click.option(
         "--require-tier",
         type=click.Choice(MATCH_TIERS),
-        default=LEAST_EXACT_TIER,
+        default=DEFAULT_TIER,
         show_default=True,
         help="Fail if a request matches its recorded one less exactly than this.",
     ),

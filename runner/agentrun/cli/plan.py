@@ -16,7 +16,7 @@ import click
 from msgspec import UNSET, Struct
 
 from agentrun.cassette.file import cassette_exists
-from agentrun.cassette.match_tiers import LEAST_EXACT_TIER, MatchTier
+from agentrun.cassette.match_tiers import DEFAULT_TIER, MatchTier
 from agentrun.cli.options import NAME_RULE, is_valid_name
 from agentrun.cli.recorded_case import case_cassette_path, matching_cases, nothing_recorded_error
 from agentrun.compiler.prompts import complete_params
@@ -49,7 +49,7 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     """The cases that can be replayed."""
     record: str | None = None
     """What to record: new, all or from:N."""
-    required_tier: MatchTier = LEAST_EXACT_TIER
+    required_tier: MatchTier = DEFAULT_TIER
     """The least exact match of a request that is accepted."""
     journal: Path | None = None
     """The file for the journal."""

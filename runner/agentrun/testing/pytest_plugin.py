@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agentrun.cassette.match_tiers import LEAST_EXACT_TIER, MATCH_TIERS
+from agentrun.cassette.match_tiers import DEFAULT_TIER, MATCH_TIERS
 from agentrun.testing.plugin.options import (
     require_syrupy,
     skip_assert_rewriting,
@@ -55,7 +55,7 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         "--agentrun-require-tier",
         metavar="TIER",
         choices=MATCH_TIERS,
-        default=LEAST_EXACT_TIER,
+        default=DEFAULT_TIER,
         help="Fail if a request matches its recorded one less exactly than this: `exact`, or `normalised` (default), "
         "which ignores the volatile fields of the spec.",
     )

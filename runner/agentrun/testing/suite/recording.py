@@ -22,7 +22,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from agentrun.cassette.file import cassette_exists, load_cassette
-from agentrun.cassette.match_tiers import LEAST_EXACT_TIER, MatchTier
+from agentrun.cassette.match_tiers import DEFAULT_TIER, MatchTier
 from agentrun.compiler.cases import cassette_owner
 from agentrun.compiler.prompts import complete_params
 from agentrun.core.outcome import Outcome
@@ -81,7 +81,7 @@ class LiveCallbacks(Struct, frozen=True, kw_only=True):
 NO_CALLBACKS = LiveCallbacks()
 
 
-def replay_runner(require: MatchTier = LEAST_EXACT_TIER) -> CaseRunner:
+def replay_runner(require: MatchTier = DEFAULT_TIER) -> CaseRunner:
     """Replay cases. `require`: the least exact tier that is accepted."""
     return _catch_errors(
         lambda located, agent: replay_case(located, agent, make_case_player(located, agent, require=require))
@@ -136,7 +136,7 @@ def _replay_staged(
 
 
 def partly_live_runner(
-    axis: LiveAxis, live: LiveCallbacks = NO_CALLBACKS, require: MatchTier = LEAST_EXACT_TIER
+    axis: LiveAxis, live: LiveCallbacks = NO_CALLBACKS, require: MatchTier = DEFAULT_TIER
 ) -> CaseRunner:
     """Run the tools or the model live, and replay the rest. Time is real time."""
     return _catch_errors(lambda located, agent: live.run(_run_partly_live(located, agent, axis, live, require)))

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from agentrun.cassette.file import cassette_exists, load_cassette
 from agentrun.cassette.interactions import Cassette
-from agentrun.cassette.match_tiers import LEAST_EXACT_TIER, MatchTier
+from agentrun.cassette.match_tiers import DEFAULT_TIER, MatchTier
 from agentrun.cassette.miss_context import MissContext, changed_sections
 from agentrun.cassette.player import FaultInjectionPlayer, Player
 from agentrun.cassette.redaction import RunRedaction
@@ -179,7 +179,7 @@ def make_case_player(
     located: LocatedCase,
     agent: CompiledAgent,
     cassette: Cassette | None = None,
-    require: MatchTier = LEAST_EXACT_TIER,
+    require: MatchTier = DEFAULT_TIER,
     *,
     whole: bool = False,
 ) -> Player:

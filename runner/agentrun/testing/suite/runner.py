@@ -17,7 +17,7 @@ from traceback import extract_tb
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentrun.cassette.match_tiers import LEAST_EXACT_TIER, MatchTier
+from agentrun.cassette.match_tiers import DEFAULT_TIER, MatchTier
 from agentrun.errors import AgentrunError
 from agentrun.testing.suite.coverage import CoverageCollector
 from agentrun.testing.suite.discovery import LocatedCase
@@ -44,7 +44,7 @@ from agentrun.testing.suite.verdict import CaseVerdict, Complaint, case_verdict,
 
 class SuiteOptions(Struct, frozen=True, kw_only=True):
     update: bool = False
-    require: MatchTier = LEAST_EXACT_TIER
+    require: MatchTier = DEFAULT_TIER
     repeat: int = 1
     sweep: bool = False
     coverage: bool = False
