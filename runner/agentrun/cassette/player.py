@@ -130,7 +130,7 @@ class Player:
             index = None if clean is call else self._take(numbers, match_key(clean, path))
             index = self._find_with_placeholders(clean, path) if index is None else index
             index = self._find_with_placeholders(call, path) if index is None and clean is not call else index
-        for tier in self._inexact_tiers if index is None and self._volatile else ():
+        for tier in self._inexact_tiers if index is None else ():
             key = partial(self._tier_key, tier)
             index = self._take(self._lazy_index(tier, key), key(call, path))
             if index is not None:

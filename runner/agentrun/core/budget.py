@@ -38,6 +38,8 @@ _LETTERS = b"abcdefghijklmnopqrstuvwxyz "
 _WIDE = bytes(range(128, 256))
 SHARE_HOLDING_STATUSES = ("started", "lost", "asleep", "ready")
 """Statuses in which a sub-agent holds its share."""
+COUNTED_BUDGETS = tuple(name for name in BUDGET_KINDS if name in BudgetShare.__struct_fields__ and name != "time")
+"""The budgets that sub-agents divide among them. Time passes for all of them at once."""
 UNCOUNTED_STATUSES = ("new", "asking", "deferred", "ready")
 """Statuses in which a call may still run for the first time. Such calls are not left for sub-agents."""
 
@@ -113,9 +115,7 @@ def allowance(package: Package, state: State) -> Budgets | BudgetShare:
     if parent is None:
         return own
     shared: dict[str, Any] = {
-        name: _smaller_limit(getattr(own, name), getattr(parent.share, name))
-        for name in BUDGET_KINDS
-        if name != "turns"
+        name: _smaller_limit(getattr(own, name), getattr(parent.share, name)) for name in (*COUNTED_BUDGETS, "time")
     }
     return BudgetShare(**shared)
 
@@ -137,13 +137,9 @@ def child_share(package: Package, state: State, about_to_start: list[BudgetShare
         most = getattr(limit, name)
         return None if most is None else max(most - used, 0) // among
 
-    return BudgetShare(
-        tokens=rest("tokens"),
-        cost=rest("cost"),
-        time=None if limit.time is None else max(limit.time - state.elapsed, 0),
-        tool_calls=rest("tool_calls", calls),
-        runs=_child_run_limit(package, state, about_to_start, among),
-    )
+    amounts = {name: rest(name, calls if name == "tool_calls" else 0) for name in COUNTED_BUDGETS}
+    time = None if limit.time is None else max(limit.time - state.elapsed, 0)
+    return BudgetShare(**amounts, time=time, runs=_child_run_limit(package, state, about_to_start, among))
 
 
 def _held_shares(state: State) -> list[BudgetShare]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentrun.core import facts
@@ -78,8 +79,8 @@ def _evolve_meter(meter: SpendMeter, call: CallState, fact: facts.SingleCallFact
 
 
 def _charge(meter: SpendMeter, spent: facts.ChildSpend | facts.BudgetShare) -> SpendMeter:
-    runs = facts.runs_or_zero(spent.runs)
-    return meter.plus(tokens=spent.tokens or 0, cost=spent.cost or 0, tool_calls=spent.tool_calls or 0, runs=runs)
+    amounts = {name: getattr(spent, name) for name in facts.ChildSpend.__struct_fields__}
+    return meter.plus(**{name: amount for name, amount in amounts.items() if amount not in (None, UNSET)})
 
 
 def _give_results(state: State, fact: facts.ResultsGiven) -> State:

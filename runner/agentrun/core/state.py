@@ -152,14 +152,8 @@ class SpendMeter(Struct, frozen=True, gc=False):
     calls: Mapping[str, int] = {}
     """Calls that ran, by tool."""
 
-    def plus(self, *, tokens: int = 0, cost: int = 0, tool_calls: int = 0, runs: int = 0) -> SpendMeter:
-        return replace(
-            self,
-            tokens=self.tokens + tokens,
-            cost=self.cost + cost,
-            tool_calls=self.tool_calls + tool_calls,
-            runs=self.runs + runs,
-        )
+    def plus(self, **amounts: int) -> SpendMeter:
+        return replace(self, **{name: getattr(self, name) + amount for name, amount in amounts.items()})
 
 
 class GuardState(Struct, frozen=True, gc=False):

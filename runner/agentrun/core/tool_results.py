@@ -81,7 +81,8 @@ def child_failed(effect: RunChild, outcome: Outcome, fault: Fault) -> ToolFinish
 
 
 def _child_spend(outcome: Outcome) -> ChildSpend:
-    return ChildSpend(outcome.tokens, outcome.cost, outcome.tool_calls, outcome.runs or UNSET)
+    amounts = {name: getattr(outcome, name) for name in ChildSpend.__struct_fields__}
+    return ChildSpend(**amounts | {"runs": outcome.runs or UNSET})
 
 
 def _failed_run(effect: RunChild, outcome: Outcome, fault: Fault) -> ToolFinished:

@@ -56,8 +56,8 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         metavar="TIER",
         choices=MATCH_TIERS,
         default=DEFAULT_TIER,
-        help="Fail if a request matches its recorded one less exactly than this: `exact`, or `normalised` (default), "
-        "which ignores the volatile fields of the spec.",
+        help=f"Fail if a request matches its recorded one less exactly than this: {', '.join(MATCH_TIERS)} "
+        f"(default: {DEFAULT_TIER}, which ignores the volatile fields of the spec).",
     )
 
 
