@@ -11,7 +11,8 @@ from agentrun.core.facts import ChildSpend, Record
 from agentrun.core.fault import Fault
 from agentrun.core.messages import user_message as message
 from agentrun.core.package import Package
-from agentrun.report.run_renderer import OutputLine, RunRenderer
+from agentrun.report.formatting import OutputLine
+from agentrun.report.run_renderer import RunRenderer
 
 from ..core.script import STARTED, Run, Stuck, agent_tool, called, rule, said, tool, writing
 from ..packages import ROUTE, package, typed

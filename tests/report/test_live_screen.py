@@ -9,8 +9,8 @@ from threading import enumerate as threads
 import pytest
 
 from agentrun.core.facts import ModelAsked
-from agentrun.report.formatting import make_paragraph
-from agentrun.report.run_renderer import OutputLine, RunRenderer
+from agentrun.report.formatting import OutputLine, make_paragraph
+from agentrun.report.run_renderer import RunRenderer
 from agentrun.report.screen import (
     MAX_STREAMED_TEXT,
     SPINNER,
@@ -251,8 +251,8 @@ def test_screen_for(
         monkeypatch.setenv(name, value)
     with terminal() as seen:
         screen = screen_for(seen.stream, live=live)
-        assert (type(screen), screen._color) == (kind, color)  # type: ignore[attr-defined]  # of both
-        assert screen_for(seen.stream, live=live, color=False)._color is False  # type: ignore[attr-defined]  # of the one it is
+        assert (type(screen), screen._color) == (kind, color)
+        assert screen_for(seen.stream, live=live, color=False)._color is False
         seen.stream.close()
         assert type(screen_for(seen.stream, live=True)) is PlainScreen
 

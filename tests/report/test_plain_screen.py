@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.report.run_renderer import OutputLine, Tone
+from agentrun.report.formatting import OutputLine, Tone
 from agentrun.report.screen import PlainScreen, _cells, fit_row, last_rows
 
 LINES = [
@@ -108,7 +108,7 @@ def test_full_disk() -> None:
 SCRIPT = """
 import sys
 from agentrun.report.screen import screen_for
-from agentrun.report.run_renderer import OutputLine
+from agentrun.report.formatting import OutputLine
 screen = screen_for(sys.stderr, live=True)
 sys.stdin.read()
 for place in range(100_000):

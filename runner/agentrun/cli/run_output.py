@@ -25,7 +25,7 @@ from agentrun.engine.run import FinishedRun
 from agentrun.errors import HostError
 from agentrun.report.formatting import OutputLine, make_line
 from agentrun.report.run_renderer import RunTreeRenderer, outcome_summary
-from agentrun.report.screen import Screen, delta_key, screen_for, show_record
+from agentrun.report.screen import PlainScreen, delta_key, screen_for, show_record
 from agentrun.spec.problems import escape_invisible
 
 
@@ -34,7 +34,7 @@ class RunOutput:
         self._as_json = as_json
         self._quiet = quiet
         self._renderer = RunTreeRenderer(package)
-        self._screen: Screen | None = None
+        self._screen: PlainScreen | None = None
         self.has_reader = not as_json and not quiet
         """Whether progress is printed for a person."""
         self.color = wants_color(sys.stderr) if color is None else color

@@ -20,7 +20,7 @@ from agentrun.core.messages import Reply
 from agentrun.providers.registry import PROVIDER_HOMES
 from agentrun.report.formatting import format_count, preview_text
 from agentrun.spec.problems import escape_invisible
-from agentrun.spec.safe_text import json_text, masked_lines, plural, short_text
+from agentrun.spec.safe_text import json_text, masked_lines, plural, short_text, truncate_text
 
 if TYPE_CHECKING:
     from agentrun.cassette.interactions import Interaction
@@ -60,9 +60,8 @@ def age_text(days: int | None) -> str:
 def describe_interaction(parsed: ParsedInteraction) -> InteractionText:
     interaction, exchange = parsed.recorded, parsed.exchange
     if exchange is not None:
-        return InteractionText(
-            _describe_request(exchange), _outcome(interaction, lambda _: _describe_reply(interaction, exchange))
-        )
+        outcome = _outcome(interaction, lambda _: _describe_reply(interaction, exchange))
+        return InteractionText(_describe_request(exchange), outcome)
     if parsed.kind == "http":
         return InteractionText(_request(interaction), _outcome(interaction, _plain))
     describe_call, describe_result = _CALLS[parsed.kind]
@@ -90,11 +89,9 @@ def _outcome(interaction: Interaction, describe_reply: Callable[[Interaction], s
 
 def _describe_request(exchange: ModelExchange) -> str:
     request, address = exchange.request, exchange.address
-    at = (
-        ""
-        if address.startswith(PROVIDER_HOMES[exchange.provider].address)
-        else f" at {short_text(_host(address), _NAME)}"
-    )
+    host = address.partition("://")[2].partition("/")[0] or address
+    is_home = address.startswith(PROVIDER_HOMES[exchange.provider].address)
+    at = "" if is_home else f" at {short_text(host, _NAME)}"
     tools = f", {plural(len(request.tools), 'tool')}" if request.tools else ""
     messages = plural(len(request.messages), "message")
     return f"model {exchange.provider} {short_text(exchange.model, _NAME)}{at}, {messages}{tools}"
@@ -114,18 +111,14 @@ def _describe_reply(interaction: Interaction, exchange: ModelExchange) -> str:
             found.append(f"and {len(message.calls) - 8} more")
     if reply.finish in ("length", "content_filter"):
         found.append({"length": "cut off at its longest", "content_filter": "cut off by a filter"}[reply.finish])
-    return "; ".join([*(found or ["nothing"]), *_tokens(reply)])
-
-
-def _tokens(reply: Reply) -> list[str]:
-    usage = reply.usage
-    if usage is None or usage.input is None or usage.output is None:
-        return []
-    return [f"{usage.input} in, {usage.output} out tokens"]
+    found = found or ["nothing"]
+    if reply.usage is not None and reply.usage.input is not None and reply.usage.output is not None:
+        found.append(f"{reply.usage.input} in, {reply.usage.output} out tokens")
+    return "; ".join(found)
 
 
 def _refusal(interaction: Interaction, fault: Fault) -> str:
-    status = _status(interaction) if interaction.reply.status != HTTPStatus.OK else "unreadable"
+    status = str(interaction.reply.status) if interaction.reply.status != HTTPStatus.OK else "unreadable"
     again = [value for name, value in interaction.reply.headers if name == "retry-after"]
     wait = f", retry-after {short_text(again[0], _NAME)}" if again else ""
     why = fault.message.removeprefix(f"the provider answered {status}: ")
@@ -133,10 +126,6 @@ def _refusal(interaction: Interaction, fault: Fault) -> str:
 
 
 # --- calls that are not HTTP -------------------------------------------------------------------------------------
-
-
-def _tool(name: str, arguments: Any) -> str:
-    return f"tool {_call_text(name, arguments)}"
 
 
 def _approval(name: str, question: Any) -> str:
@@ -177,9 +166,9 @@ def _part(part: dict[str, Any]) -> str:
 
 def _answer(interaction: Interaction) -> str:
     answer, by = _field(interaction, "answer"), _field(interaction, "by")
-    return (
-        _plain(interaction) if answer is None else f"{short_text(str(answer), _NAME)} by {short_text(str(by), _NAME)}"
-    )
+    if answer is None:
+        return _plain(interaction)
+    return f"{short_text(str(answer), _NAME)} by {short_text(str(by), _NAME)}"
 
 
 def _hook_answer(interaction: Interaction) -> str:
@@ -187,10 +176,10 @@ def _hook_answer(interaction: Interaction) -> str:
     if not isinstance(answer, str):
         return _plain(interaction)
     fault = _fault({"fault": _field(interaction, "fault")})
-    more = [
-        f"“{preview_text(text)}”" for key in ("reason", "text") if isinstance(text := _field(interaction, key), str)
-    ]
-    more += [escape_invisible(json_text(value)) for value in [_field(interaction, "value")] if value is not None]
+    texts = (_field(interaction, key) for key in ("reason", "text"))
+    more = [f"“{preview_text(text)}”" for text in texts if isinstance(text, str)]
+    if (value := _field(interaction, "value")) is not None:
+        more.append(escape_invisible(json_text(value)))
     return fault[0] if fault else " ".join([short_text(answer, _NAME), *more])
 
 
@@ -207,7 +196,7 @@ def _fault(data: dict[str, Any]) -> list[str]:
 
 
 _CALLS: dict[str, tuple[Callable[[str, Any], str], Callable[[Interaction], str]]] = {
-    "tool": (_tool, _result),
+    "tool": (lambda name, arguments: f"tool {_call_text(name, arguments)}", _result),
     "approval": (_approval, _answer),
     "hook": (_hook, _hook_answer),
     "sink": (_sink, _delivery),
@@ -225,25 +214,15 @@ def _request(interaction: Interaction) -> str:
 def _plain(interaction: Interaction) -> str:
     reply = interaction.reply
     text = preview_text(reply.body.decode("utf-8", "replace"))
-    return text if reply.status == HTTPStatus.OK else f"{_status(interaction)}: {text}"
-
-
-def _status(interaction: Interaction) -> str:
-    return str(interaction.reply.status)
+    return text if reply.status == HTTPStatus.OK else f"{reply.status}: {text}"
 
 
 def _call_text(name: str, arguments: Any) -> str:
     """`refund(amount=20, order_id="1042")`."""
-    if not isinstance(arguments, dict):
-        return f"{short_text(name, _NAME)}({_cut_arguments(escape_invisible(json_text(arguments)))})"
-    listed = ", ".join(
-        f"{short_text(key, _NAME)}={escape_invisible(json_text(value, key))}" for key, value in arguments.items()
-    )
-    return f"{short_text(name, _NAME)}({_cut_arguments(listed)})"
-
-
-def _cut_arguments(text: str) -> str:
-    return text if len(text) <= _ARGUMENTS else text[: _ARGUMENTS - 1] + "…"
+    listed = json_text(arguments)
+    if isinstance(arguments, dict):
+        listed = ", ".join(f"{short_text(key, _NAME)}={json_text(value, key)}" for key, value in arguments.items())
+    return f"{short_text(name, _NAME)}({truncate_text(escape_invisible(listed), _ARGUMENTS)})"
 
 
 def _field(interaction: Interaction, key: str) -> Any:
@@ -252,10 +231,6 @@ def _field(interaction: Interaction, key: str) -> Any:
     except NOT_JSON:
         return None
     return data.get(key) if isinstance(data, dict) else None
-
-
-def _host(address: str) -> str:
-    return address.partition("://")[2].partition("/")[0] or address
 
 
 # --- a cassette as lines of text: its metadata, then its interactions -----------------------------------------
@@ -303,7 +278,7 @@ def _json(value: Any) -> str:
 def interaction_lines(parsed: ParsedInteraction, width: int) -> Iterator[str]:
     """The request and its outcome, indented by the depth of the sub-agent. `width`: digits of the longest number."""
     interaction, text = parsed.recorded, describe_interaction(parsed)
-    indent = "  " * _depth(interaction.path)
+    indent = "  " * min(_MAX_DEPTH, interaction.path.count("c"))  # `c2.0.c1.0`: a sub-agent of a sub-agent
     path = f"in {short_text(interaction.path, 60)}: " if interaction.path else ""
     yield f"{indent}{parsed.number:>{width}}  line {interaction.line}{_time(interaction)}: {path}{text.request}"
     yield f"{indent}{' ' * width}  → {text.outcome}"
@@ -314,11 +289,6 @@ def _time(interaction: Interaction) -> str:
         return ""
     took = "" if interaction.end is None else f" for {(interaction.end - interaction.start) / 1000:.3f}s"
     return f", at {interaction.start / 1000:.3f}s{took}"
-
-
-def _depth(path: str) -> int:
-    """The depth of a sub-agent: `c2.0` is called by the run itself, `c2.0.c1.0` by that sub-agent."""
-    return min(_MAX_DEPTH, path.count("c"))
 
 
 def content_lines(parsed: ParsedInteraction) -> Iterator[str]:

@@ -73,7 +73,8 @@ def _is_carried(found: re.Match[str]) -> bool:
 
 def text_warnings(text: str) -> Iterator[str]:
     """What a reader should know before trusting the look of a text."""
-    if hidden := _name_characters(char for char in _hidden(text)):
+    odd = (found for found in _ODD.finditer(text) if found[0] not in "\n\t")
+    if hidden := _name_characters(found[0] for found in odd if _escape(found) != found[0]):
         yield f"hidden characters: {hidden}"
     if alike := _name_characters(_lookalikes(text)):
         yield f"look-alike characters: {alike}"
@@ -83,23 +84,13 @@ def text_warnings(text: str) -> Iterator[str]:
         yield f"a gap of {longest:,} blanks or empty lines"
 
 
-def _hidden(text: str) -> Iterator[str]:
-    for found in _ODD.finditer(text):
-        if found[0] not in "\n\t" and _escape(found) != found[0]:
-            yield found[0]
-
-
 def _name_characters(chars: Iterator[str]) -> str:
     """The characters by code point and name, and how many more there are."""
     kinds = list(dict.fromkeys(chars))
-    named = [f"U+{ord(char):04X}{_name(char)}" for char in kinds[:MAX_NAMED_CHARACTERS]]
+    pairs = ((char, unicodedata.name(char, "").lower()) for char in kinds[:MAX_NAMED_CHARACTERS])
+    named = [f"U+{ord(char):04X}" + (f" ({name})" if name else "") for char, name in pairs]
     more = len(kinds) - MAX_NAMED_CHARACTERS
     return ", ".join([*named, *([f"and {more} more"] if more > 0 else [])])
-
-
-def _name(char: str) -> str:
-    name = unicodedata.name(char, "").lower()
-    return f" ({name})" if name else ""
 
 
 def _lookalikes(text: str) -> Iterator[str]:

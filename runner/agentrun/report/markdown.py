@@ -29,11 +29,8 @@ _TICKS = re.compile(r"`+")
 
 def inline_code(text: str) -> str:
     """A line of text that is safe at any place of a Markdown document."""
-    return f"<code>{''.join(_reference(text, at) for at in range(len(text)))}</code>"
-
-
-def _reference(text: str, at: int) -> str:
-    return text[at] if _PLAIN.match(text, at) else f"&#{ord(text[at])};"
+    shown = (char if _PLAIN.match(text, at) else f"&#{ord(char)};" for at, char in enumerate(text))
+    return f"<code>{''.join(shown)}</code>"
 
 
 def code_block(lines: Iterable[str], language: str = "") -> str:
@@ -94,8 +91,7 @@ def diff_lines(change: RunChange) -> list[str]:
     before, after = change.before, change.after
     if not isinstance(before, str) or not isinstance(after, str) or "\n" not in before + after:
         return []
-    lines = unified_diff(
-        mask_except_placeholders(before).split("\n"), mask_except_placeholders(after).split("\n"), n=2, lineterm=""
-    )
+    one, two = (mask_except_placeholders(text).split("\n") for text in (before, after))
+    lines = unified_diff(one, two, n=2, lineterm="")
     found = [escape_invisible(line) for line in islice(lines, 2, MAX_MARKDOWN_DIFF_LINES + 3)]
     return [*found[:MAX_MARKDOWN_DIFF_LINES], "…"] if len(found) > MAX_MARKDOWN_DIFF_LINES else found

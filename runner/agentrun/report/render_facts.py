@@ -6,7 +6,7 @@ Each function gets the state before the fact.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import assert_never
+from typing import Any, assert_never
 
 from msgspec import UNSET
 
@@ -63,14 +63,11 @@ def render_call(package: Package, state: State, fact: facts.CallFact) -> tuple[O
 
 
 def render_requested_call(calls: Sequence[ToolCall], call: ToolCall) -> OutputLine:
-    return make_line(f"→ {_label(calls, call)} {format_arguments(call.arguments)}", indent=1)
-
-
-def format_arguments(text: str) -> str:
-    """The arguments as the model wrote them; if they have several lines, as compact JSON."""
+    """The arguments are shown as the model wrote them; if they have several lines, as compact JSON."""
+    text = call.arguments
     if "\n" in text and (found := parse_arguments(text)) is not None:
         text = sorted_json(found).decode()
-    return short_text(text.strip(), MAX_SHOWN_ARGUMENTS)
+    return make_line(f"→ {_label(calls, call)} {short_text(text.strip(), MAX_SHOWN_ARGUMENTS)}", indent=1)
 
 
 def render_result(
@@ -91,9 +88,9 @@ def warn_empty_result(package: Package, state: State, call: str, parts: Iterable
 def call_label(state: State, call: str) -> str:
     """The name of a call: its tool, and its id if another call has the same tool."""
     found = find_call(state, call)
-    return (
-        short_text(call, MAX_SHOWN_NAME) if found is None else _label([each.call for each in state.calls], found.call)
-    )
+    if found is None:
+        return short_text(call, MAX_SHOWN_NAME)
+    return _label([each.call for each in state.calls], found.call)
 
 
 def tool_of_call(state: State, call: str) -> str:
@@ -103,9 +100,8 @@ def tool_of_call(state: State, call: str) -> str:
 
 def _label(calls: Sequence[ToolCall], call: ToolCall) -> str:
     name = short_text(call.tool, MAX_SHOWN_NAME)
-    return (
-        name if [each.tool for each in calls].count(call.tool) < 2 else f"{name} {short_text(call.id, MAX_SHOWN_NAME)}"
-    )
+    is_only = sum(each.tool == call.tool for each in calls) < 2
+    return name if is_only else f"{name} {short_text(call.id, MAX_SHOWN_NAME)}"
 
 
 def _has_run(state: State, call: str) -> bool:
@@ -131,23 +127,18 @@ def _format_contents(parts: Iterable[Content]) -> str:
 def _render_finished(state: State, fact: facts.ToolFinished) -> OutputLine:
     if fact.fault is None:
         return render_result(state, fact.call, fact.parts, fact.spent)
-    fault = f"{short_text(fact.fault.code)}: {preview_text(fact.fault.message)}{fault_place(fact.fault)}"
+    at = fact.fault.fields.get("at")  # the place in the project's code that raised the exception
+    place = f" ({short_text(at, MAX_SHOWN_NAME)})" if isinstance(at, str) else ""
+    fault = f"{short_text(fact.fault.code)}: {preview_text(fact.fault.message)}{place}"
     return make_line(f"← {call_label(state, fact.call)} failed: {fault}", "bad", 1)
-
-
-def fault_place(fault: Fault) -> str:
-    """The place in the project's code that raised the exception."""
-    at = fault.fields.get("at")
-    return f" ({short_text(at, MAX_SHOWN_NAME)})" if isinstance(at, str) else ""
 
 
 def _render_refused_call(name: str, fact: facts.CallRefused) -> tuple[OutputLine, ...]:
     if fact.code == "tool.denied":
         return ()  # the line of the policy decision already says who denied it, and why
     text = preview_text(fact.told)
-    return (
-        make_line(f"✗ {name}: {text if text.startswith(fact.code) else f'{short_text(fact.code)}: {text}'}", "warn", 1),
-    )
+    text = text if text.startswith(fact.code) else f"{short_text(fact.code)}: {text}"
+    return (make_line(f"✗ {name}: {text}", "warn", 1),)
 
 
 def _render_settled(name: str, fact: facts.CallSettled) -> OutputLine:
@@ -230,11 +221,8 @@ def render_gate(_: Package, state: State, fact: facts.GateFact) -> tuple[OutputL
             return (make_line(f"? {subject_label(state, fact.subject)}: needs approval {why}", "warn", 1),)
         case facts.ApprovalAnswered():
             text, tone = ANSWER_TEXTS[fact.answer]
-            return (
-                make_line(
-                    f"{subject_label(state, fact.subject)}: {text.format(short_text(fact.by, MAX_SHOWN_NAME))}", tone, 1
-                ),
-            )
+            text = text.format(short_text(fact.by, MAX_SHOWN_NAME))
+            return (make_line(f"{subject_label(state, fact.subject)}: {text}", tone, 1),)
         case _:
             assert_never(fact)
 
@@ -254,10 +242,12 @@ def _render_ruling(state: State, fact: facts.Ruled) -> tuple[OutputLine, ...]:
         return ()  # the question has its own fact
     word, tone = RULING_TEXTS[fact.ruling]
     what = subject_label(state, fact.subject, after=fact.stage == "tool_result")
-    become = (
-        "" if fact.arguments is UNSET else f" → {short_text(sorted_json(fact.arguments).decode(), MAX_SHOWN_ARGUMENTS)}"
-    )
+    become = "" if fact.arguments is UNSET else f" → {_short_json(fact.arguments)}"
     return (make_line(f"{what}: {word} {_format_reason(fact.rules, fact.reason)}{become}", tone, 1),)
+
+
+def _short_json(arguments: Any) -> str:
+    return short_text(sorted_json(arguments).decode(), MAX_SHOWN_ARGUMENTS)
 
 
 def _format_reason(rules: tuple[str, ...], reason: str | None) -> str:
@@ -274,13 +264,7 @@ def _render_hook_answer(state: State, fact: facts.HookAnswered) -> tuple[OutputL
         case facts.Deny(reason):
             return (make_line(f"{what}: denied by {hook}: {preview_text(reason)}", "bad", 1),)
         case facts.Modify(dict() as value):
-            return (
-                make_line(
-                    f"{what}: changed by {hook} → {short_text(sorted_json(value).decode(), MAX_SHOWN_ARGUMENTS)}",
-                    "warn",
-                    1,
-                ),
-            )
+            return (make_line(f"{what}: changed by {hook} → {_short_json(value)}", "warn", 1),)
         case facts.Modify():
             return (make_line(f"{what}: changed by {hook}", "warn", 1),)
         case facts.Inject(text):
@@ -413,12 +397,9 @@ def _lost_work(state: State, effect: str) -> str:
     """The effect that was lost. A call is shown with its id, which is needed to settle it."""
     if state.requests.asking is not None and state.requests.asking.effect == effect:
         return "the request"
-    tool = tool_of_call(state, effect)
-    return (
-        f"{short_text(tool, MAX_SHOWN_NAME)} ({short_text(effect, MAX_SHOWN_NAME)})"
-        if tool
-        else subject_label(state, effect)
-    )
+    if tool := tool_of_call(state, effect):
+        return f"{short_text(tool, MAX_SHOWN_NAME)} ({short_text(effect, MAX_SHOWN_NAME)})"
+    return subject_label(state, effect)
 
 
 def _preview_message(message: User) -> str:

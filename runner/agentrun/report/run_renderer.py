@@ -25,13 +25,7 @@ from agentrun.core.package import Package
 from agentrun.core.package_lookup import find_tool
 from agentrun.core.state import State
 from agentrun.errors import StorageError
-from agentrun.report.formatting import (
-    OutputLine,
-    Tone,
-    format_budget,
-    format_dollars,
-    make_paragraph,
-)
+from agentrun.report.formatting import OutputLine, format_budget, format_dollars, make_paragraph
 from agentrun.report.render_facts import (
     render_call,
     render_end,
@@ -44,9 +38,6 @@ from agentrun.report.render_facts import (
     warn_empty_result,
 )
 from agentrun.spec.safe_text import plural
-
-__all__ = ["OutputLine", "RunRenderer", "Tone", "outcome_summary"]
-
 
 CHILD_INDENT = 2
 """Additional indent of the lines of a child."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import unicodedata
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from threading import Event, RLock, Thread
 from typing import Any, Protocol
 
@@ -44,25 +44,8 @@ _HIDE, _SHOW = "\x1b[?25l", "\x1b[?25h"
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
 
 
-class Screen(Protocol):
-    def line(self, line: OutputLine) -> None:
-        """Print a line."""
-
-    def delta(self, effect: str, text: str | None) -> None:
-        """Show a piece of streamed text. None: remove the text of this effect."""
-
-    def status(self, text: str) -> None:
-        """Set the status line. Empty: show nothing below the lines."""
-
-    def aside(self) -> AbstractContextManager[None]:
-        """Hold back all lines while something else uses the terminal."""
-
-    def close(self) -> None:
-        """End the screen. Closing twice is allowed."""
-
-
 class PlainScreen:
-    """Lines only: for pipes, files, dumb terminals and replays."""
+    """Lines only, without streamed text and status line: for pipes, files, dumb terminals and replays."""
 
     def __init__(self, stream: OutputStream | None, *, color: bool = False) -> None:
         self._outlet = SafeStream(stream)
@@ -79,25 +62,27 @@ class PlainScreen:
                 self._waiting.append(line)
 
     def delta(self, effect: str, text: str | None) -> None:
-        """A plain screen shows no streamed text."""
+        """Show a piece of streamed text. None: remove the text of this effect."""
 
     def status(self, text: str) -> None:
-        """A plain screen has no status line."""
+        """Set the status line. Empty: show nothing below the lines."""
 
     @contextmanager
     def aside(self) -> Iterator[None]:
+        """Hold back all lines while something else uses the terminal."""
         with self._lock:
             self._waiting = self._waiting or []
             self._put("")
         try:
             yield
         finally:
-            self._go_on()
+            self._print_waiting()
 
     def close(self) -> None:
-        self._go_on()
+        """End the screen. Closing twice is allowed."""
+        self._print_waiting()
 
-    def _go_on(self) -> None:
+    def _print_waiting(self) -> None:
         with self._lock:
             waiting, self._waiting = self._waiting or [], None
             self._put("".join(map(self._format_line, waiting)))
@@ -121,7 +106,9 @@ class LiveScreen(PlainScreen):
         """The end of the streamed text by effect, the latest last."""
         self._status = ""
         self._drawn = False
-        self._spinner = SPINNER if self._outlet.can_encode(SPINNER) else PLAIN_SPINNER
+        encoding = self._outlet.encoding
+        has_spinner = SPINNER.encode(encoding, "replace").decode(encoding) == SPINNER
+        self._spinner = SPINNER if has_spinner else PLAIN_SPINNER
         self._frame = 0
         self._closed = Event()
         self._ticker: Thread | None = None
@@ -177,7 +164,7 @@ class LiveScreen(PlainScreen):
         return [*rows, self._style(status, "dim")]
 
 
-def screen_for(stream: OutputStream | None, *, live: bool, color: bool | None = None) -> Screen:
+def screen_for(stream: OutputStream | None, *, live: bool, color: bool | None = None) -> PlainScreen:
     """The screen for a stream. `live`: whether the run is not a replay; `color`: None means as the terminal wants."""
     terminal = _is_terminal(stream)
     if color is None:
@@ -209,7 +196,7 @@ class SafeStream:
 
     def __init__(self, stream: OutputStream | None) -> None:
         self._stream = stream
-        self._encoding = str(getattr(stream, "encoding", None) or "utf-8")
+        self.encoding = str(getattr(stream, "encoding", None) or "utf-8")
         try:
             self._file: int | None = stream.fileno()  # type: ignore[union-attr]  # some streams have none
         except (AttributeError, OSError, ValueError):
@@ -219,21 +206,17 @@ class SafeStream:
         """Write the whole text at once."""
         if self._stream is None or not text:
             return
-        data = text.encode(self._encoding, "backslashreplace")
+        data = text.encode(self.encoding, "backslashreplace")
         try:
             self._stream.flush()  # keep the order with text that others wrote to it
             if self._file is None:
-                self._stream.write(data.decode(self._encoding))
+                self._stream.write(data.decode(self.encoding))
                 self._stream.flush()
                 return
             while data:
                 data = data[os.write(self._file, data) :]
         except (OSError, ValueError):  # a closed stream is a ValueError
             self._stream = None
-
-    def can_encode(self, text: str) -> bool:
-        """Whether the encoding has all the characters of a text."""
-        return text.encode(self._encoding, "replace").decode(self._encoding) == text
 
     def size(self) -> tuple[int, int]:
         """The current columns and rows."""
@@ -284,16 +267,15 @@ def _cells(char: str) -> int:
 
 
 def show_record(
-    record: Record, renderer: RunRenderer, screen: Screen, run: str = "", root: RunRenderer | None = None
+    record: Record, renderer: RunRenderer, screen: PlainScreen, run: str = "", root: RunRenderer | None = None
 ) -> None:
     """Show a record. A reply or a failure replaces the streamed text.
 
     `root`: the renderer of the root run, if the record belongs to a child; its usage includes all children.
     """
-    lines = renderer.render(record)
     if isinstance(record.fact, ModelReplied | ModelFailed):
         screen.delta(delta_key(run, record.fact.effect), None)
-    for line in lines:
+    for line in renderer.render(record):
         screen.line(line)
     screen.status((root or renderer).usage)
 
