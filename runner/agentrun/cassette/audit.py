@@ -124,10 +124,8 @@ def _replay_findings(
     file: CassetteFile, owners: tuple[Owner, ...], cassette: Cassette, context: AuditContext
 ) -> Iterator[AuditFinding]:
     """Replay all cases of a cassette. The first one records it."""
-    command = owners[0].command
-    change = None
-    if "fingerprint" in cassette.metadata:
-        change = describe_change(context.replays, owners[0], cassette.metadata)
+    command, metadata = owners[0].command, cassette.metadata
+    change = describe_change(context.replays, owners[0], metadata) if "fingerprint" in metadata else None
     results = [context.replays.replay(owner, cassette) for owner in owners]
     first = results[0]
     for owner, result in zip(owners, results, strict=True):

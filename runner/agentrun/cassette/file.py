@@ -71,10 +71,8 @@ def cassette_exists(path: Path) -> bool:
     except OSError as error:
         raise _unreadable_error(path, error) from error
     if not S_ISREG(mode):
-        number = EISDIR if S_ISDIR(mode) else EINVAL
-        raise _unreadable_error(
-            path, OSError(number, ""), f"it is {_FILE_KINDS.get(S_IFMT(mode), 'not a regular file')}"
-        )
+        kind = _FILE_KINDS.get(S_IFMT(mode), "not a regular file")
+        raise _unreadable_error(path, OSError(EISDIR if S_ISDIR(mode) else EINVAL, ""), f"it is {kind}")
     return True
 
 
@@ -128,9 +126,8 @@ def save_cassette(tree: ProjectTree, path: Path, text: str, limit: int) -> None:
     data = text.encode()
     if len(data) > limit:
         message = f"{display_path(path)} was not written: it has {len(data)} bytes, and the limit is {limit}"
-        raise StorageError(
-            "storage.failed", message, hint=RAISE_LIMIT_HINT, fields={"path": "cassette", "errno": EFBIG}
-        )
+        fields = {"path": "cassette", "errno": EFBIG}
+        raise StorageError("storage.failed", message, hint=RAISE_LIMIT_HINT, fields=fields)
     tree.write(path, data)
 
 
@@ -140,10 +137,8 @@ def dump_cassette(interactions: Iterable[Interaction], metadata: Mapping[str, An
     if metadata:
         data["metadata"] = dict(metadata)
     data["interactions"] = [_interaction_data(interaction) for interaction in interactions]
-    text: str = yaml.dump(
-        data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=2**30
-    )
-    return text
+    layout: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "default_flow_style": False, "width": 2**30}
+    return str(yaml.dump(data, Dumper=_Dumper, **layout))
 
 
 def _interaction_data(interaction: Interaction) -> dict[str, Any]:
@@ -223,12 +218,10 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
-def _represent_line(dumper: yaml.SafeDumper, items: _OneLine) -> yaml.SequenceNode:
-    return dumper.represent_sequence("tag:yaml.org,2002:seq", items, flow_style=True)
-
-
 _Dumper.add_representer(str, _represent_text)
-_Dumper.add_representer(_OneLine, _represent_line)
+_Dumper.add_representer(
+    _OneLine, lambda dumper, items: dumper.represent_sequence("tag:yaml.org,2002:seq", items, flow_style=True)
+)
 
 
 # --- Build a cassette from plain data --------------------------------------------------------------------------
@@ -245,8 +238,7 @@ def build_cassette(data: Any, file_hash: str) -> Cassette:
     top = _mapping(data, 1, "the document")
     if _get(top, "version", int) != 1:
         raise CassetteFormatError("its version is not 1", top.line)
-    metadata = top.get("metadata") or LinedMapping()
-    metadata = _mapping(metadata, top.line, "metadata")
+    metadata = _mapping(top.get("metadata") or {}, top.line, "metadata")
     interactions = tuple(
         _interaction(_mapping(item, top.line, "an interaction")) for item in _get(top, "interactions", list)
     )
@@ -264,11 +256,10 @@ def _interaction(data: LinedMapping) -> Interaction:
     extra = _mapping(response.get("agentrun") or {}, response.line, "response.agentrun")
     if unknown := sorted(extra.keys() - _EXTRA_KEYS):
         raise CassetteFormatError(f"unknown key response.agentrun.{unknown[0]}", response.line)
-    reply = _reply(response)
+    method, uri = _get(request, "method", str), _get(request, "uri", str)
+    call, reply = HttpCall(method, uri, _headers(request), _body(request, "body")), _reply(response)
     return Interaction(
-        call=HttpCall(
-            _get(request, "method", str), _get(request, "uri", str), _headers(request), _body(request, "body")
-        ),
+        call=call,
         reply=reply,
         start=_offset(extra, "start", response.line),
         end=_offset(extra, "end", response.line, extra.get("start")),

@@ -9,9 +9,9 @@ Rule 4  Possible secrets are masked in everything that is returned.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -120,16 +120,15 @@ def explain_miss(
         return _make_explanation(None, 0, [RequestDifference("absent", "", words)], because, context, path)
     if path:
         metadata = {key: value for key, value in metadata.items() if key == "sections"}
-    now = parse_request(call)
-    best = _nearest(call, now, candidates)
+    now = _SentRequest(call, parse_request(call))
+    best = _nearest(now, candidates)
     if best is None:
         cause = because or likely_cause(metadata, context, ())
         absent = RequestDifference("absent", "", f"the cassette has no further {describe_call(call)}")
         return _make_explanation(None, 0, [absent], cause, context, path)
-    number, interaction = best
-    was = parse_request(interaction.call) if now is not None else None
-    differences = _differences(interaction.call, was, call, now, metadata, context)
-    if because is None and _differs_by_former_texts(interaction.call, call):
+    number, interaction, was = best
+    differences = _differences(was, now, metadata, context)
+    if because is None and _differs_by_former_texts(was.call, call):
         because = f"this text of agentrun changed in version {TEXTS_CHANGED_IN}, and nothing else differs"
     cause = because or likely_cause(metadata, context, {difference.kind for difference in differences})
     return _make_explanation(number, interaction.line, differences, cause, context, path)
@@ -178,68 +177,60 @@ def _mask_and_cut(difference: RequestDifference) -> RequestDifference:
     return replace(difference, place=place, words=words, brief=brief)
 
 
+class _SentRequest(NamedTuple):
+    call: HttpCall
+    parsed: ParsedRequest | None
+    """None: it is not a request to a model."""
+
+
 def _nearest(
-    call: HttpCall, now: ParsedRequest | None, candidates: Sequence[tuple[int, Interaction]]
-) -> tuple[int, Interaction] | None:
-    """The most similar candidate of the same kind."""
-    best: tuple[tuple[int, int], int, Interaction] | None = None
-    for number, interaction in _select_candidates(call, candidates):
-        was = parse_request(interaction.call) if now is not None else None
-        distance = _address_distance(call, now, interaction.call, was)
+    now: _SentRequest, candidates: Sequence[tuple[int, Interaction]]
+) -> tuple[int, Interaction, _SentRequest] | None:
+    """The most similar candidate of the same kind, among those for the same address, or else among all."""
+    best: tuple[tuple[int, int], int, Interaction, _SentRequest] | None = None
+    same = [pair for pair in candidates if pair[1].call.url == now.call.url]
+    for number, interaction in (same or candidates)[:MAX_CANDIDATES]:
+        was = _SentRequest(interaction.call, parse_request(interaction.call))
+        distance = _address_distance(was, now)
         if distance is None:
             continue
-        count = _count(interaction.call, was, call, now)
+        count = _count(was, now)
         if best is None or (distance, count) < best[0]:
-            best = (distance, count), number, interaction
+            best = (distance, count), number, interaction, was
     return best and best[1:]
 
 
-def _count(recorded: HttpCall, was: ParsedRequest | None, call: HttpCall, now: ParsedRequest | None) -> int:
+def _count(was: _SentRequest, now: _SentRequest) -> int:
     try:
-        if now is not None and was is not None:
-            return request_distance(was, now)
-        return sum(1 for _ in islice(describe_differences(recorded, call), _MAX_COUNTED))
+        if was.parsed is not None and now.parsed is not None:
+            return request_distance(was.parsed, now.parsed)
+        return sum(1 for _ in islice(describe_differences(was.call, now.call), _MAX_COUNTED))
     except RecursionError:  # the body can be parsed, but is nested too deeply to compare
         return _MAX_COUNTED
 
 
-def _select_candidates(
-    call: HttpCall, candidates: Sequence[tuple[int, Interaction]]
-) -> Iterable[tuple[int, Interaction]]:
-    """Candidates for the same address, or else all, up to the limit."""
-    same = [pair for pair in candidates if pair[1].call.url == call.url]
-    return (same or list(candidates))[:MAX_CANDIDATES]
-
-
-def _address_distance(
-    call: HttpCall, now: ParsedRequest | None, recorded: HttpCall, was: ParsedRequest | None
-) -> int | None:
+def _address_distance(was: _SentRequest, now: _SentRequest) -> int | None:
     """0: the same address. None: not comparable."""
-    if call.url == recorded.url:
+    if was.call.url == now.call.url:
         return 0
-    if _is_call(call) or _is_call(recorded) or (now is None) != (parse_request(recorded) is None):
+    if _is_call(was.call) or _is_call(now.call) or (was.parsed is None) != (now.parsed is None):
         return None
-    if now is not None and was is not None:
-        return 1 if now.format == was.format else 3
-    return 1 if call.url.split("/")[:3] == recorded.url.split("/")[:3] else 2
+    if was.parsed is not None and now.parsed is not None:
+        return 1 if was.parsed.format == now.parsed.format else 3
+    return 1 if was.call.url.split("/")[:3] == now.call.url.split("/")[:3] else 2
 
 
 def _differences(
-    recorded: HttpCall,
-    was: ParsedRequest | None,
-    call: HttpCall,
-    now: ParsedRequest | None,
-    metadata: Mapping[str, Any],
-    context: MissContext | None,
+    was: _SentRequest, now: _SentRequest, metadata: Mapping[str, Any], context: MissContext | None
 ) -> list[RequestDifference]:
     differences: list[RequestDifference] = []
     try:
-        if was is not None and now is not None:
-            differences = list(_compare_model_requests(was, now, metadata, context))
-        if _is_call(call):
-            differences = list(_compare_calls(recorded, call))
+        if was.parsed is not None and now.parsed is not None:
+            differences = list(_compare_model_requests(was.parsed, now.parsed, metadata, context))
+        if _is_call(now.call):
+            differences = list(_compare_calls(was.call, now.call))
         if not differences:
-            plain = (RequestDifference("request", "", words) for words in describe_differences(recorded, call))
+            plain = (RequestDifference("request", "", words) for words in describe_differences(was.call, now.call))
             differences = list(cap_differences("request", plain, "differences"))
     except RecursionError:
         differences = [RequestDifference("request", "", "the body differs, but is nested too deeply to say where")]
@@ -249,15 +240,13 @@ def _differences(
 def _compare_model_requests(
     was: ParsedRequest, now: ParsedRequest, metadata: Mapping[str, Any], context: MissContext | None
 ) -> Iterator[RequestDifference]:
-    templates = () if context is None else context.instructions
-    yield from compare_prompts("instructions", was.instructions, now.instructions, templates, metadata, context)
+    yield from compare_prompts("instructions", was.instructions, now.instructions, metadata, context)
     start = 0
     if was.messages and now.messages and was.messages[0].role == now.messages[0].role == "user":
         one, two = was.messages[0].text, now.messages[0].text
         if one is not None and two is not None:
             start = 1
-            templates = () if context is None or context.input is None else (context.input,)
-            yield from compare_prompts("input", one, two, templates, metadata, context)
+            yield from compare_prompts("input", one, two, metadata, context)
     yield from cap_differences("tool", compare_tools(was, now), "differences in tools")
     yield from cap_differences("setting", compare_settings(was, now), "settings")
     yield from compare_history(was, now, start)

@@ -81,14 +81,12 @@ def model_names(cassette: Cassette) -> list[str]:
     """
     compared = list(compare_models(cassette))
     answered = {each.requested for each in compared if each.answered is not None}
-    names = (
-        f"{short_text(each.requested, 60)} → {short_text(str(each.answered), 60)}"
-        if each.differs
-        else short_text(each.requested, 60)
-        for each in compared
-        if each.answered is not None or each.requested not in answered
-    )
-    return list(dict.fromkeys(names))
+    names: dict[str, None] = {}
+    for each in compared:
+        if each.answered is not None or each.requested not in answered:
+            other = f" → {short_text(str(each.answered), 60)}" if each.differs else ""
+            names[short_text(each.requested, 60) + other] = None
+    return list(names)
 
 
 def requested_model(request: ParsedRequest) -> str:
@@ -187,9 +185,8 @@ def load_redacted(path: Path, redactor: Redactor) -> ParsedCassette:
 
     cassette = load_cassette(path, cassette_limit_for(path))
     interactions = tuple(map(redact, cassette.interactions))
-    return parse_cassette(
-        replace(cassette, metadata=redactor.redact_data(cassette.metadata), interactions=interactions)
-    )
+    metadata = redactor.redact_data(cassette.metadata)
+    return parse_cassette(replace(cassette, metadata=metadata, interactions=interactions))
 
 
 def _parse_interaction(number: int, interaction: Interaction) -> ParsedInteraction:

@@ -8,7 +8,6 @@ Rule 3  The number of compared characters and lines is limited, because difflib 
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -23,9 +22,10 @@ from agentrun.cassette.miss_context import (
     describe_changed_params,
     recorded_params,
 )
-from agentrun.cassette.request_diff import MAX_LISTED, DifferenceKind, RequestDifference, common_prefix_length, excerpts
+from agentrun.cassette.request_diff import MAX_LISTED, DifferenceKind, RequestDifference, excerpts
 from agentrun.compiler.template import RenderedLine, TemplateRenderError, render_template_lines
 from agentrun.spec.safe_text import masked_lines
+from agentrun.spec.text_diff import common_ends, common_prefix_length, pair_changed_lines
 
 MAX_TEXT = 1 << 20
 MAX_WINDOW = 200
@@ -59,17 +59,9 @@ class RenderedPrompt(NamedTuple):
             was is not None and self.counts[was] > present.counts[was]
         )
 
-    def place_of(self, text: str) -> tuple[str | None, int | None]:
-        return next((line.place(0) for line in self.lines if line.text == text), (None, None))
-
 
 def compare_prompts(
-    kind: DifferenceKind,
-    was: str,
-    now: str,
-    templates: Sequence[Template],
-    metadata: Mapping[str, Any],
-    context: MissContext | None,
+    kind: DifferenceKind, was: str, now: str, metadata: Mapping[str, Any], context: MissContext | None
 ) -> Iterator[RequestDifference]:
     """The first lines that differ, with origin and reason, and how many more there are."""
     if was == now:
@@ -82,7 +74,7 @@ def compare_prompts(
         verb = "differs" if name == "message" else "differ"
         yield RequestDifference(kind, name, f"the {name} {verb} after the first {MAX_TEXT} characters")
         return
-    origins = None if context is None else LineOrigins(kind, templates, metadata, context, len(two))
+    origins = None if context is None else LineOrigins(kind, metadata, context, len(two))
     masked = masked_lines(was), masked_lines(now)
     for old, new in pairs[:MAX_LISTED]:
         difference = _line_difference(kind, name, old, new, masked, alone=len(one) == len(two) == 1)
@@ -95,14 +87,10 @@ def compare_prompts(
 class LineOrigins:
     """Finds the origin of the lines of the current prompt, and what changed them."""
 
-    def __init__(
-        self,
-        kind: DifferenceKind,
-        templates: Sequence[Template],
-        metadata: Mapping[str, Any],
-        context: MissContext,
-        length: int,
-    ) -> None:
+    def __init__(self, kind: DifferenceKind, metadata: Mapping[str, Any], context: MissContext, length: int) -> None:
+        templates = context.instructions
+        if kind == "input":
+            templates = () if context.input is None else (context.input,)
         self._changed = changed_params(metadata, context)
         sections = changed_sections(metadata, context)
         self._knows_params = recorded_params(metadata) is not None or not context.params
@@ -129,7 +117,8 @@ class LineOrigins:
             column = 0 if was is None else common_prefix_length(was, two[new])
             template, line = self._present.lines[new].place(column)
         elif self._past is not None and was is not None:
-            template, line = self._past.place_of(was)
+            places = (line.place(0) for line in self._past.lines if line.text == was)
+            template, line = next(places, (None, None))
         because = self._because(self._present, was, new)
         return replace(difference, template=template, template_line=line, because=because)
 
@@ -187,18 +176,11 @@ def _line_difference(
 
 def _pair_lines(was: list[str], now: list[str]) -> tuple[list[tuple[int | None, int | None]], bool]:
     """The lines that differ as (old, new) pairs, and whether there may be more."""
-    shortest = min(len(was), len(now))
-    start = next((n for n in range(shortest) if was[n] != now[n]), shortest)
-    end = next((n for n in range(shortest - start) if was[-1 - n] != now[-1 - n]), shortest - start)
+    start, end = common_ends(was, now)
     one, two = was[start : len(was) - end], now[start : len(now) - end]
     cut = max(len(one), len(two)) > MAX_WINDOW and min(len(one), len(two)) > 0
     if cut:
         one, two = one[:MAX_WINDOW], two[:MAX_WINDOW]
-    pairs: list[tuple[int | None, int | None]] = []
-    for tag, i, i_end, j, j_end in difflib.SequenceMatcher(None, one, two, autojunk=False).get_opcodes():
-        if tag != "equal":
-            for n in range(max(i_end - i, j_end - j)):
-                old = start + i + n if i + n < i_end else None
-                new = start + j + n if j + n < j_end else None
-                pairs.append((old, new))
-    return pairs, cut
+    pairs = pair_changed_lines(one, two)
+    shifted = ((None if old is None else start + old, None if new is None else start + new) for old, new in pairs)
+    return list(shifted), cut

@@ -24,14 +24,13 @@ from agentrun.cassette.selection import (
     CaseReplays,
     CassetteFile,
     LoadedCassette,
-    Owner,
     find_unused,
     load_selected,
     select_cassettes,
 )
 from agentrun.cassette.yaml_loader import load_yaml
 from agentrun.errors import StorageError
-from agentrun.files import TEMPORARY_NAME, ProjectTree
+from agentrun.files import TEMPORARY_NAME
 from agentrun.spec.project import Project
 from agentrun.spec.safe_text import join_numbers, join_words, plural, short_text
 
@@ -84,7 +83,7 @@ def _plan_step(loaded: LoadedCassette, replays: CaseReplays) -> PruneStep | None
     if len(file.specs) > 1:
         reason = f"{which}; but {join_words(file.specs)} have the same name, and each of them may play the cassette"
         return PruneStep(file, "keep", reason, cassette)
-    if not _replays_the_same(replays, owners, cassette, unused, [each.answer for each in results]):
+    if not _replays_the_same(replays, loaded, cassette, unused, [each.answer for each in results]):
         return PruneStep(file, "keep", f"{which}; but the replay would not be the same without them", cassette)
     return PruneStep(file, "rewrite", f"remove {which}", cassette, unused)
 
@@ -100,18 +99,14 @@ def _reason_to_keep(loaded: LoadedCassette) -> str | None:
 
 
 def _replays_the_same(
-    replays: CaseReplays,
-    owners: Sequence[Owner],
-    cassette: Cassette,
-    unused: tuple[int, ...],
-    answers: list[str | None],
+    replays: CaseReplays, loaded: LoadedCassette, cassette: Cassette, unused: tuple[int, ...], answers: list[str | None]
 ) -> bool:
     text = _pruned_text(cassette, unused, "")
     shorter = build_cassette(load_yaml(text), text_hash(text.encode()))
     remaining = _without(cassette, unused)
     if _comparable(shorter.interactions) != _comparable(remaining) or _metadata(shorter) != _metadata(cassette):
         return False
-    results = [replays.replay(owner, shorter) for owner in owners]
+    results = [replays.replay(owner, shorter) for owner in loaded.owners]
     failed = any(each.code is not None for each in results)
     return not failed and not find_unused(results) and [each.answer for each in results] == answers
 
@@ -125,8 +120,9 @@ def _pruned_text(cassette: Cassette, unused: tuple[int, ...], at: str) -> str:
 
 def apply_prune_step(step: PruneStep, at: str, lock: CassetteLock) -> None:
     """Remove or rewrite the file of a step. `at`: the time for its history. Raises `storage.failed`."""
-    file = step.file
-    project, tree = file.project, _tree(file)
+    file, project = step.file, step.file.project
+    # A path on the command line may be outside the folder of cassettes.
+    tree = project.cassette_tree if file.is_in_place else project.source_tree("cassette")
     name = TEMPORARY_NAME.fullmatch(file.path.name)
     with lock(project, file.path.with_name(name[1]) if name else file.path):
         if step.cassette is not None and load_cassette(file.path, project.cassette_limit).hash != step.cassette.hash:
@@ -136,11 +132,6 @@ def apply_prune_step(step: PruneStep, at: str, lock: CassetteLock) -> None:
             save_cassette(tree, file.path, _pruned_text(step.cassette, step.unused, at), project.cassette_limit)
         else:
             tree.remove(file.path)
-
-
-def _tree(file: CassetteFile) -> ProjectTree:
-    """A path on the command line may be outside the folder of cassettes."""
-    return file.project.cassette_tree if file.is_in_place else file.project.source_tree("cassette")
 
 
 def _without(cassette: Cassette, unused: tuple[int, ...]) -> tuple[Interaction, ...]:

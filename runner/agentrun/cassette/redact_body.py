@@ -103,7 +103,7 @@ def _split_edit(data: bytes, touched: list[tuple[int, int]], edit: ByteEdit) -> 
     if not touched:
         yield edit
         return
-    if len(touched) == len(texts) == 1 and _is_inside(texts[0], edit):
+    if len(touched) == len(texts) == 1 and texts[0][0] <= edit.start and edit.end <= texts[0][1]:
         yield _whole_escapes(data, texts[0], edit)
         return
     start, end = touched[0][0], touched[-1][1]
@@ -115,10 +115,6 @@ def _split_edit(data: bytes, touched: list[tuple[int, int]], edit: ByteEdit) -> 
     pieces = [ByteEdit(*one, _quote(edit.new)) for one in others]
     pieces += [_whole_escapes(data, text, edit) for text in texts if max(text[0], edit.start) < min(text[1], edit.end)]
     yield from sorted(pieces) or [edit]
-
-
-def _is_inside(text: tuple[int, int], edit: ByteEdit) -> bool:
-    return text[0] <= edit.start and edit.end <= text[1]
 
 
 def _whole_escapes(data: bytes, text: tuple[int, int], edit: ByteEdit) -> ByteEdit:

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from agentrun.canonical_json import read_json
 from agentrun.cassette.body_texts import body_texts, data_texts
-from agentrun.cassette.interactions import Failure, Interaction
+from agentrun.cassette.interactions import Interaction
 from agentrun.cassette.redact_body import ChunkedBody, redact_body
 from agentrun.cassette.redaction_paths import MIN_VALUE_LENGTH, find_redacted_values
 from agentrun.core.package import RedactionRule as Rule
@@ -131,7 +131,10 @@ def redact_interaction(interaction: Interaction, redactor: Redactor) -> Interact
     """Redact an interaction. Returns the same object if there is nothing to redact."""
     if not redactor:
         return interaction
-    call, reply = interaction.call, interaction.reply
+    call, reply, failure = interaction.call, interaction.reply, interaction.failure
+    if failure is not None:
+        message, fields = redactor.redact_text(failure.message), redactor.redact_data(failure.fields)
+        failure = replace(failure, message=message, fields=fields)
     body = redact_body(ChunkedBody(reply.body, interaction.chunks), redactor)
     clean = replace(
         interaction,
@@ -143,17 +146,13 @@ def redact_interaction(interaction: Interaction, redactor: Redactor) -> Interact
         ),
         reply=replace(reply, headers=_redact_headers(reply.headers, redactor), body=body.data),
         chunks=body.chunks,
-        failure=interaction.failure and _redact_failure(interaction.failure, redactor),
+        failure=failure,
     )
     return interaction if clean == interaction else clean
 
 
 def _redact_headers(headers: tuple[tuple[str, str], ...], redactor: Redactor) -> tuple[tuple[str, str], ...]:
     return tuple((name, redactor.redact_text(value)) for name, value in headers)
-
-
-def _redact_failure(failure: Failure, redactor: Redactor) -> Failure:
-    return replace(failure, message=redactor.redact_text(failure.message), fields=redactor.redact_data(failure.fields))
 
 
 def _redact_url(url: str, redactor: Redactor) -> str:

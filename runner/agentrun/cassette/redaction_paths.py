@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 from urllib.parse import unquote, unquote_plus
@@ -103,7 +103,7 @@ def _texts_in_body(body: bytes) -> Iterator[_PathText]:
     if contents is None:
         yield _PathText((), body.decode("utf-8", "replace"))
         return
-    documents = [_parse_document(contents.data[start:end]) for start, end in contents.documents]
+    documents = [_parse_json(contents.data[start:end].decode()) for start, end in contents.documents]
     if not contents.is_stream:
         yield from _texts_in_data(documents[0])
         return
@@ -127,20 +127,17 @@ def _texts_in_data(data: Any, steps: tuple[str | int, ...] = ()) -> Iterator[_Pa
             case list():
                 waiting += [(item, (*steps, index), least) for index, item in reversed([*enumerate(data)])]
             case _Number():
-                yield from (_PathText(steps, _Number(text), least) for text in _spellings(data))
+                spellings = dict.fromkeys([data, json.dumps(json.loads(data))])
+                yield from (_PathText(steps, _Number(text), least) for text in spellings)
             case str():
                 is_whole = is_json_document(data.encode("utf-8", "surrogatepass"))
                 yield _PathText(steps, data, least, is_whole)
                 if is_whole:
-                    inside = json.loads(data, strict=False, parse_int=_Number, parse_float=_Number)
+                    inside = _parse_json(data)
                     waiting += [(inside, steps, len(steps) + 1), (inside, (), 1)]
             case int() | float() if not isinstance(data, bool):
                 yield _PathText(steps, json.dumps(data), least)
 
 
-def _spellings(number: str) -> Iterable[str]:
-    return {number: None, json.dumps(json.loads(number)): None}
-
-
-def _parse_document(document: bytes) -> Any:
-    return json.loads(document.decode(), strict=False, parse_int=_Number, parse_float=_Number)
+def _parse_json(document: str) -> Any:
+    return json.loads(document, strict=False, parse_int=_Number, parse_float=_Number)

@@ -21,6 +21,7 @@ from agentrun.redactor import mask_except_placeholders
 from agentrun.secret import names_credential
 from agentrun.spec.problems import escape_invisible
 from agentrun.spec.safe_text import join_words, json_text
+from agentrun.spec.text_diff import common_prefix_length
 from agentrun.wire import HttpCall
 
 DifferenceKind: TypeAlias = Literal[
@@ -297,18 +298,6 @@ def excerpts(was: str, now: str) -> tuple[str, str]:
     """Cut two lines to where they differ. They must be masked already."""
     start = max(0, common_prefix_length(was, now) - _BEFORE) if max(len(was), len(now)) > MAX_EXCERPT else 0
     return _excerpt(was, start), _excerpt(now, start)
-
-
-def common_prefix_length(one: str, two: str) -> int:
-    """The length of the common prefix of two texts."""
-    low, high = 0, min(len(one), len(two))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == two[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def _texts(place: str, was: Any, now: Any) -> tuple[str, str]:

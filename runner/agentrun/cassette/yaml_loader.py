@@ -64,23 +64,17 @@ def load_yaml(text: str) -> Any:
     return builder.root
 
 
-def _resolve_scalar(text: str) -> Any:
-    return _resolve_cached(text) if len(text) <= MAX_CACHED_WORD else _resolve(text)
-
-
-@lru_cache(maxsize=1024)
-def _resolve_cached(text: str) -> Any:
-    """Cached, because numbers, methods and content types repeat in every file."""
-    return _resolve(text)
-
-
 def _resolve(text: str) -> Any:
+    """The value of an unquoted scalar."""
     tag = _pyyaml.resolve(yaml.ScalarNode, text, (True, False))
     if tag not in _SIMPLE:
         return text
     if len(text) > MAX_NUMBER_LENGTH:
         raise ValueError("the number is too long")  # 1:1:1… is a number too, and takes quadratic time
     return yaml.SafeLoader.yaml_constructors[tag](_pyyaml, yaml.ScalarNode(tag, text))
+
+
+_resolve_cached = lru_cache(maxsize=1024)(_resolve)  # numbers, methods and content types repeat in every file
 
 
 class _Open:
@@ -139,19 +133,17 @@ class _Builder:
         self._open.append(_Open(value, event.anchor))
 
     def _scalar(self, event: Any, line: int) -> Any:
-        if self._is_key() or event.tag in (_STR, "!") or (event.tag is None and not event.implicit[0]):
+        is_key = self._open and isinstance(self._open[-1].value, dict) and self._open[-1].key is None
+        if is_key or event.tag in (_STR, "!") or (event.tag is None and not event.implicit[0]):
             return event.value
         try:
             if event.tag is None:
-                return _resolve_scalar(event.value)
+                return (_resolve_cached if len(event.value) <= MAX_CACHED_WORD else _resolve)(event.value)
             if event.tag == _BINARY:
                 return b64decode("".join(event.value.split()), validate=True)
         except (binascii.Error, ValueError, OverflowError) as error:
             raise CassetteFormatError(f"not a valid value: {error}", line) from error
         raise CassetteFormatError("YAML tags are not supported", line)
-
-    def _is_key(self) -> bool:
-        return bool(self._open) and isinstance(self._open[-1].value, dict) and self._open[-1].key is None
 
     def _remember(self, anchor: str | None, value: Any, size: int) -> None:
         if anchor is not None:

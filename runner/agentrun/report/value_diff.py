@@ -18,6 +18,7 @@ from agentrun.canonical_json import same_json, sorted_json
 from agentrun.redactor import mask_except_placeholders
 from agentrun.secret import MASK, names_credential
 from agentrun.spec.safe_text import short_text
+from agentrun.spec.text_diff import common_ends, common_prefix_length, pair_changed_lines
 
 ItemT = TypeVar("ItemT")
 AlignedPair: TypeAlias = tuple[ItemT | None, ItemT | None]
@@ -36,7 +37,7 @@ def align_lists(
         return list(zip_longest(one, two))
     key, coarser = keys[0], keys[1:]
     left, right = [key(item) for item in one], [key(item) for item in two]
-    start, end = _common_ends(left, right)
+    start, end = common_ends(left, right)
     found: list[AlignedPair[ItemT]] = list(zip(one[:start], two[:start], strict=True))
     inner = slice(start, len(left) - end), slice(start, len(right) - end)
     between: list[AlignedPair[ItemT]] = _align_between(
@@ -63,14 +64,6 @@ def _align_between(
         rest: list[AlignedPair[ItemT]] = align_lists(one[i:i_end], two[j:j_end], *(keys if tag != "equal" else ()))
         found += rest
     return found
-
-
-def _common_ends(left: Sequence[Hashable], right: Sequence[Hashable]) -> tuple[int, int]:
-    """The number of equal items at the beginning and at the end."""
-    shortest = min(len(left), len(right))
-    start = next((n for n in range(shortest) if left[n] != right[n]), shortest)
-    end = next((n for n in range(shortest - start) if left[-1 - n] != right[-1 - n]), shortest - start)
-    return start, end
 
 
 # --- values ------------------------------------------------------------------------------------------------------
@@ -136,7 +129,7 @@ def format_change(before: Any, after: Any, key: str = "") -> str:
     if isinstance(before, str) and isinstance(after, str):
         before, after = mask_except_placeholders(before), mask_except_placeholders(after)
         is_long = max(len(before), len(after)) > MAX_SHOWN
-        start = max(0, _common_prefix_length(before, after) - _BEFORE) if is_long else 0
+        start = max(0, common_prefix_length(before, after) - _BEFORE) if is_long else 0
         lead = "…" if start else ""
         one, two = (format_value(lead + each[start:], key) for each in (before, after))
     else:
@@ -176,14 +169,12 @@ class LineDifference(NamedTuple):
 def compare_lines(before: str, after: str) -> list[LineDifference]:
     """The lines in which two texts differ, old and new side by side."""
     one, two = before.split("\n"), after.split("\n")
-    start, end = _common_ends(one, two)
+    start, end = common_ends(one, two)
     one, two = one[start : len(one) - end][:MAX_COMPARED_LINES], two[start : len(two) - end][:MAX_COMPARED_LINES]
     found = []
-    for tag, i, i_end, j, j_end in SequenceMatcher(None, one, two, autojunk=False).get_opcodes():
-        for n in range(max(i_end - i, j_end - j) if tag != "equal" else 0):
-            old = one[i + n] if i + n < i_end else None
-            new = two[j + n] if j + n < j_end else None
-            found.append(LineDifference(start + (i if new is None else j) + n + 1, old, new))
+    for i, j in pair_changed_lines(one, two):
+        old, new = None if i is None else one[i], None if j is None else two[j]
+        found.append(LineDifference(start + ((i if j is None else j) or 0) + 1, old, new))
     return found
 
 
@@ -199,12 +190,3 @@ def _mask_values(value: Any, key: str = "") -> Any:
         case list():
             return [_mask_values(item) for item in value[:MAX_SHOWN]]
     return value
-
-
-def _common_prefix_length(one: str, two: str) -> int:
-    """The length of the common beginning of two texts."""
-    low, high = 0, min(len(one), len(two))
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if one[low:middle] == two[low:middle] else (low, middle - 1)
-    return low
