@@ -48,7 +48,7 @@ class AuditContext(Struct, frozen=True):
 
     replays: CaseReplays
     secrets: Redactor
-    """Credentials of the environment."""
+    """Knows the credentials of the environment."""
     now: int
     """Milliseconds since 1970."""
     max_age: int | None

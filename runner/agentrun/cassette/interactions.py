@@ -38,7 +38,6 @@ class Interaction(Struct, frozen=True):
     """When it was sent, in milliseconds after the recording began."""
     end: int | None = None
     line: int = 0
-    """Its line in the cassette file."""
     path: str = ""
     """The run that sent it: empty for the run itself, `c2.0` for the sub-agent that call c2.0 started."""
     chunks: tuple[int, ...] = ()
@@ -54,7 +53,6 @@ class Cassette(Struct, frozen=True):
     recorded_at: int
     """When the recording began, in milliseconds since 1970. 0: unknown."""
     hash: str
-    """Hash of the file."""
     keys: tuple[MatchKey, ...] = ()
     """The `spelled_key` of each interaction. Empty: not computed yet."""
 

@@ -37,7 +37,6 @@ class MissContext(Struct, frozen=True):
     sections: dict[str, str] = {}
     """The fingerprints of the sections of its package."""
     params: dict[str, Any] = {}
-    """The values of all its params."""
     instructions: tuple[Template, ...] = ()
     input: Template | None = None
     record_command: str | None = None

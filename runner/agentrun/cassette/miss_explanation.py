@@ -65,7 +65,6 @@ class MissExplanation(Struct, frozen=True):
     """At least one."""
     cause: str | None
     record_command: str | None
-    """The command that records the case again."""
     path: str = ""
     """The run that sent the request, as in `Interaction.path`."""
 

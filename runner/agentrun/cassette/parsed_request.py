@@ -26,7 +26,6 @@ class RequestPart(Struct, frozen=True):
     value: Any
     """The text, the arguments of a call, the result of a tool, or anything else as it was sent."""
     name: str = ""
-    """The tool of a call or a result."""
 
 
 class RequestMessage(Struct, frozen=True):
@@ -44,7 +43,6 @@ class RequestMessage(Struct, frozen=True):
 
 class ParsedRequest(Struct, frozen=True):
     format: str
-    """The name of the wire format."""
     instructions: str
     messages: tuple[RequestMessage, ...]
     tools: dict[str, dict[str, Any]]

@@ -204,7 +204,6 @@ class FaultInjectionPlayer(Player):
     """For a case with faults: strict until a fault was injected that a model can read about."""
 
     is_faulted: Callable[[], bool] = staticmethod(lambda: False)
-    """Whether such a fault was injected."""
     has_diverged = False
     """Whether a reply was played to a request that differs from the recorded one."""
 

@@ -45,7 +45,6 @@ class PruneStep(Struct, frozen=True):
     cassette: Cassette | None = None
     """The cassette when the step was planned."""
     unused: tuple[int, ...] = ()
-    """The numbers of the interactions to remove."""
 
 
 def plan_prune(paths: Sequence[Path], replays: CaseReplays) -> list[PruneStep]:

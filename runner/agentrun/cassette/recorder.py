@@ -81,12 +81,10 @@ class PendingInteraction:
         self._time = time
         self._start = start
         self._sizes: list[int] = []
-        """Sizes of the chunks so far."""
         self._beginning = bytearray()
         self.interaction: Interaction | None = None
         self.is_reused = False
         self.server = ""
-        """The `server` header of the reply."""
 
     def record_chunks(self, on_chunk: ChunkCallback | None) -> ChunkCallback | None:
         """Wrap a callback so that the chunks are recorded too."""

@@ -39,14 +39,12 @@ class RequestDifference(Struct, frozen=True):
     place: str
     """The part that differs: `instructions line 4`, `tool refund`, `temperature`."""
     words: str
-    """A sentence."""
     was: str | None = None
     """In a prompt: the recorded line, cut around the first character that differs. Null: the line is new."""
     now: str | None = None
     line: int | None = None
     """In a prompt: the line number, from 1; for a removed line, in the recorded prompt."""
     template: str | None = None
-    """The file that the line came from."""
     template_line: int | None = None
     because: str | None = None
     """What changed that line, if it is known."""

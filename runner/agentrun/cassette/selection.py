@@ -257,7 +257,6 @@ class ReplayResult(Struct, frozen=True):
     """Why the run did not complete or start."""
     fields: dict[str, Any] = {}
     unused: tuple[int, ...] = ()
-    """The numbers of the interactions that were not played."""
     answer: str | None = None
 
     @property

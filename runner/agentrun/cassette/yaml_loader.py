@@ -23,7 +23,6 @@ MAX_CASSETTE_ALIASES = 100
 MAX_CASSETTE_NODES = 1_000_000
 MAX_NUMBER_LENGTH = 1000
 MAX_CACHED_WORD = 64
-"""Longest scalar that is cached."""
 
 _STR = "tag:yaml.org,2002:str"
 _BINARY = "tag:yaml.org,2002:binary"

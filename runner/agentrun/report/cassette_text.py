@@ -237,7 +237,6 @@ def _field(interaction: Interaction, key: str) -> Any:
 
 
 MAX_CONTENT_LENGTH = 100_000
-"""Characters of one text that are shown."""
 _LONGEST_LINE = 2000
 _MARGIN = 20_000
 """Secrets are searched for beyond what is shown: half a key would not be recognised as one."""

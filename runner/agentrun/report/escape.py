@@ -18,7 +18,6 @@ from typing import Any
 from agentrun.spec.problems import escape_invisible
 
 MAX_NAMED_CHARACTERS = 3
-"""Characters that one warning lists."""
 LONG_GAP, MANY_LINES = 20, 5
 """Blanks and line feeds in a row that cause a warning."""
 

@@ -248,7 +248,6 @@ class FactLabel(NamedTuple):
     text: str
     """The kind of fact and its subject."""
     detail: str = ""
-    """The content of this fact."""
 
     def full_text(self) -> str:
         return f"{self.text} ({self.detail})" if self.detail else self.text

@@ -39,7 +39,6 @@ _CASSETTE = re.compile(r"^[\"']?interactions[\"']?[ ]*:", re.MULTILINE)
 _CASES = (".cases.yaml", ".cases.yml")
 _SNAPSHOT = b"- run_started:"
 _COMPARED_KINDS: tuple[FileKind, ...] = ("snapshot", "journal", "cassette")
-"""The kinds of files that are compared in folders."""
 
 
 class NotComparable(Exception):

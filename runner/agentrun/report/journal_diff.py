@@ -113,14 +113,10 @@ def compare_runs(place: ChangePlace, before: list[RunNode], after: list[RunNode]
         elif was is None:
             yield here.make_change("run", f"it is new: {_input_text(now)}", "new")
         else:
-            yield from compare_run(here, was, now)
-
-
-def compare_run(place: ChangePlace, before: RunNode, after: RunNode) -> Iterator[RunChange]:
-    yield from _compare_start(place, before.started, after.started)
-    yield from compare_facts(place, before.begin, after.begin, _subject_name)
-    yield from _compare_turns(place, before, after)
-    yield from _compare_end(place, before, after)
+            yield from _compare_start(here, was.started, now.started)
+            yield from compare_facts(here, was.begin, now.begin, _subject_name)
+            yield from _compare_turns(here, was, now)
+            yield from _compare_end(here, was, now)
 
 
 def _input_text(run: RunNode) -> str:

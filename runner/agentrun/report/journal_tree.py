@@ -54,7 +54,6 @@ class TurnNode(Struct):
     """Facts that do not belong to a single call."""
     calls: list[CallNode] = field(default_factory=list)
     text: str = ""
-    """The text of the model's reply."""
 
 
 class RunNode(Struct):

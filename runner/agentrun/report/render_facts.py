@@ -302,7 +302,10 @@ def render_model(package: Package, state: State, fact: facts.ModelFact) -> tuple
             why = f"{_fault_line(state.requests.fault)}; " if state.phase == "failed" and state.requests.fault else ""
             return (make_line(f"{why}the model summarises the conversation", "warn", 1),)
         case facts.ModelAsked():
-            return _render_turn(package, state, fact)
+            if state.in_turn:
+                return ()  # a retry in the same turn
+            named = "" if fact.route == route_name(package.model.routes[0]) else f" · {short_text(fact.route)}"
+            return (make_line(f"turn {fact.turn}{named}"),)
         case facts.ModelReplied() | facts.ModelFailed():
             return ()  # RunRenderer shows replies; a failure is shown with the retry or the end of the run
         case facts.RetryPlanned():
@@ -316,13 +319,6 @@ def render_model(package: Package, state: State, fact: facts.ModelFact) -> tuple
             return (make_line(f"the reply was cut off; requested again with up to {cap} tokens", "warn", 1),)
         case _:
             assert_never(fact)
-
-
-def _render_turn(package: Package, state: State, fact: facts.ModelAsked) -> tuple[OutputLine, ...]:
-    if state.in_turn:
-        return ()  # a retry in the same turn
-    named = "" if fact.route == route_name(package.model.routes[0]) else f" · {short_text(fact.route)}"
-    return (make_line(f"turn {fact.turn}{named}"),)
 
 
 def render_run(package: Package, state: State, fact: facts.RunFact) -> tuple[OutputLine, ...]:

@@ -33,9 +33,7 @@ STYLES: dict[Tone, dict[str, Any]] = {
     "bad": {"fg": "red"},
 }
 MAX_STREAMED_TEXT = 4096
-"""Characters of streamed text that are kept."""
 LIVE_ROWS = 4
-"""Rows of streamed text that are shown."""
 REDRAW_SECONDS = 0.1
 SPINNER, PLAIN_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
 

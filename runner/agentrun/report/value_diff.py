@@ -70,9 +70,7 @@ def _align_between(
 
 
 MAX_SHOWN = 80
-"""Characters of a value that are shown."""
 MAX_FIELDS = 8
-"""Fields of one value that are listed."""
 MAX_COMPARED_LINES = 200
 """Lines after the first difference that are aligned."""
 _BEFORE = 15

@@ -37,7 +37,6 @@ from agentrun.errors import StorageError, poisoned_journal_error
 from agentrun.journal.storage import MemoryJournal
 
 DEFAULT_USAGE = Usage(input=10, output=5, cached=0, reasoning=0)
-"""The usage of a scripted reply."""
 
 
 class ScriptedReply(Struct, frozen=True):
@@ -56,7 +55,6 @@ class DelayedItem(Struct, frozen=True):
 
 
 ScriptItem: TypeAlias = "ScriptedReply | Fault | DelayedItem | Callable[[ModelRequest], ScriptItem]"
-"""One entry of a script."""
 
 
 def call(tool: str, written: str | None = None, /, **arguments: Any) -> ToolCall:

@@ -128,9 +128,14 @@ class CaseItem(pytest.Function):
         return self.located.file, self.located.line - 1, f"{self.located.spec.stem}/{self.name}"
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException]) -> Any:  # type: ignore[override]  # as pytest's
-        if isinstance(excinfo.value, CaseFailed):
-            return failure_repr(excinfo.value)
-        return super().repr_failure(excinfo)
+        """A failed case as a class of pytest, because pytest-xdist passes on no other with its last line."""
+        if not isinstance(excinfo.value, CaseFailed):
+            return super().repr_failure(excinfo)
+        verdict, text = excinfo.value.verdict, str(excinfo.value)
+        place = ReprFileLocation(verdict.file, verdict.line, text.partition("\n")[0])
+        lines = [*text.split("\n"), "", f"{verdict.file}:{verdict.line}: {verdict.status}"]
+        whole = ReprTraceback([ReprEntryNative([f"{line}\n" for line in lines])], extraline=None, style="native")
+        return ReprExceptionInfo(reprtraceback=whole, reprcrash=place)
 
 
 def recording_preview_lines(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
@@ -172,13 +177,3 @@ class CaseFailed(Exception):
 
 class CaseFailedAsExpected(CaseFailed):
     """A case with `xfail` failed."""
-
-
-def failure_repr(failed: CaseFailed) -> ReprExceptionInfo:
-    """The failure as a class of pytest, because pytest-xdist passes on no other with its last line."""
-    verdict = failed.verdict
-    text = str(failed)
-    place = ReprFileLocation(verdict.file, verdict.line, text.partition("\n")[0])
-    lines = [*text.split("\n"), "", f"{verdict.file}:{verdict.line}: {verdict.status}"]
-    whole = ReprTraceback([ReprEntryNative([f"{line}\n" for line in lines])], extraline=None, style="native")
-    return ReprExceptionInfo(reprtraceback=whole, reprcrash=place)

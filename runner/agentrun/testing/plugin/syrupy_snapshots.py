@@ -170,7 +170,8 @@ class CaseSnapshot:
     def compare(self, located: LocatedCase, now: str) -> str | None:
         if not may_accept_snapshot(located):
             return accepted_snapshot(located, now)
-        if self._is_update(located):
+        is_new = self._assertion.update_new_snapshots_only and accepted_snapshot(located, "") is None
+        if self._assertion.update_snapshots or is_new:
             refuse_credentials(located, now)
             self._new = now
             return now
@@ -192,11 +193,6 @@ class CaseSnapshot:
             before = accepted_snapshot(self._located, "")
             if before is not None:
                 self._compare_with_syrupy(before)  # marks it as used, so that syrupy does not remove it
-
-    def _is_update(self, located: LocatedCase) -> bool:
-        assertion = self._assertion
-        is_new_only = assertion.update_new_snapshots_only and accepted_snapshot(located, "") is None
-        return assertion.update_snapshots or is_new_only
 
     def _compare_with_syrupy(self, now: str) -> str | None:
         self._assertion == now  # noqa: B015  # syrupy compares, writes and counts in __eq__

@@ -152,16 +152,18 @@ def _build_reply(
         pieces = format.reply_events(make_wire_reply(turn, number, request.model), request)
     else:
         pieces = [sorted_json(format.reply_body(make_wire_reply(turn, number, request.model), request))]
+    is_stream = content_type == SSE_CONTENT_TYPE
+    framing = "chunked" if is_stream or fault.endless else "length"
     return ServerReply(
         status=status,
         content_type=content_type if fault.content_type is UNSET else fault.content_type,
         pieces=tuple(_apply_fault(pieces, fault)),
         headers=fault.headers,
-        framing=_framing(fault, is_stream=content_type == SSE_CONTENT_TYPE),
+        framing=framing if fault.framing is UNSET else fault.framing,
         delay=_time(fault.delay),
         gap=_time(fault.gap) or (ENDLESS_GAP if fault.endless else 0),
         cut=None if fault.cut is UNSET else fault.cut,
-        filler=(b":\n\n" if content_type == SSE_CONTENT_TYPE else b" ") if fault.endless else b"",
+        filler=(b":\n\n" if is_stream else b" ") if fault.endless else b"",
         turn=number + 1,
         is_turn=not _loses_reply(fault),
     )
@@ -186,12 +188,6 @@ def _apply_fault(pieces: list[bytes], fault: ScriptedFault) -> Iterator[bytes]:
     for size in sizes:
         yield bytes(whole[start : start + size])
         start += size
-
-
-def _framing(fault: ScriptedFault, *, is_stream: bool) -> str:
-    if fault.framing is not UNSET:
-        return fault.framing
-    return "chunked" if is_stream or fault.endless else "length"
 
 
 def _time(duration: Any) -> int:

@@ -130,13 +130,9 @@ def _hang_up(connection: socket.socket) -> None:
 
 
 def _load_script(script: ProviderFile | Path | str) -> ProviderFile:
-    match script:
-        case ProviderFile():
-            return script
-        case Path():
-            return read_script(script)
-        case _:
-            return parse_script(Source(Path("script.yaml"), "script.yaml", script))
+    if isinstance(script, str):
+        return parse_script(Source(Path("script.yaml"), "script.yaml", script))
+    return read_script(script) if isinstance(script, Path) else script
 
 
 # --- Wire formats ----------------------------------------------------------------------------------------------

@@ -79,18 +79,16 @@ class WireRequest(Struct, frozen=True, kw_only=True):
         """The results of the calls of the last turn, in the order of the calls."""
         latest = self._latest_steps()
         results = [step for step in latest if isinstance(step, ToolResultStep)]
-        calls = latest[0].calls if latest and isinstance(latest[0], ModelStep) else ()
-        return tuple(_take_result(results, call) for call in calls)
+        texts = []
+        for call in latest[0].calls if latest and isinstance(latest[0], ModelStep) else ():
+            own = next(result for result in results if result.call == call)
+            results.remove(own)
+            texts.append(own.text)
+        return tuple(texts)
 
     def _latest_steps(self) -> tuple[HistoryStep, ...]:
         last = max((index for index, step in enumerate(self.steps) if isinstance(step, ModelStep)), default=0)
         return self.steps[last:]
-
-
-def _take_result(results: list[ToolResultStep], call: str) -> str:
-    own = next(result for result in results if result.call == call)
-    results.remove(own)
-    return own.text
 
 
 def join_model_steps(steps: Iterable[HistoryStep]) -> tuple[HistoryStep, ...]:

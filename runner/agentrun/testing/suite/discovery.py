@@ -18,8 +18,8 @@ from agentrun.errors import SpecError
 from agentrun.spec.problems import DocumentError
 from agentrun.spec.source_files import display_path
 from agentrun.spec.tree import place_at_path
-from agentrun.spec.v1.assertions import JournalSnapshot
-from agentrun.spec.v1.cases import Case
+from agentrun.spec.v1.assertions import Assertion, JournalSnapshot
+from agentrun.spec.v1.cases import Case, CaseTurn
 
 SKIPPED_DIRECTORIES = frozenset({"__snapshots__", "__pycache__", "node_modules"})
 
@@ -38,6 +38,12 @@ class LocatedCase(Struct, frozen=True, kw_only=True):
     @property
     def profile(self) -> str | None:
         return None if self.case.profile is UNSET else self.case.profile
+
+    @property
+    def turn_assertions(self) -> list[list[Assertion]]:
+        """The assertions of each turn of a conversation."""
+        turns = [] if self.case.turns is UNSET else self.case.turns
+        return [turn.assertions if isinstance(turn, CaseTurn) else [] for turn in turns]
 
     @property
     def snapshot(self) -> JournalSnapshot | None:

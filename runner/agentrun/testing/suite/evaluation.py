@@ -10,6 +10,7 @@ Rule 5  Nor are they a miss if a fault made the run differ from the recorded one
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from time import perf_counter
 
 from msgspec import UNSET
@@ -17,8 +18,7 @@ from msgspec.structs import replace
 
 from agentrun.engine.ci import in_ci
 from agentrun.errors import AgentrunError, CassetteError, SpecError
-from agentrun.spec.v1.assertions import Assertion, JournalSnapshot, OutcomeIs, PythonAssertion
-from agentrun.spec.v1.cases import CaseTurn
+from agentrun.spec.v1.assertions import JournalSnapshot, OutcomeIs, PythonAssertion
 from agentrun.testing.suite.assertions import assertion_name, check_assertion
 from agentrun.testing.suite.discovery import LocatedCase
 from agentrun.testing.suite.evidence import Evidence, collect_evidence
@@ -54,8 +54,9 @@ def evaluate_case(
     except SpecError as error:
         return replace(verdict, status="unreadable", complaints=complaints_of_problems(error.problems))
     case_runs = run_case(located, agent)
-    if case_runs.recording_error is not None:
-        verdict = _not_recorded_verdict(verdict, agent, case_runs, case_runs.recording_error)
+    if (why := case_runs.recording_error) is not None:
+        complaint = Complaint(claim="record", message=f"not recorded: {why.message}", hint=why.hint)
+        verdict = replace(verdict, status="missed", complaints=(complaint,), story=run_story(agent, case_runs))
         return replace(verdict, seconds=perf_counter() - began)
     verdict = _judge(verdict, located, agent, case_runs, compare)
     verdict = replace(verdict, seconds=perf_counter() - began)
@@ -104,9 +105,11 @@ def _check_assertions(
 ) -> Iterator[Complaint]:
     """Check the assertions of the case, then those of each turn of a conversation."""
     may_reach = case_runs.is_live and not in_ci()
-    turns = [] if located.case.turns is UNSET else located.case.turns[len(case_runs.runs) - 1 : len(case_runs.runs)]
-    last = [assertion for turn in turns if isinstance(turn, CaseTurn) for assertion in turn.assertions]
-    for assertion in _add_default_outcome(located.case.assertions, last if case_runs.start_error is None else []):
+    assertions, run_count = located.case.assertions, len(case_runs.runs)
+    last = located.turn_assertions[run_count - 1 : run_count] if case_runs.start_error is None else []
+    if not any(isinstance(each, OutcomeIs) for each in chain(assertions, *last)):
+        assertions = [DEFAULT_OUTCOME, *assertions]
+    for assertion in assertions:
         if isinstance(assertion, JournalSnapshot):
             continue
         if (complaint := check_assertion(assertion, evidence, agent, may_reach=may_reach)) is not None:
@@ -115,11 +118,8 @@ def _check_assertions(
         message = f"the fault at {place} was not injected: the run made no such call"
         hint = "calls are counted from 1 in each run; compare the place with the steps of the run"
         yield Complaint(claim="faults", message=message, hint=hint)
-    if located.case.turns is UNSET:
-        return
-    for number, turn in enumerate(located.case.turns):
-        assertions = turn.assertions if isinstance(turn, CaseTurn) else []
-        if assertions and number >= len(case_runs.runs):
+    for number, assertions in enumerate(located.turn_assertions):
+        if assertions and number >= run_count:
             message = f"turn {number + 1}: the conversation ended before this turn"
             yield Complaint(claim=assertion_name(assertions[0]), message=message)
             return
@@ -131,10 +131,8 @@ def _check_assertions(
 
 def _live_functions(located: LocatedCase, case_runs: CaseRuns) -> tuple[str, ...]:
     """The assertion functions with `network: true`."""
-    turns = [] if located.case.turns is UNSET else located.case.turns[: len(case_runs.runs)]
-    of_turns = (each for turn in turns if isinstance(turn, CaseTurn) for each in turn.assertions)
-    functions = (each for each in (*located.case.assertions, *of_turns) if isinstance(each, PythonAssertion))
-    return tuple(sorted({each.value for each in functions if each.network}))
+    every = chain(located.case.assertions, *located.turn_assertions[: len(case_runs.runs)])
+    return tuple(sorted({each.value for each in every if isinstance(each, PythonAssertion) and each.network}))
 
 
 def _add_start_error(complaint: Complaint, error: AgentrunError) -> Complaint:
@@ -143,25 +141,11 @@ def _add_start_error(complaint: Complaint, error: AgentrunError) -> Complaint:
     return replace(complaint, detail=detail, hint=complaint.hint or error.hint)
 
 
-def _add_default_outcome(assertions: list[Assertion], last: list[Assertion]) -> list[Assertion]:
-    """`last`: the assertions of the last turn of a conversation."""
-    has_outcome = any(isinstance(each, OutcomeIs) for each in (*assertions, *last))
-    return assertions if has_outcome else [DEFAULT_OUTCOME, *assertions]
-
-
 def find_miss(case_runs: CaseRuns) -> AgentrunError | None:
     """Why the cassette does not match. None: it matches."""
     if isinstance(case_runs.any_error, CassetteError):
         return case_runs.any_error
     return ending_miss(case_runs.runs[-1]) if case_runs.runs else None
-
-
-def _not_recorded_verdict(
-    verdict: CaseVerdict, agent: CompiledAgent, case_runs: CaseRuns, why: AgentrunError
-) -> CaseVerdict:
-    """The verdict on a case that could not be recorded. Its assertions are not checked."""
-    complaint = Complaint(claim="record", message=f"not recorded: {why.message}", hint=why.hint)
-    return replace(verdict, status="missed", complaints=(complaint,), story=run_story(agent, case_runs))
 
 
 def _miss_complaint(miss: AgentrunError, causes: tuple[str, ...]) -> Complaint:

@@ -177,9 +177,7 @@ class _TrajectoryReader:
         self._trail = trail
         self._above = above
         self._call_indexes: dict[str, int] = {}
-        """The index of each call in the trajectory."""
         self._question_targets: dict[str, str] = {}
-        """The target of each question."""
         self._denied: set[str] = set()
         self._latest = 0
         """The index of the first call of the last reply."""

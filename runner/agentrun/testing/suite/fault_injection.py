@@ -147,9 +147,7 @@ class RunInjection(Struct, frozen=True):
     player: Player | None
     """None: nothing is replayed."""
     by: str
-    """The source of injected answers."""
     run: str
-    """The id of the run."""
     tool_runs: Counter[tuple[str, str]]
     """How often each call reached its tool, stub or fault, by run and call."""
 

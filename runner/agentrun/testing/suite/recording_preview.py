@@ -55,7 +55,6 @@ class RecordingPreview(Struct, frozen=True, kw_only=True):
     kept_results: str
     """Which recorded results are kept, in words. Empty: none."""
     asks_approval: bool
-    """Whether the policy asks for any approval."""
     answered_by: tuple[str, ...]
     """Who answers approvals, in order."""
     files: tuple[str, ...]
@@ -63,7 +62,6 @@ class RecordingPreview(Struct, frozen=True, kw_only=True):
     known_spending: Spending
     """The total of the existing cassettes."""
     without_cassette: int
-    """How many cases have no cassette yet."""
     total: int
 
     @property

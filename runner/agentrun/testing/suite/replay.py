@@ -89,15 +89,12 @@ class CaseRuns(Struct, frozen=True):
     start_error: AgentrunError | None = None
     """Why the next run did not start."""
     untriggered_faults: tuple[str, ...] = ()
-    """The places of faults that were never injected."""
     has_diverged: bool = False
     """Whether a recorded reply was played to another request after a fault."""
     is_live: bool = False
     """Whether the tools or the model were live."""
     recording_error: AgentrunError | None = None
-    """Why it could not be recorded."""
     new_cassette: NewCassette | None = None
-    """Its new cassette, if it was recorded."""
 
     @property
     def any_error(self) -> AgentrunError | None:

@@ -73,7 +73,6 @@ class SuiteRunner:
         self._replay_or_record = run_case or replay_runner(options.require)
         self._agents = CompiledAgents()
         self._last: tuple[CompiledAgent, CaseRuns] | None = None
-        """The agent and the runs of the last case."""
         self._coverage = coverage or CoverageCollector()
 
     def run_case(self, located: LocatedCase, compare: SnapshotLookup = accepted_snapshot) -> CaseResult:
@@ -123,7 +122,7 @@ def _sweep_case(
 
     complaints = [
         Complaint(claim="sweep", message=f"{violation}, without a fault")
-        for violation in find_violations(agent, case_runs)
+        for violation in find_violations(agent, case_runs, {})
     ]
     miss = find_miss(case_runs)
     if complaints or (miss is not None and not is_rest_of_shared_cassette(located, miss)):

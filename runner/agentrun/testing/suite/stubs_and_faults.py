@@ -113,16 +113,13 @@ class CaseFault:
         self.inject = fault.inject
         self.was_triggered = False
         self._pattern = parse_place(fault.at)
+        self.kind = self._pattern.kind
         self._seen: Counter[RunPath] = Counter()
         self._left: Counter[RunPath] = Counter()
 
-    @property
-    def is_of_model(self) -> bool:
-        return self._pattern.kind == "model"
-
     def count_call(self, member: RunPath, kind: FaultTarget, name: str) -> None:
         """Count a call that is about to be made."""
-        if kind != self._pattern.kind:
+        if kind != self.kind:
             return
         self._left[member] = 0
         if self._pattern.matches(member, kind, name):
@@ -132,7 +129,7 @@ class CaseFault:
 
     def consume(self, member: RunPath, kind: FaultTarget) -> bool:
         """Whether to inject it into the current call."""
-        if kind != self._pattern.kind or not self._left[member]:
+        if kind != self.kind or not self._left[member]:
             return False
         self._left[member] -= 1
         return True
@@ -187,7 +184,7 @@ class CaseFaults:
 
     def may_change_requests(self) -> bool:
         """Whether a fault was injected that a model can read about. It never sees faults of models."""
-        return any(fault.was_triggered and not fault.is_of_model for fault in self._faults)
+        return any(fault.was_triggered and fault.kind != "model" for fault in self._faults)
 
     def untriggered_places(self) -> tuple[str, ...]:
         return tuple(fault.at for fault in self._faults if not fault.was_triggered)

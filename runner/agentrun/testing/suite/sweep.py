@@ -54,7 +54,6 @@ class SweepResult(Struct, frozen=True, kw_only=True):
     ending: str
     """`completed`, `suspended`, or the code that it stopped with."""
     violations: tuple[str, ...] = ()
-    """The violated invariants, in words."""
     story: str = ""
     """The steps of the run, if there are violations."""
 
@@ -139,7 +138,7 @@ def _run_with_fault(
     player = LenientPlayer(cassette, volatile=rules.volatile, redaction=RunRedaction(rules.redact))
     injection = FaultInjection(located.case, player, (fault,))
     case_runs = replay_case(located, agent, player, injection)
-    violations = tuple(_iter_violations(agent.file.agent, case_runs, injection.tool_runs))
+    violations = tuple(find_violations(agent, case_runs, injection.tool_runs))
     if not injection.was_triggered(fault):
         violations = (*violations, f"the run no longer reaches {fault.at}")
     return SweepResult(
@@ -159,21 +158,20 @@ def fault_yaml(fault: FaultInjectionSpec) -> str:
     return "- " + sorted_json({"at": fault.at, "inject": inject}).decode()
 
 
-def find_violations(agent: CompiledAgent, case_runs: CaseRuns) -> tuple[str, ...]:
-    return tuple(_iter_violations(agent.file.agent, case_runs, {}))
-
-
-def _iter_violations(package: Package, case_runs: CaseRuns, tool_runs: Mapping[tuple[str, str], int]) -> Iterator[str]:
+def find_violations(
+    agent: CompiledAgent, case_runs: CaseRuns, tool_runs: Mapping[tuple[str, str], int]
+) -> Iterator[str]:
+    """The violated invariants. `tool_runs`: how often each call reached its tool, by run and call."""
     for run in case_runs.runs:
         waits = not isinstance(run.ending, Outcome)
         if isinstance(run.ending, Outcome) and run.ending.fault is not None and run.ending.code == "internal":
             yield f"the run ended with internal: {run.ending.fault.message}"
         if isinstance(run.ending, Suspended) and not (run.ending.questions or run.ending.waits_for):
             yield "the run is suspended, but waits for nothing"
-        for path, agent, records in _agent_journals(package, run):
+        for path, package, records in _agent_journals(agent.file.agent, run):
             is_suspended = waits and not (path and isinstance(records[-1].fact, RunStopped))
             calls = {call: times for (owner, call), times in tool_runs.items() if owner == journal_run_id(records)}
-            broken = broken_invariants(agent, records, waits=is_suspended)
+            broken = broken_invariants(package, records, waits=is_suspended)
             for violation in (*broken, *check_calls_journaled(records, calls)):
                 yield f"{path}: {violation}" if path else violation
 

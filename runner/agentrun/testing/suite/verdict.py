@@ -53,7 +53,6 @@ class CaseVerdict(Struct, frozen=True, kw_only=True):
     live: tuple[str, ...] = ()
     """The assertion functions with `network: true`, as module:function. Their result may change any time."""
     seconds: float = 0
-    """Real time."""
     spent: dict[str, Any] = {}
     """tokens, cost (micro-dollars), turns, time (milliseconds by the clock of the run)."""
 

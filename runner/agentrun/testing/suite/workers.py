@@ -33,7 +33,6 @@ from agentrun.testing.suite.verdict import Complaint, case_verdict
 
 WORKER_COMMAND = (sys.executable, "-P", "-m", "agentrun.testing.suite.workers")
 MAX_BATCH = 16
-"""Cases in a batch."""
 MAX_DEATHS = 5
 """Processes in a row that may die without a result."""
 WORKER_END_SECONDS = 2.0

@@ -118,21 +118,13 @@ def check_regex(assertion: types.Regex, evidence: Evidence) -> AssertionResult:
 # --- JSON ------------------------------------------------------------------------------------------------------
 
 
-def check_is_json(assertion: types.IsJson, evidence: Evidence) -> AssertionResult:
-    return _check_json(evidence, assertion.value if isinstance(assertion.value, dict) else None)
-
-
-def check_json_schema(assertion: types.JsonSchemaAssertion, evidence: Evidence) -> AssertionResult:
-    return _check_json(evidence, assertion.value)
-
-
-def _check_json(evidence: Evidence, schema: dict[str, Any] | None) -> AssertionResult:
+def check_json(assertion: types.IsJson | types.JsonSchemaAssertion, evidence: Evidence) -> AssertionResult:
     parsed = parse_answer(evidence.output)
     if not isinstance(parsed, Valid):
         return AssertionResult(False, lambda: no_json_text(evidence))
-    if schema is None:
+    if isinstance(assertion.value, UnsetType):
         return AssertionResult(True, lambda: f"the answer is JSON: {evidence.quoted(evidence.output or '')}")
-    validator = schema_validator(sorted_json(schema))
+    validator = schema_validator(sorted_json(assertion.value))
     if validator.is_valid(parsed.value):
         return AssertionResult(True, lambda: f"the answer matches the schema{_answer_suffix(evidence)}")
     return AssertionResult(False, lambda: _describe_schema_errors(evidence, validator, parsed.value))

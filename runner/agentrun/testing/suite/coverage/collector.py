@@ -15,7 +15,7 @@ Rule 7  A journal has only the text of a template, so templates are rendered aga
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -126,17 +126,15 @@ def _rendered_templates(agent: AgentTree, journal: Sequence[facts.Record]) -> It
 
 class CoverageCollector:
     def __init__(self) -> None:
-        self._specs: set[tuple[str, str]] = set()
-        """The specs and profiles of the cases. No profile is empty."""
+        self._specs: set[str] = set()
         self._seen: set[tuple[str, str, str, str]] = set()
         """Spec, profile, kind and name of the exercised parts."""
-        self._trees: dict[int, AgentTree] = {}
-        """By the id of the compiled agent, so that it is built once for all its cases."""
-        self._kept: list[CompiledAgent] = []
+        self._trees: dict[int, tuple[AgentTree, CompiledAgent]] = {}
+        """By the id of the compiled agent, which is kept so that its id is not used again."""
 
     def add_spec(self, located: LocatedCase) -> None:
         """Count the agent of a case, even if the case is skipped."""
-        self._specs.add((str(located.spec), located.profile or ""))
+        self._specs.add(str(located.spec))
 
     def add(self, located: LocatedCase, agent: CompiledAgent, case_runs: CaseRuns) -> None:
         self.add_spec(located)
@@ -155,20 +153,16 @@ class CoverageCollector:
 
     def _tree(self, located: LocatedCase, agent: CompiledAgent) -> AgentTree:
         if id(agent) not in self._trees:
-            self._kept.append(agent)  # so that its id is not used again
-            self._trees[id(agent)] = build_agent_tree(agent.spec, located.profile, agent.file.agent)
-        return self._trees[id(agent)]
+            self._trees[id(agent)] = build_agent_tree(agent.spec, located.profile, agent.file.agent), agent
+        return self._trees[id(agent)][0]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for another process."""
-        return {
-            "specs": [list(each) for each in sorted(self._specs)],
-            "seen": [list(each) for each in sorted(self._seen)],
-        }
+        return {"specs": sorted(self._specs), "seen": [list(each) for each in sorted(self._seen)]}
 
     def merge(self, other: dict[str, Any]) -> None:
         """Add the data of another process."""
-        self._specs.update((str(path), str(profile)) for path, profile in other["specs"])
+        self._specs.update(map(str, other["specs"]))
         self._seen.update(
             (str(path), str(profile), str(kind), str(name)) for path, profile, kind, name in other["seen"]
         )
@@ -176,9 +170,10 @@ class CoverageCollector:
     def report(self) -> Coverage:
         """Compare with the parts of the specs. Invalid specs are left out, because their cases report the problem."""
         agents: dict[tuple[Path, str], AgentTree] = {}
-        for path, profile in sorted(_with_profiles(self._specs)):
-            for agent in _compile_trees(Path(path), profile):
-                agents.setdefault((agent.spec.path, agent.profile or ""), agent)
+        for path in map(Path, sorted(self._specs)):
+            for profile in sorted(["", *read_spec(path).profiles]):
+                for agent in _compile_trees(path, profile):
+                    agents.setdefault((agent.spec.path, agent.profile or ""), agent)
         paths = sorted({path for path, _ in agents}, key=lambda path: (display_path(path), str(path)))
         by_path = ([agents[key] for key in sorted(agents) if key[0] == path] for path in paths)
         return Coverage(specs=tuple(map(self._spec_coverage, by_path)))
@@ -208,12 +203,6 @@ class CoverageCollector:
             asked=part.kind == "tool" and seen("asked"),
             answered=part.kind == "hook" and seen("answered"),
         )
-
-
-def _with_profiles(specs: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
-    """The specs with all their profiles."""
-    paths = {path for path, _ in specs}
-    return {(path, profile) for path in paths for profile in ("", *read_spec(Path(path)).profiles)}
 
 
 def _compile_trees(path: Path, profile: str) -> Iterator[AgentTree]:

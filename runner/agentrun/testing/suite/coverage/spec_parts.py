@@ -135,13 +135,6 @@ def codes_of(agent: AgentTree) -> NamedPaths:
     yield from _text_codes(agent)
 
 
-def budgets_of(agent: AgentTree) -> NamedPaths:
-    """The budgets in the spec."""
-    for name in BUDGET_KINDS:
-        if _is_written(agent, "budgets", name):
-            yield name, ("budgets", name)
-
-
 def guards_of(agent: AgentTree) -> NamedPaths:
     """The guards in the spec that are not off. The limit `parallel_tools` counts as a guard."""
     for name in GUARD_NAMES:
@@ -246,7 +239,6 @@ class SpecPart(Struct, frozen=True):
     name: str
     """For people."""
     mark: str
-    """The name in a `CoverageMark`."""
     place: SourcePlace
 
     @property
@@ -266,8 +258,9 @@ def list_spec_parts(agent: AgentTree) -> Iterator[SpecPart]:
         yield _make_part(agent, "tool", name, ("tools", owner))
     for index, rule in enumerate(written.policy.rules):
         yield _make_part(agent, "rule", rule.id, ("policy", "rules", index))
-    for name, path in budgets_of(agent):
-        yield _make_part(agent, "budget", name, path)
+    for name in BUDGET_KINDS:
+        if _is_written(agent, "budgets", name):
+            yield _make_part(agent, "budget", name, ("budgets", name))
     for name, path in guards_of(agent):
         yield _make_part(agent, "guard", name, path)
     for index, hook in enumerate(written.hooks):
