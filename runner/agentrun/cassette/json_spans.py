@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any, TypeAlias
 
+from msgspec import Struct
+
 JSON_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]|[^\s{}\[\],:"]++', re.DOTALL)
 JSON_ESCAPE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.", re.DOTALL
@@ -77,18 +79,15 @@ class TextSpan:
         return offsets, places
 
 
-class Frame:
+class Frame(Struct):
     """An object or a list on the path to a string."""
 
-    __slots__ = ("is_list", "key", "parent", "position", "scalars")
-
-    def __init__(self, parent: Frame | None, *, is_list: bool) -> None:
-        self.parent = parent
-        self.is_list = is_list
-        self.key: str | None = None
-        self.position = 0
-        self.scalars: dict[str, bytes] = {}
-        """The short strings and numbers of an object, as they are written."""
+    parent: Frame | None
+    is_list: bool
+    key: str | None = None
+    position: int = 0
+    scalars: dict[str, bytes] = {}
+    """The short strings and numbers of an object, as they are written."""
 
 
 class TextLeaf:

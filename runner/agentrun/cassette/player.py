@@ -105,16 +105,10 @@ class Player:
         call = self.redaction.redact_request(call)
         left = [(number, self._interactions[number - 1]) for number in self.unused()]
         mine = [(number, each) for number, each in left if each.path == path]
-        was_there = any(each.path == path and match_key(each.call) == match_key(call) for each in self._interactions)
+        key, every, metadata = match_key(call), self._interactions, self.cassette.metadata
+        played = any(each.path == path and match_key(each.call) == key for each in every)
         explanation = explain_miss(
-            call,
-            mine,
-            self.cassette.metadata,
-            self._context(),
-            path=path,
-            played=was_there,
-            empty=not self._interactions,
-            overruled=self.overruled,
+            call, mine, metadata, self._context(), path=path, played=played, empty=not every, overruled=self.overruled
         )
         story = {"story": explanation.lines(), **({"path": path} if path else {})}
         hint = (self.overruled and self.overruled.fix) or explanation.record_command

@@ -136,18 +136,10 @@ def redact_interaction(interaction: Interaction, redactor: Redactor) -> Interact
         message, fields = redactor.redact_text(failure.message), redactor.redact_data(failure.fields)
         failure = replace(failure, message=message, fields=fields)
     body = redact_body(ChunkedBody(reply.body, interaction.chunks), redactor)
-    clean = replace(
-        interaction,
-        call=replace(
-            call,
-            url=_redact_url(call.url, redactor),
-            headers=_redact_headers(call.headers, redactor),
-            body=redact_body(ChunkedBody(call.body), redactor).data,
-        ),
-        reply=replace(reply, headers=_redact_headers(reply.headers, redactor), body=body.data),
-        chunks=body.chunks,
-        failure=failure,
-    )
+    reply = replace(reply, headers=_redact_headers(reply.headers, redactor), body=body.data)
+    url, sent = _redact_url(call.url, redactor), redact_body(ChunkedBody(call.body), redactor).data
+    call = replace(call, url=url, headers=_redact_headers(call.headers, redactor), body=sent)
+    clean = replace(interaction, call=call, reply=reply, chunks=body.chunks, failure=failure)
     return interaction if clean == interaction else clean
 
 

@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 import yaml
+from msgspec import Struct
 
 MAX_CASSETTE_DEPTH = 64
 MAX_CASSETTE_ALIASES = 100
@@ -76,16 +77,13 @@ def _resolve(text: str) -> Any:
 _resolve_cached = lru_cache(maxsize=1024)(_resolve)  # numbers, methods and content types repeat in every file
 
 
-class _Open:
+class _Open(Struct):
     """A mapping or sequence that is not closed yet."""
 
-    __slots__ = ("anchor", "key", "size", "value")
-
-    def __init__(self, value: LinedMapping | list[Any], anchor: str | None) -> None:
-        self.value = value
-        self.anchor = anchor
-        self.key: str | None = None
-        self.size = 1
+    value: LinedMapping | list[Any]
+    anchor: str | None
+    key: str | None = None
+    size: int = 1
 
 
 class _Builder:

@@ -18,15 +18,8 @@ _AT_THE_END = frozenset(
     {"answer_reached", "delivery_started", "delivery_finished", "delivery_skipped", "run_ending", "run_stopped"}
 )
 _OF_A_TURN = frozenset(
-    {
-        "model_asked",
-        "model_replied",
-        "model_failed",
-        "retry_planned",
-        "route_switched",
-        "reply_discarded",
-        "output_refused",
-    }
+    {"model_asked", "model_replied", "model_failed", "retry_planned", "route_switched"}
+    | {"reply_discarded", "output_refused"}
 )
 
 

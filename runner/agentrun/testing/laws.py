@@ -414,33 +414,30 @@ def _count_answers(records: Iterable[facts.Record]) -> Counter[str]:
     return answers
 
 
-class _InstrumentedModel:
-    def __init__(self, model: Provider, trial: _CrashTrial) -> None:
-        self._model = model
-        self._trial = trial
+class _InstrumentedModel(Struct, frozen=True):
+    model: Provider
+    trial: _CrashTrial
 
     async def ask(self, effect: AskModel, delta: Callable[[str], None]) -> Reply | Fault:
-        return await self._trial.run_effect(self._model.ask(effect, delta))
+        return await self.trial.run_effect(self.model.ask(effect, delta))
 
 
-class _InstrumentedTool:
-    def __init__(self, tool: Executor, trial: _CrashTrial) -> None:
-        self._tool = tool
-        self._trial = trial
+class _InstrumentedTool(Struct, frozen=True):
+    tool: Executor
+    trial: _CrashTrial
 
     async def run(self, call: RunTool) -> ToolReturn:
         if tool_effect(call.tool, call.name) == "at_most_once":
-            self._trial.at_most_once_runs[call.key] += 1
-        return await self._trial.run_effect(self._tool.run(call))
+            self.trial.at_most_once_runs[call.key] += 1
+        return await self.trial.run_effect(self.tool.run(call))
 
 
-class _InstrumentedSink:
-    def __init__(self, sink: SinkPort, trial: _CrashTrial) -> None:
-        self._sink = sink
-        self._trial = trial
+class _InstrumentedSink(Struct, frozen=True):
+    sink: SinkPort
+    trial: _CrashTrial
 
     async def deliver(self, delivery: Deliver) -> Fault | None:
-        return await self._trial.run_effect(self._sink.deliver(delivery))
+        return await self.trial.run_effect(self.sink.deliver(delivery))
 
 
 def _instrument_hook(hook: HookFunction, trial: _CrashTrial) -> HookFunction:

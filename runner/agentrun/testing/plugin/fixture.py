@@ -118,10 +118,8 @@ class AgentRunner:
                     raise _request_error("`case` and `model` cannot be combined: a case is replayed", hint)
                 return _run_scripted(path, message, params, profile, world)
             if world or message is not None or params is not None or profile is not None:
-                raise _request_error(
-                    "a run without a case needs a `model`, because it has no cassette",
-                    "pass only `case`, or add model=scripted(…)",
-                )
+                hint = "pass only `case`, or add model=scripted(…)"
+                raise _request_error("a run without a case needs a `model`, because it has no cassette", hint)
             return self._replay_case(path, DEFAULT_CASE if case is None else case)
         except AgentrunError as error:
             raise _add_notes(error).with_traceback(None) from None
@@ -161,12 +159,9 @@ def _run_scripted(
     world.setdefault("project", spec.parent)
     ending = run_agent(file, message, params=params, journals=journals, **world)
     first, *others = journals.runs
-    finished = FinishedRun(
-        ending=ending,
-        journal=journals.records(first),
-        children={each: journals.records(each) for each in others},
-        redaction=RunRedaction(file.agent.replay.redact),
-    )
+    journal, children = journals.records(first), {each: journals.records(each) for each in others}
+    redaction = RunRedaction(file.agent.replay.redact)
+    finished = FinishedRun(ending=ending, journal=journal, children=children, redaction=redaction)
     return AgentRun(spec.stem, CaseRuns((finished,)))
 
 

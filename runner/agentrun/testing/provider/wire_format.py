@@ -192,21 +192,17 @@ class WireReply(Struct, frozen=True, kw_only=True):
 
 
 def make_wire_reply(turn: ScriptedTurn, number: int, model: str) -> WireReply:
-    calls = tuple(
-        WireToolCall(
-            f"call_{number + 1}_{index + 1}",
-            wire_name(call.tool),
-            sorted_json(call.args).decode() if call.raw is UNSET else call.raw,
-        )
-        for index, call in enumerate(turn.calls)
-    )
+    calls: list[WireToolCall] = []
+    for index, call in enumerate(turn.calls, 1):
+        arguments = sorted_json(call.args).decode() if call.raw is UNSET else call.raw
+        calls.append(WireToolCall(f"call_{number + 1}_{index}", wire_name(call.tool), arguments))
     return WireReply(
         model=model,
         number=number,
         reasoning=turn.reasoning or "",
         text=turn.text or "",
         refusal=turn.refusal or "",
-        calls=calls,
+        calls=tuple(calls),
         finish=("tool_calls" if calls else "stop") if turn.finish is UNSET else turn.finish,
         usage=turn.usage if isinstance(turn.usage, ScriptedUsage) else None,
         chunk=turn.chunk,

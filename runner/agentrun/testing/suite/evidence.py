@@ -216,16 +216,8 @@ class _TrajectoryReader:
         self._latest = len(calls)
         for call in fact.reply.message.calls:
             self._call_indexes[call.id] = len(calls)
-            calls.append(
-                ObservedCall(
-                    id=call.id,
-                    tool=self._above + call.tool,
-                    args=parse_arguments(call.arguments),
-                    status=OPEN_STATUS,
-                    result="",
-                    turn=fact.turn,
-                )
-            )
+            tool, args = self._above + call.tool, parse_arguments(call.arguments)
+            calls.append(ObservedCall(id=call.id, tool=tool, args=args, status=OPEN_STATUS, result="", turn=fact.turn))
 
     def _update_call(self, call: str, **changes: str) -> None:
         at = self._call_indexes[call]
@@ -239,16 +231,8 @@ class _TrajectoryReader:
             self._denied.add(fact.subject)
         if fact.stage == "tool_result" and isinstance(fact.text, str):
             self._update_call(fact.subject, result=fact.text)
-        self._trail.rulings.append(
-            ObservedRuling(
-                subject=fact.subject,
-                target=self._target(fact),
-                stage=fact.stage,
-                ruling=fact.ruling,
-                rules=fact.rules,
-                reason=fact.reason,
-            )
-        )
+        same = {name: getattr(fact, name) for name in ("subject", "stage", "ruling", "rules", "reason")}
+        self._trail.rulings.append(ObservedRuling(target=self._target(fact), **same))
 
     def _target(self, fact: facts.Ruled) -> str:
         if fact.stage in ("tool_call", "tool_result"):

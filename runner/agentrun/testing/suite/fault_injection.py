@@ -190,20 +190,19 @@ class InjectingModels:
             self.failed_calls, self.sent = [], None
 
 
-class _InjectingSender:
-    def __init__(self, models: InjectingModels, sender: Sender) -> None:
-        self._models = models
-        self._sender = sender
+class _InjectingSender(Struct, frozen=True):
+    models: InjectingModels
+    sender: Sender
 
     async def send(self, call: HttpCall, *, gap: int, time: int, heard: ChunkCallback | None = None) -> HttpReply:
-        injection = self._models.injection
+        injection = self.models.injection
         fault = injection.faults.next_for_model(injection.run_path)
         if fault is None:
             return await self._send_unchanged(call, gap, time, heard)
         if fault.inject.cut_after_chunk is not UNSET:
             return await self._send_cut(fault, fault.inject.cut_after_chunk, call, gap, time, heard)
         fault.was_triggered = True
-        self._models.failed_calls.append(call)
+        self.models.failed_calls.append(call)
         streamed = heard is not None
         return await simulate_failure(fault.inject, call, injection.clock, gap=gap, time=time, streamed=streamed)
 
@@ -216,12 +215,12 @@ class _InjectingSender:
         time: int,
         heard: ChunkCallback | None,
     ) -> HttpReply:
-        injection = self._models.injection
+        injection = self.models.injection
         recorded = None if injection.player is None else injection.player.peek(call, injection.run_path.path)
         pieces = (0,) if recorded is None else recorded.chunks or (len(recorded.reply.body),)
         if recorded is None or after < len(pieces):
             fault.was_triggered = True
-            self._models.failed_calls.append(call)
+            self.models.failed_calls.append(call)
             raise simulate_cut(b"" if recorded is None else recorded.reply.body, pieces, after, heard)
         if after > len(pieces):
             fault.give_back(injection.run_path)
@@ -233,7 +232,7 @@ class _InjectingSender:
         raise simulate_cut(reply.body, pieces, after, None)
 
     async def _send_unchanged(self, call: HttpCall, gap: int, time: int, heard: ChunkCallback | None) -> HttpReply:
-        self._models.sent = call
+        self.models.sent = call
         pieces = 0
 
         def hear(data: bytes) -> None:
@@ -242,8 +241,8 @@ class _InjectingSender:
             assert heard is not None
             heard(data)
 
-        injection = self._models.injection
-        reply = await self._sender.send(call, gap=gap, time=time, heard=None if heard is None else hear)
+        injection = self.models.injection
+        reply = await self.sender.send(call, gap=gap, time=time, heard=None if heard is None else hear)
         injection.faults.note_reply_pieces(injection.run_path, max(pieces, 1))
         return reply
 
@@ -305,25 +304,23 @@ def injecting_tool(injection: RunInjection, executor: Executor) -> Executor:
     return kind(injection, executor)
 
 
-class _FailingSender:
+class _FailingSender(Struct, frozen=True):
     """Replaces the endpoint of an HTTP tool for all attempts of one call."""
 
-    def __init__(self, inject: InjectedFaultSpec, injection: RunInjection) -> None:
-        self._inject = inject
-        self._injection = injection
+    inject: InjectedFaultSpec
+    injection: RunInjection
 
     async def send(self, call: HttpCall, *, gap: int, time: int, heard: ChunkCallback | None = None) -> HttpReply:  # noqa: ARG002  # tools do not stream
-        return await simulate_failure(self._inject, call, self._injection.clock, gap=gap, time=time)
+        return await simulate_failure(self.inject, call, self.injection.clock, gap=gap, time=time)
 
 
-class _CassetteSender:
+class _CassetteSender(Struct, frozen=True):
     """Replays the requests of an HTTP tool at once, so that all requests of a call are marked as played."""
 
-    def __init__(self, injection: RunInjection) -> None:
-        self._injection = injection
+    injection: RunInjection
 
     async def send(self, call: HttpCall, *, gap: int, time: int, heard: ChunkCallback | None = None) -> HttpReply:  # noqa: ARG002  # tools do not stream
-        player, path = self._injection.player, self._injection.run_path.path
+        player, path = self.injection.player, self.injection.run_path.path
         interaction = None if player is None else (player.find(call, path) or (0, None))[1]
         if interaction is None or interaction.stopped:
             raise ProviderError("provider.fatal", "the request is not on the cassette", fields={"status": None})
@@ -367,16 +364,15 @@ def injecting_hook(injection: RunInjection, name: str, hook: HookFunction) -> Ho
     return ask
 
 
-class InjectingSink:
-    def __init__(self, injection: RunInjection, sink: SinkPort) -> None:
-        self._injection = injection
-        self._sink = sink
+class InjectingSink(Struct, frozen=True):
+    injection: RunInjection
+    sink: SinkPort
 
     async def deliver(self, delivery: Deliver) -> Fault | None:
-        injection = self._injection
+        injection = self.injection
         inject = injection.faults.next_for_port(injection.run_path, "sink", delivery.name)
         if inject is None:
-            return await self._sink.deliver(delivery)
+            return await self.sink.deliver(delivery)
         injection.mark_played(form.encode_delivery(delivery))
         if inject.error is not UNSET:
             raise RuntimeError(inject.error)

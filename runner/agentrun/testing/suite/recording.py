@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -126,12 +127,8 @@ def _replay_staged(
     """Replay a new cassette that is not in place yet."""
     project, path = agent.spec.project, agent.cassette_path(located)
     staged = load_cassette(staged_path(project, path), project.cassette_limit)
-    new = NewCassette(
-        project=project,
-        path=path,
-        summary=_recording_summary(recorded, path, agent),
-        say=lambda text: live.on_recording(located, text),
-    )
+    summary = _recording_summary(recorded, path, agent)
+    new = NewCassette(project=project, path=path, summary=summary, say=partial(live.on_recording, located))
     return replace(replay_case(located, agent, make_case_player(located, agent, staged)), new_cassette=new)
 
 

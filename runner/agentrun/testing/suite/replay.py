@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TypeAlias
@@ -185,48 +186,30 @@ def make_case_player(
     rules = agent.file.agent.replay
     loaded = _load_cassette(located, agent) if cassette is None else cassette
     kind = FaultInjectionPlayer if located.case.faults and require != "exact" else Player
-    return kind(
-        loaded,
-        volatile=rules.volatile,
-        redaction=RunRedaction(rules.redact),
-        require=require,
-        context=lambda: _case_miss_context(located, agent, loaded, whole=whole),
-    )
+    redaction, context = RunRedaction(rules.redact), partial(_case_miss_context, located, agent, loaded, whole=whole)
+    return kind(loaded, volatile=rules.volatile, redaction=redaction, require=require, context=context)
 
 
 def _case_miss_context(located: LocatedCase, agent: CompiledAgent, cassette: Cassette, *, whole: bool) -> MissContext:
     """The context of a case whose cassette does not match. If the cassette belongs to another case and the spec did not
     change, recording it again would not help, because the difference comes from this case."""
     case = located.case
-    context = make_miss_context(
-        agent.spec,
-        agent.file,
-        message=next(case_messages(case)),
-        params=case.params,
-        accept=case_command(located, agent),
-        whole=whole,
-    )
+    message, accept = next(case_messages(case)), case_command(located, agent)
+    context = make_miss_context(agent.spec, agent.file, message=message, params=case.params, accept=accept, whole=whole)
     if changed_sections(cassette.metadata, context) != [] or cassette_owner(case, located.file) == case.name:
         return context
     command = f"agentrun test {quote(f'{display_path(located.file, agent.spec.project.root)}::{case.name}')}"
-    return replace(
-        context,
-        record_command=f"{OWN_CASSETTE_HINT}: {case.cassette_name}` from the case, then {command}",
-        needs_full_recording=False,
-    )
+    advice = f"{OWN_CASSETTE_HINT}: {case.cassette_name}` from the case, then {command}"
+    return replace(context, record_command=advice, needs_full_recording=False)
 
 
 def _load_cassette(located: LocatedCase, agent: CompiledAgent) -> Cassette:
     path = agent.cassette_path(located)
     if cassette_exists(path):
         return agent.load_cassette(located)
-    root = agent.spec.project.root
-    raise CassetteError(
-        "cassette.miss",
-        f"there is no cassette {display_path(path, root)}",
-        hint=f"record it: {case_command(located, agent)} --record new",
-        fields={"file": display_path(path, root)},
-    )
+    file = display_path(path, agent.spec.project.root)
+    hint = f"record it: {case_command(located, agent)} --record new"
+    raise CassetteError("cassette.miss", f"there is no cassette {file}", hint=hint, fields={"file": file})
 
 
 def case_command(located: LocatedCase, agent: CompiledAgent) -> str:

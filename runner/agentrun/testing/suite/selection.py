@@ -175,9 +175,8 @@ def _tokens(text: str) -> Iterator[_Token]:
         match = _TOKEN.match(text, place)
         if match is None:
             start = place + len(text[place:]) - len(text[place:].lstrip())
-            raise KeywordSyntaxError(
-                f"column {start + 1}: {text[start]!r} is not allowed in a word; there are no wildcards"
-            )
+            reason = f"{text[start]!r} is not allowed in a word; there are no wildcards"
+            raise KeywordSyntaxError(f"column {start + 1}: {reason}")
         yield _Token(match["sign"] or match["word"], match.start("sign" if match["sign"] else "word") + 1)
         place = match.end()
 
@@ -196,13 +195,13 @@ class _KeywordParser:
         terms = [self._parse_and(depth)]
         while self._accept("or"):
             terms.append(self._parse_and(depth))
-        return terms[0] if len(terms) == 1 else lambda texts: any(each(texts) for each in terms)
+        return lambda texts: any(each(texts) for each in terms)
 
     def _parse_and(self, depth: int) -> CaseMatcher:
         terms = [self._parse_not(depth)]
         while self._accept("and"):
             terms.append(self._parse_not(depth))
-        return terms[0] if len(terms) == 1 else lambda texts: all(each(texts) for each in terms)
+        return lambda texts: all(each(texts) for each in terms)
 
     def _parse_not(self, depth: int) -> CaseMatcher:
         negated = False

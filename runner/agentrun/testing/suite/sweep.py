@@ -68,12 +68,10 @@ class SweepReport(Struct, frozen=True, kw_only=True):
 def sweep(located: LocatedCase, agent: CompiledAgent) -> SweepReport:
     """Inject every fault and sum up the results. Raises like `sweep_results`."""
     results = list(sweep_results(located, agent))
+    violations = tuple(result for result in results if result.violations)
     counts = Counter(result.ending for result in results)
-    return SweepReport(
-        tried=len(results),
-        violations=tuple(result for result in results if result.violations),
-        endings=dict(sorted(counts.items(), key=lambda each: (-each[1], each[0]))),
-    )
+    endings = dict(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
+    return SweepReport(tried=len(results), violations=violations, endings=endings)
 
 
 def sweep_results(located: LocatedCase, agent: CompiledAgent) -> Iterator[SweepResult]:
@@ -104,11 +102,9 @@ def fault_variants(place: FaultPlace, package: Package) -> Iterator[InjectedFaul
                 yield InjectedFaultSpec(cut_after_chunk=after)
             yield InjectedFaultSpec(empty=True)
         case "tool":
-            yield from (
-                InjectedFaultSpec(timeout=True),
-                InjectedFaultSpec(error=SWEEP_MESSAGE),
-                InjectedFaultSpec(fatal=SWEEP_MESSAGE),
-            )
+            yield InjectedFaultSpec(timeout=True)
+            yield InjectedFaultSpec(error=SWEEP_MESSAGE)
+            yield InjectedFaultSpec(fatal=SWEEP_MESSAGE)
             if isinstance(find_tool(package, place.name), HttpTool):
                 yield from (InjectedFaultSpec(status=500), InjectedFaultSpec(refused=True))
         case "approval":
@@ -141,13 +137,9 @@ def _run_with_fault(
     violations = tuple(find_violations(agent, case_runs, injection.tool_runs))
     if not injection.was_triggered(fault):
         violations = (*violations, f"the run no longer reaches {fault.at}")
-    return SweepResult(
-        fault=fault,
-        yaml=fault_yaml(fault),
-        ending=case_runs.outcome_code,
-        violations=violations,
-        story=run_story(agent, case_runs) if violations else "",
-    )
+    yaml, ending = fault_yaml(fault), case_runs.outcome_code
+    story = run_story(agent, case_runs) if violations else ""
+    return SweepResult(fault=fault, yaml=yaml, ending=ending, violations=violations, story=story)
 
 
 def fault_yaml(fault: FaultInjectionSpec) -> str:

@@ -1,23 +1,7 @@
 """The parts of a spec that cases can exercise, with their places.
 
-A code counts if something in the spec can cause it:
-
-    provider.*                always, because there is always a model
-    tool.unknown, .execution, .timeout, .invalid_arguments        the agent has tools (the last: with arguments)
-    tool.missing_field        a tool has required arguments
-    tool.hidden               a tool has `visible`
-    tool.invalid_call         too many calls are refused (`on_oversize_batch`), or sub-agents beyond `limits.runs`
-    tool.denied               the policy, a hook or a person can deny a call or its result
-    policy.denied             a rule denies at another stage, or a hook can end the run
-    policy.interrupted        a rule interrupts
-    approval.denied, .timed_out       a rule or the default asks for approval
-    context.overflow, .failed         `context` or the window of the model is set; the history is compacted
-    input.rejected            `admission.max_chars` is set
-    output.invalid            the answer has a schema
-    delivery.failed           there are sinks
-
-`budget.*` and `guard.*` are not codes here: budgets and guards are parts of their own. Codes that depend only on the
-code of a tool, a crash, a damaged file or the machine are left out.
+A code counts if something in the spec can cause it. `budget.*` and `guard.*` are not codes here: budgets and guards are
+parts of their own. Codes that depend only on the code of a tool, a crash, a damaged file or the machine are left out.
 """
 
 from __future__ import annotations
