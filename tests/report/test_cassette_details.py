@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agentrun.cassette.file import build_cassette, dump_cassette
+from agentrun.cassette.file import dump_cassette, parse_cassette_text
 from agentrun.cassette.parsed_interaction import ParsedInteraction, parse_cassette
-from agentrun.cassette.yaml_loader import load_yaml
 from agentrun.report.cassette_text import content_lines, interaction_lines
 
 from .interactions import INTERACTIONS, KEY
@@ -14,7 +13,7 @@ from .interactions import INTERACTIONS, KEY
 
 def parsed(name: str) -> ParsedInteraction:
     text = dump_cassette([INTERACTIONS[name][0]], {})
-    (found,) = parse_cassette(build_cassette(load_yaml(text), "")).interactions
+    (found,) = parse_cassette(parse_cassette_text(text)).interactions
     return found
 
 

@@ -84,7 +84,7 @@ def load_cassette(path: Path, limit: int = DEFAULT_CASSETTE_LIMIT) -> Cassette:
     except UnicodeDecodeError as error:
         raise _damaged_error(path, data.count(b"\n", 0, error.start) + 1, "it is not UTF-8") from error
     try:
-        return build_cassette(load_yaml(text), text_hash(data))
+        return parse_cassette_text(text)
     except CassetteFormatError as error:
         raise _damaged_error(path, error.line, error.message) from error
 
@@ -233,9 +233,9 @@ MAX_RECORDING_TIME = 400 * 24 * 60 * 60 * 1000
 """The longest possible recording in milliseconds."""
 
 
-def build_cassette(data: Any, file_hash: str) -> Cassette:
-    """Check the shape of the data and build the cassette. Raises `CassetteFormatError`."""
-    top = _mapping(data, 1, "the document")
+def parse_cassette_text(text: str) -> Cassette:
+    """Raises `CassetteFormatError`."""
+    top = _mapping(load_yaml(text), 1, "the document")
     if _get(top, "version", int) != 1:
         raise CassetteFormatError("its version is not 1", top.line)
     metadata = _mapping(top.get("metadata") or {}, top.line, "metadata")
@@ -246,7 +246,7 @@ def build_cassette(data: Any, file_hash: str) -> Cassette:
         interactions=interactions,
         metadata=dict(metadata),
         recorded_at=_milliseconds(metadata.get("recorded_at"), top.line),
-        hash=file_hash,
+        hash=text_hash(text),
         keys=tuple(spelled_key(each.call, each.path) for each in interactions),
     )
 

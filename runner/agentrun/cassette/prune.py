@@ -16,8 +16,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentrun.canonical_json import text_hash
-from agentrun.cassette.file import build_cassette, dump_cassette, load_cassette, save_cassette
+from agentrun.cassette.file import dump_cassette, load_cassette, parse_cassette_text, save_cassette
 from agentrun.cassette.interactions import Cassette, Interaction
 from agentrun.cassette.match import MatchKey, match_key
 from agentrun.cassette.selection import (
@@ -28,7 +27,6 @@ from agentrun.cassette.selection import (
     load_selected,
     select_cassettes,
 )
-from agentrun.cassette.yaml_loader import load_yaml
 from agentrun.errors import StorageError
 from agentrun.files import TEMPORARY_NAME
 from agentrun.spec.project import Project
@@ -100,8 +98,7 @@ def _reason_to_keep(loaded: LoadedCassette) -> str | None:
 def _replays_the_same(
     replays: CaseReplays, loaded: LoadedCassette, cassette: Cassette, unused: tuple[int, ...], answers: list[str | None]
 ) -> bool:
-    text = _pruned_text(cassette, unused, "")
-    shorter = build_cassette(load_yaml(text), text_hash(text.encode()))
+    shorter = parse_cassette_text(_pruned_text(cassette, unused, ""))
     remaining = _without(cassette, unused)
     if _comparable(shorter.interactions) != _comparable(remaining) or _metadata(shorter) != _metadata(cassette):
         return False

@@ -18,13 +18,7 @@ from agentrun.core.effect_ids import CallId, parse_effect_id
 from agentrun.report.change import ChangeKind, ChangePlace, ChangeStatus, RunChange
 from agentrun.report.formatting import preview_text
 from agentrun.report.journal_tree import FactNode, get_path, message_text, parts_text
-from agentrun.report.value_diff import (
-    compare_lines,
-    format_change,
-    format_differences,
-    format_value,
-    parse_json_text,
-)
+from agentrun.report.value_diff import compare_lines, format_change, format_differences, format_value, parse_json_text
 from agentrun.spec.safe_text import plural, short_text
 
 MAX_REPORTED_LINES = 5

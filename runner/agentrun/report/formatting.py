@@ -76,13 +76,13 @@ def make_line(text: str, tone: Tone = "plain", indent: int = 0) -> OutputLine:
     return OutputLine(truncate_text(text, MAX_LINE_LENGTH), tone, indent)
 
 
-def make_paragraph(text: str, tone: Tone = "plain", indent: int = 0) -> tuple[OutputLine, ...]:
+def make_paragraph(text: str, indent: int = 0) -> tuple[OutputLine, ...]:
     """A text as lines. Lines beyond the limit are only counted."""
     text = text.strip("\n")
     if not text.strip():
         return ()
     shown = mask_except_placeholders(text[:MASKED_LENGTH]).replace("\r\n", "\n").split("\n")
-    lines = tuple(make_line(line, tone, indent) for line in shown[:MAX_PARAGRAPH_LINES])
+    lines = tuple(make_line(line, indent=indent) for line in shown[:MAX_PARAGRAPH_LINES])
     left_out = text.count("\n") + 1 - MAX_PARAGRAPH_LINES
     return lines if left_out <= 0 else (*lines, make_line(f"… and {plural(left_out, 'more line')}", "dim", indent))
 

@@ -45,11 +45,7 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     group.addoption("--agentrun-live-tools", action="store_true", help="Run tools live; replay only the model.")
     group.addoption("--agentrun-live-model", action="store_true", help="Call the model live; replay everything else.")
     group.addoption(
-        "--agentrun-repeat",
-        metavar="N",
-        type=int,
-        default=1,
-        help="Run each case N times and fail if two runs differ.",
+        "--agentrun-repeat", metavar="N", type=int, default=1, help="Run each case N times and fail if two runs differ."
     )
     group.addoption(
         "--agentrun-require-tier",

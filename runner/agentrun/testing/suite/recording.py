@@ -79,9 +79,6 @@ class LiveCallbacks(Struct, frozen=True, kw_only=True):
     run: Callable[[Coroutine[Any, Any, Any]], Any] = _run_in_event_loop
 
 
-NO_CALLBACKS = LiveCallbacks()
-
-
 def replay_runner(require: MatchTier = DEFAULT_TIER) -> CaseRunner:
     """Replay cases. `require`: the least exact tier that is accepted."""
     return _catch_errors(
@@ -101,7 +98,7 @@ def _catch_errors(run_case: CaseRunner) -> CaseRunner:
     return run
 
 
-def recording_runner(how: str, live: LiveCallbacks = NO_CALLBACKS) -> CaseRunner:
+def recording_runner(how: str, live: LiveCallbacks) -> CaseRunner:
     """Record cases, then replay them. `how`: new (missing interactions), all, or from:N (keep those before N)."""
 
     def run_case(located: LocatedCase, agent: CompiledAgent) -> CaseRuns:
@@ -132,9 +129,7 @@ def _replay_staged(
     return replace(replay_case(located, agent, make_case_player(located, agent, staged)), new_cassette=new)
 
 
-def partly_live_runner(
-    axis: LiveAxis, live: LiveCallbacks = NO_CALLBACKS, require: MatchTier = DEFAULT_TIER
-) -> CaseRunner:
+def partly_live_runner(axis: LiveAxis, live: LiveCallbacks, require: MatchTier) -> CaseRunner:
     """Run the tools or the model live, and replay the rest. Time is real time."""
     return _catch_errors(lambda located, agent: live.run(_run_partly_live(located, agent, axis, live, require)))
 

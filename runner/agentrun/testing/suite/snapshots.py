@@ -51,13 +51,12 @@ def snapshot_text(runs: tuple[FinishedRun, ...]) -> str:
     return "\n".join(run.canonical() for run in runs)
 
 
-def journal_diff(
-    before: str, now: str, before_name: str, now_name: str, limit: int | None = MAX_DIFF_LINES
-) -> Iterator[str]:
+def journal_diff(before: str, now: str, before_name: str, now_name: str) -> Iterator[str]:
     """The changes in words, an empty line, and a unified diff."""
     yield from (change.text for change in compare_journals(before, now))
     yield ""
-    yield from islice(unified_diff(before.splitlines(), now.splitlines(), before_name, now_name, lineterm=""), limit)
+    lines = unified_diff(before.splitlines(), now.splitlines(), before_name, now_name, lineterm="")
+    yield from islice(lines, MAX_DIFF_LINES)
 
 
 def accepted_snapshot(located: LocatedCase, now: str) -> str | None:  # noqa: ARG001  # a `SnapshotLookup`
