@@ -241,7 +241,7 @@ PLACES_BY_FAULT: dict[str, tuple[str, ...]] = {
 HTTP_ONLY_FAULTS = ("status", "refused")
 """Faults that are possible only for tools of kind http."""
 
-_PLACE = re.compile(r"(?:([a-z0-9.]+)/)?(model|tool|approval|hook|sink)(?::([^#]+))?(?:#[0-9]+)?")
+_PLACE = re.compile(r"(?:([a-z0-9.]+)/)?(model|tool|approval|hook|sink)(?::([^#]+))?(?:#([0-9]+))?")
 _CALLS = re.compile(r"c[0-9]+\.[0-9]+(?:\.c[0-9]+\.[0-9]+)*")
 
 
@@ -268,16 +268,22 @@ class ParsedFaultPlace(NamedTuple):
     """The parts of the place of a fault."""
 
     calls: str | None
+    """The path of a sub-agent, if it is given."""
     kind: str
     name: str
+    number: int | None
+
+
+def parse_fault_place(at: str) -> ParsedFaultPlace:
+    found = _PLACE.fullmatch(at)
+    assert found is not None, "the schema checks the form"
+    return ParsedFaultPlace(found[1], found[2], found[3] or "", int(found[4]) if found[4] else None)
 
 
 def check_fault(
     root: MappingNode, path: CasePath, fault: FaultInjectionSpec, names: AgentNames | None
 ) -> Iterator[Problem]:
-    found = _PLACE.fullmatch(fault.at)
-    assert found is not None, "the schema checks the form"
-    where = ParsedFaultPlace(found[1], found[2], found[3] or "")
+    where = parse_fault_place(fault.at)
     yield from _check_inject(root, [*path, "inject"], fault.inject, where, names)
     if where.calls is not None and not _CALLS.fullmatch(where.calls):
         message = f"{quote_text(where.calls)} is not a call; name a sub-agent by the call that started it"

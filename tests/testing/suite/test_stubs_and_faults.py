@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from agentrun.compiler.lint_cases import parse_fault_place
 from agentrun.spec.v1.cases import StubSpec
-from agentrun.testing.suite.stubs_and_faults import CaseStubs, RunPath, matches_target, parse_place
+from agentrun.testing.suite.stubs_and_faults import CaseStubs, RunPath, matches_place, matches_target
 
 TOP = RunPath("", ())
 READER = RunPath("c1.0", ("read",))
@@ -34,11 +35,11 @@ def test_stubs_faults_and_assertions_match_the_same_tools(
     name = member.full_name(tool)
     assert matches_target(target, name) is matches, "an assertion"
     assert CaseStubs({target: StubSpec(result="x")}).find_target(name) == (target if matches else None)
-    assert parse_place(f"tool:{target}").matches(member, "tool", tool) is matches, "a fault"
+    assert matches_place(parse_fault_place(f"tool:{target}"), member, "tool", tool) is matches, "a fault"
 
 
 def test_a_place_with_the_path_of_a_sub_agent_has_the_plain_name_of_its_tool() -> None:
-    place = parse_place("c1.0/tool:docs.a/b#2")
-    assert place.matches(READER, "tool", "docs.a/b")
-    assert not place.matches(TOP, "tool", "docs.a/b")
-    assert not place.matches(RunPath("c2.0", ("read",)), "tool", "docs.a/b")
+    place = parse_fault_place("c1.0/tool:docs.a/b#2")
+    assert matches_place(place, READER, "tool", "docs.a/b")
+    assert not matches_place(place, TOP, "tool", "docs.a/b")
+    assert not matches_place(place, RunPath("c2.0", ("read",)), "tool", "docs.a/b")

@@ -12,10 +12,9 @@ from collections.abc import Callable
 
 import pytest
 
-from agentrun.testing.suite import recording
 from agentrun.testing.suite.discovery import LocatedCase
 from agentrun.testing.suite.failure_text import safe_lines
-from agentrun.testing.suite.recording import LiveCallbacks, partly_live_runner, replay_runner
+from agentrun.testing.suite.recording import LiveCallbacks, partly_live_runner, recording_runner, replay_runner
 from agentrun.testing.suite.replay import CaseRunner, CaseRuns, CompiledAgent
 
 
@@ -32,7 +31,7 @@ def replay_runner_for(config: pytest.Config) -> CaseRunner:
 
 def recording_runner_for(config: pytest.Config, descriptions: dict[str, str]) -> CaseRunner:
     """Record cases. `descriptions` gets a description of each recording, by the id of the case."""
-    return _live_runner(lambda live: recording.recording_runner(config.option.agentrun_record, live), descriptions)
+    return _live_runner(lambda live: recording_runner(config.option.agentrun_record, live), descriptions)
 
 
 def _live_runner(make_runner: Callable[[LiveCallbacks], CaseRunner], descriptions: dict[str, str]) -> CaseRunner:

@@ -154,24 +154,13 @@ class Trajectory:
         self.calls: list[ObservedCall] = []
         self.rulings: list[ObservedRuling] = []
         self.approvals: list[ObservedApproval] = []
-        self._children = run.children
-        self._seen: set[str] = set()
-        self.walk(run.journal, "")
-
-    def walk(self, records: Iterable[facts.Record], above: str) -> None:
-        """`above`: the tools that lead to the agent, each with a slash."""
-        steps = _TrajectoryReader(self, above)
-        for record in records:
-            steps.read_fact(record.fact)
-
-    def walk_child(self, run: str, above: str) -> None:
-        if run not in self._seen:  # a suspended sub-agent is started again
-            self._seen.add(run)
-            self.walk(self._children.get(run, ()), above)
+        self.children = run.children
+        self.seen: set[str] = set()
+        _TrajectoryReader(self, "").read(run.journal)
 
 
 class _TrajectoryReader:
-    """Reads the journal of one agent."""
+    """Reads the journal of one agent. `above`: the tools that lead to the agent, each with a slash."""
 
     def __init__(self, trail: Trajectory, above: str) -> None:
         self._trail = trail
@@ -182,7 +171,11 @@ class _TrajectoryReader:
         self._latest = 0
         """The index of the first call of the last reply."""
 
-    def read_fact(self, fact: facts.Fact) -> None:
+    def read(self, records: Iterable[facts.Record]) -> None:
+        for record in records:
+            self._read_fact(record.fact)
+
+    def _read_fact(self, fact: facts.Fact) -> None:
         match fact:
             case facts.ModelReplied():
                 self._add_calls(fact)
@@ -198,8 +191,10 @@ class _TrajectoryReader:
                 self._end_call(fact.call, "ok", words(fact.parts))
             case facts.CallSettled(how="stop"):
                 self._end_call(fact.call, "tool.indeterminate", "")
-            case facts.ChildStarted():
-                self._trail.walk_child(fact.run, f"{self._above}{fact.tool}/")
+            case facts.ChildStarted() if fact.run not in self._trail.seen:  # a suspended sub-agent is started again
+                self._trail.seen.add(fact.run)
+                child = _TrajectoryReader(self._trail, f"{self._above}{fact.tool}/")
+                child.read(self._trail.children.get(fact.run, ()))
             case facts.Ruled():
                 self._add_ruling(fact)
             case facts.HookAnswered(point="before_tool", closes=True):

@@ -18,7 +18,6 @@ Rule 6  A name without a slash means a tool of the agent itself, as in assertion
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Literal, TypeAlias
@@ -27,6 +26,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from agentrun.canonical_json import sorted_json
+from agentrun.compiler.lint_cases import ParsedFaultPlace, parse_fault_place
 from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Text
@@ -34,8 +34,6 @@ from agentrun.core.package_lookup import matches_pattern
 from agentrun.spec.v1.cases import FaultInjectionSpec, InjectedFaultSpec, StubSpec
 
 FaultTarget: TypeAlias = Literal["model", "tool", "approval", "hook", "sink"]
-
-_PLACE = re.compile(r"(?:([a-z0-9.]+)/)?(model|tool|approval|hook|sink)(?::([^#]+))?(?:#([0-9]+))?")
 
 
 class RunPath(Struct, frozen=True):
@@ -81,28 +79,13 @@ class FaultPlace(Struct, frozen=True):
         return f"{self.run_path.path}/{words}" if self.run_path.path else words
 
 
-class PlacePattern(Struct, frozen=True):
-    """A place as a case names it."""
-
-    path: str | None
-    kind: str
-    name: str
-    number: int | None
-
-    def matches(self, member: RunPath, kind: FaultTarget, name: str) -> bool:
-        if kind != self.kind:
-            return False
-        if self.path is not None:
-            return self.path == member.path and matches_pattern(self.name, name)
-        return matches_target(self.name, member.full_name(name))
-
-
-def parse_place(at: str) -> PlacePattern:
-    """Parse a place. Its form was checked with the file."""
-    match = _PLACE.fullmatch(at)
-    assert match is not None
-    path, kind, name, number = match.groups()
-    return PlacePattern(path, kind, name or "", int(number) if number else None)
+def matches_place(place: ParsedFaultPlace, member: RunPath, kind: FaultTarget, name: str) -> bool:
+    """Whether a call is at the place of a fault, apart from its number."""
+    if kind != place.kind:
+        return False
+    if place.calls is not None:
+        return place.calls == member.path and matches_pattern(place.name, name)
+    return matches_target(place.name, member.full_name(name))
 
 
 class CaseFault:
@@ -112,8 +95,8 @@ class CaseFault:
         self.at = fault.at
         self.inject = fault.inject
         self.was_triggered = False
-        self._pattern = parse_place(fault.at)
-        self.kind = self._pattern.kind
+        self._place = parse_fault_place(fault.at)
+        self.kind = self._place.kind
         self._seen: Counter[RunPath] = Counter()
         self._left: Counter[RunPath] = Counter()
 
@@ -122,9 +105,9 @@ class CaseFault:
         if kind != self.kind:
             return
         self._left[member] = 0
-        if self._pattern.matches(member, kind, name):
+        if matches_place(self._place, member, kind, name):
             self._seen[member] += 1
-            if self._pattern.number in (None, self._seen[member]):
+            if self._place.number in (None, self._seen[member]):
                 self._left[member] = self.inject.times if kind == "model" else 1
 
     def consume(self, member: RunPath, kind: FaultTarget) -> bool:
