@@ -59,12 +59,12 @@ def is_json(data: bytes) -> bool:
     return True
 
 
-def json_or_text(text: str) -> Any:
+def json_or_text(text: str | bytes) -> Any:
     """Parse a JSON text, or return the text itself if it is not JSON."""
     try:
-        return read_json(text.encode())
+        return read_json(text.encode() if isinstance(text, str) else text)
     except (*NOT_JSON, UnicodeEncodeError):
-        return text
+        return text if isinstance(text, str) else text.decode("utf-8", "replace")
 
 
 def data_hash(data: bytes) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from agentrun.canonical_json import NOT_JSON, read_json, sorted_json
+from agentrun.canonical_json import json_or_text, sorted_json
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply
 from agentrun.providers.wire_names import wire_name
@@ -87,7 +87,7 @@ def _metadata(before: dict[str, Any], after: dict[str, Any]) -> Iterator[RunChan
 
 
 def _exact_key(parsed: ParsedInteraction) -> Hashable:
-    return *_outcome_key(parsed), sorted_json(_body(parsed.recorded.call.body))
+    return *_outcome_key(parsed), sorted_json(json_or_text(parsed.recorded.call.body))
 
 
 def _outcome_key(parsed: ParsedInteraction) -> tuple[Hashable, ...]:
@@ -105,13 +105,6 @@ def _kind_key(parsed: ParsedInteraction) -> Hashable:
     """Calls that are not HTTP are of one kind only if their names are the same: two tools are two kinds."""
     name = "" if parsed.kind in ("model", "http") else parsed.recorded.call.url
     return parsed.recorded.path, parsed.kind, name
-
-
-def _body(data: bytes) -> Any:
-    try:
-        return read_json(data)
-    except NOT_JSON:
-        return data.decode("utf-8", "replace")
 
 
 def _tool_names(*cassettes: ParsedCassette) -> dict[str, str]:
@@ -200,7 +193,7 @@ def _requests(place: ChangePlace, was: ParsedInteraction, now: ParsedInteraction
         yield place.value_change(kind, "the method", old.method, new.method)
     if old.url != new.url:
         yield place.value_change(kind, "the address", old.url, new.url)
-    yield from compare_data(place, kind, f"the call of {_name(now)}", _body(old.body), _body(new.body))
+    yield from compare_data(place, kind, f"the call of {_name(now)}", json_or_text(old.body), json_or_text(new.body))
 
 
 def _results(place: ChangePlace, was: ParsedInteraction, now: ParsedInteraction) -> Iterator[RunChange]:

@@ -226,10 +226,7 @@ def _call_text(name: str, arguments: Any) -> str:
 
 
 def _field(interaction: Interaction, key: str) -> Any:
-    try:
-        data = read_json(interaction.reply.body)
-    except NOT_JSON:
-        return None
+    data = json_or_text(interaction.reply.body)
     return data.get(key) if isinstance(data, dict) else None
 
 
