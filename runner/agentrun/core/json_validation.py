@@ -46,7 +46,7 @@ def validate_output(answer: str, contract: OutputContract) -> ValidationResult:
     if isinstance(parsed, Invalid):
         return parsed
     found = islice(schema_validator(sorted_json(contract.schema)).iter_errors(parsed.value), MAX_OUTPUT_ERRORS + 1)
-    lines = [texts.schema_error(_pointer(error.instance_path), error.message) for error in found]
+    lines = [texts.schema_error(json_pointer(error.instance_path), error.message) for error in found]
     errors = [line[:MAX_OUTPUT_ERROR_LENGTH] for line in lines]
     more = [texts.MORE_ERRORS] if len(errors) > MAX_OUTPUT_ERRORS else []
     return Invalid((*sorted(errors[:MAX_OUTPUT_ERRORS]), *more)) if errors else parsed
@@ -95,7 +95,7 @@ def _count_keys(text: str) -> int:
     return sum(piece.count(":") for piece in outside)
 
 
-def _pointer(path: list[str | int]) -> str:
+def json_pointer(path: list[str | int]) -> str:
     return "/" + "/".join(str(step).replace("~", "~0").replace("/", "~1") for step in path) if path else ""
 
 

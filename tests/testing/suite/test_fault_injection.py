@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from agentrun.engine.system_clock import SystemClock
 from agentrun.spec.v1.cases import Case, ClockSetting, StubSpec
 from agentrun.testing import stub
 from agentrun.testing.suite.fault_injection import FaultInjection, InjectingTool, RunInjection
-from agentrun.testing.suite.stubs_and_faults import CaseFaults, CaseStubs, RunPath
+from agentrun.testing.suite.stubs_and_faults import RunPath
 
 from ...engine.tapes import BEGAN, asks
 from ...packages import package
@@ -72,12 +71,9 @@ def test_what_goes_wrong_with_a_tool_is_read_by_the_model(
 @pytest.mark.parametrize("tool", ["look", "stock"])
 def test_in_real_time_a_call_is_late_at_once_and_in_the_same_words(tool: str) -> None:
     """Whoever records does not wait, and the model reads what it reads in a replay."""
-    faults = CaseFaults([fault(f"tool:{tool}", timeout=True)])
+    injection = FaultInjection(case(fault(f"tool:{tool}", timeout=True)))
     clock = SystemClock()
-    layer, began = (
-        RunInjection(RunPath("", ()), faults, CaseStubs({}), clock, None, "case c", "r", Counter()),
-        clock.now(),
-    )
+    layer, began = RunInjection(injection, RunPath("", ()), clock, "r"), clock.now()
     call = RunTool("c1.0", tool, shop().tools[tool], {}, "key", 100, 1000)
     returned = asyncio.run(InjectingTool(layer, stub("never")).run(call))
     assert returned.fault is not None
@@ -299,7 +295,7 @@ def test_the_model_of_a_sub_agent_is_counted_by_itself(tmp_path: Path) -> None:
     laid = case(fault("c1.0/model#2", status=429), fault("model#2", status=500))
     run = both(tmp_path, agent, laid, READ, INNER, completion("Inner."), DONE)
     assert (run.failed, run.laid.untriggered_faults()) == (["provider.transient"], ())
-    assert [place.at for place in run.laid.places] == [
+    assert [place.at for place in run.laid.faults.places] == [
         "model#1",
         "c1.0/model#1",
         "c1.0/tool:look#1",

@@ -119,4 +119,4 @@ def test_in_a_conversation_places_are_counted_from_message_to_message() -> None:
     played = replay_case(found, prepared, player, laid)
     failed = [sum(isinstance(each.fact, ModelFailed) for each in run.journal) for run in played.runs]
     assert (failed, played.untriggered_faults) == ([0, 1], ())
-    assert [place.at for place in laid.places] == ["model#1", "model#2"]
+    assert [place.at for place in laid.faults.places] == ["model#1", "model#2"]

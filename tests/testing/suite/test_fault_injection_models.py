@@ -131,7 +131,7 @@ def test_a_call_is_counted_with_its_attempts(tmp_path: Path) -> None:
     tape, _ = taped(tmp_path, shop(), case(), failure(500), completion(""), LOOK, DONE)
     run = replayed(shop(), case(fault("model#2", status=429)), tape)
     assert run.failed == ["provider.transient", "provider.empty", "provider.rate_limited"]
-    assert [place.at for place in run.laid.places] == ["model#1", "tool:look#1", "model#2"]
+    assert [place.at for place in run.laid.faults.places] == ["model#1", "tool:look#1", "model#2"]
 
 
 def test_without_a_number_every_call_meets_it(tmp_path: Path) -> None:

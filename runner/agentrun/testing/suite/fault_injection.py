@@ -60,9 +60,8 @@ from agentrun.engine.world import World, Wrapper
 from agentrun.errors import ProviderError
 from agentrun.spec.v1.cases import Case, FaultInjectionSpec, InjectedFaultSpec
 from agentrun.spec.v1.field_types import milliseconds
-from agentrun.testing.suite import stubs_and_faults
 from agentrun.testing.suite.http_faults import advance_real_clock, simulate_cut, simulate_failure
-from agentrun.testing.suite.stubs_and_faults import CaseFaults, CaseStubs, FaultPlace, RunPath
+from agentrun.testing.suite.stubs_and_faults import CaseFault, CaseFaults, CaseStubs, RunPath
 from agentrun.tools.http import HttpTools
 from agentrun.wire import HttpCall, HttpReply, Sender
 
@@ -79,41 +78,30 @@ class FaultInjection:
         watched: bool = False,
     ) -> None:
         """`player`: None while recording. `more`: further faults, which come before those of the case. `watched`: list
-        the `places` also for a case without stubs and faults."""
-        self._by = f"case {case.name}"
-        self._player = player
-        self._stubs = CaseStubs(case.stubs)
-        self._faults = CaseFaults([*more, *case.faults])
+        the places that the runs reach, in `faults.places`, also for a case without stubs and faults."""
+        self.by = f"case {case.name}"
+        """The source of injected answers."""
+        self.player = player
+        self.stubs = CaseStubs(case.stubs)
+        self.faults = CaseFaults([*more, *case.faults])
         self.tool_runs: Counter[tuple[str, str]] = Counter()
         """How often each call reached its tool, by run and call. Counted here, not read from a journal."""
-        self._is_active = bool(case.stubs or case.faults or more or watched)
+        is_active = bool(case.stubs or case.faults or more or watched)
         clock = case.clock
         self.start = None if clock.start is UNSET else _parse_time(clock.start)
         """The start of the clock in a replay, in milliseconds since 1970. None: the time of the recording."""
         self.step = None if clock.step is UNSET else milliseconds(clock.step)
         """How long each recorded exchange takes, in milliseconds. None: as long as in the recording."""
-        self.wrappers: tuple[Wrapper, ...] = (self.wrap,) if self._is_active else ()
+        self.wrappers: tuple[Wrapper, ...] = (self.wrap,) if is_active else ()
         if isinstance(player, FaultInjectionPlayer):
-            player.is_faulted = self._faults.may_change_requests
+            player.is_faulted = self.faults.may_change_requests
 
     def untriggered_faults(self) -> tuple[str, ...]:
-        return self._faults.untriggered_places()
-
-    def was_triggered(self, fault: FaultInjectionSpec) -> bool:
-        """Whether one of the further faults was injected."""
-        return self._faults.was_triggered(fault.inject)
-
-    @property
-    def places(self) -> tuple[FaultPlace, ...]:
-        """The places that the runs reached, in order. Empty without stubs, faults and `watched`."""
-        return tuple(self._faults.places)
+        return self.faults.untriggered_places()
 
     def wrap(self, world: World) -> World:
         """The world of one run with stubs and faults before its ports."""
-        member = RunPath(world.path, world.parent_tools)
-        injection = RunInjection(
-            member, self._faults, self._stubs, world.clock, self._player, self._by, world.run, self.tool_runs
-        )
+        injection = RunInjection(self, RunPath(world.path, world.parent_tools), world.clock, world.run)
         models = InjectingModels(injection)
         return replace(
             world,
@@ -140,16 +128,10 @@ def _parse_time(text: str) -> int:
 class RunInjection(Struct, frozen=True):
     """The stubs and faults in one run or sub-agent."""
 
+    case: FaultInjection
     run_path: RunPath
-    faults: CaseFaults
-    stubs: CaseStubs
     clock: Clock
-    player: Player | None
-    """None: nothing is replayed."""
-    by: str
     run: str
-    tool_runs: Counter[tuple[str, str]]
-    """How often each call reached its tool, stub or fault, by run and call."""
 
     @property
     def in_real_time(self) -> bool:
@@ -157,8 +139,8 @@ class RunInjection(Struct, frozen=True):
 
     def mark_played(self, call: HttpCall) -> None:
         """Mark the recorded interaction of a request as played. This takes no time."""
-        if self.player is not None:
-            self.player.find(call, self.run_path.path)
+        if self.case.player is not None:
+            self.case.player.find(call, self.run_path.path)
 
     async def wait_for_timeout(self) -> None:
         """Wait until the engine stops the call."""
@@ -181,7 +163,7 @@ class InjectingModels:
     def note_answer(self, answer: Reply | Fault) -> None:
         """Called with the decoded reply."""
         code = answer.code if isinstance(answer, Fault) else None
-        self.injection.faults.note_model_answer(self.injection.run_path, code)
+        self.injection.case.faults.note_model_answer(self.injection.run_path, code)
         if isinstance(answer, Reply):
             answered = None if self.sent is None else (self.sent.url, self.sent.body)
             for key, call in {(each.url, each.body): each for each in self.failed_calls}.items():
@@ -196,7 +178,7 @@ class _InjectingSender(Struct, frozen=True):
 
     async def send(self, call: HttpCall, *, gap: int, time: int, heard: ChunkCallback | None = None) -> HttpReply:
         injection = self.models.injection
-        fault = injection.faults.next_for_model(injection.run_path)
+        fault = injection.case.faults.next_for_model(injection.run_path)
         if fault is None:
             return await self._send_unchanged(call, gap, time, heard)
         if fault.inject.cut_after_chunk is not UNSET:
@@ -207,16 +189,10 @@ class _InjectingSender(Struct, frozen=True):
         return await simulate_failure(fault.inject, call, injection.clock, gap=gap, time=time, streamed=streamed)
 
     async def _send_cut(
-        self,
-        fault: stubs_and_faults.CaseFault,
-        after: int,
-        call: HttpCall,
-        gap: int,
-        time: int,
-        heard: ChunkCallback | None,
+        self, fault: CaseFault, after: int, call: HttpCall, gap: int, time: int, heard: ChunkCallback | None
     ) -> HttpReply:
         injection = self.models.injection
-        recorded = None if injection.player is None else injection.player.peek(call, injection.run_path.path)
+        recorded = None if injection.case.player is None else injection.case.player.peek(call, injection.run_path.path)
         pieces = (0,) if recorded is None else recorded.chunks or (len(recorded.reply.body),)
         if recorded is None or after < len(pieces):
             fault.was_triggered = True
@@ -243,7 +219,7 @@ class _InjectingSender(Struct, frozen=True):
 
         injection = self.models.injection
         reply = await self.sender.send(call, gap=gap, time=time, heard=None if heard is None else hear)
-        injection.faults.note_reply_pieces(injection.run_path, max(pieces, 1))
+        injection.case.faults.note_reply_pieces(injection.run_path, max(pieces, 1))
         return reply
 
 
@@ -263,12 +239,12 @@ class InjectingTool:
 
     async def run(self, call: RunTool) -> ToolReturn:
         injection = self._injection
-        injection.tool_runs[injection.run, call.id] += 1
-        inject = injection.faults.next_for_port(injection.run_path, "tool", call.name)
+        injection.case.tool_runs[injection.run, call.id] += 1
+        inject = injection.case.faults.next_for_port(injection.run_path, "tool", call.name)
         if inject is not None:
             await self._mark_played(call)
             return await self._run_with_fault(inject, call)
-        stub = injection.stubs.next(injection.run_path, call)
+        stub = injection.case.stubs.next(injection.run_path, call)
         if stub is not None:
             await self._mark_played(call)
             return stub
@@ -320,7 +296,7 @@ class _CassetteSender(Struct, frozen=True):
     injection: RunInjection
 
     async def send(self, call: HttpCall, *, gap: int, time: int, heard: ChunkCallback | None = None) -> HttpReply:  # noqa: ARG002  # tools do not stream
-        player, path = self.injection.player, self.injection.run_path.path
+        player, path = self.injection.case.player, self.injection.run_path.path
         interaction = None if player is None else (player.find(call, path) or (0, None))[1]
         if interaction is None or interaction.stopped:
             raise ProviderError("provider.fatal", "the request is not on the cassette", fields={"status": None})
@@ -337,19 +313,19 @@ class InjectingApprover:
 
     async def answer(self, question: Question) -> tuple[ApprovalAnswer, str]:
         injection = self._injection
-        inject = injection.faults.next_for_port(injection.run_path, "approval", question.target)
+        inject = injection.case.faults.next_for_port(injection.run_path, "approval", question.target)
         if inject is None:
             return await self._approver.answer(question)
         injection.mark_played(form.encode_question(question))
         answer: ApprovalAnswer = "timed_out" if inject.answer is UNSET else inject.answer
         if answer == "timed_out" and not (injection.in_real_time or self.keeps_time):
             await injection.wait_for_timeout()
-        return answer, UNANSWERED_BY.get(answer, injection.by)
+        return answer, UNANSWERED_BY.get(answer, injection.case.by)
 
 
 def injecting_hook(injection: RunInjection, name: str, hook: HookFunction) -> HookFunction:
     async def ask(question: HookQuestion) -> HookAnswer:
-        inject = injection.faults.next_for_port(injection.run_path, "hook", name)
+        inject = injection.case.faults.next_for_port(injection.run_path, "hook", name)
         if inject is None:
             return await call_hook(injection.clock, name, hook, question)
         injection.mark_played(form.encode_hook_question(name, question))
@@ -370,7 +346,7 @@ class InjectingSink(Struct, frozen=True):
 
     async def deliver(self, delivery: Deliver) -> Fault | None:
         injection = self.injection
-        inject = injection.faults.next_for_port(injection.run_path, "sink", delivery.name)
+        inject = injection.case.faults.next_for_port(injection.run_path, "sink", delivery.name)
         if inject is None:
             return await self.sink.deliver(delivery)
         injection.mark_played(form.encode_delivery(delivery))

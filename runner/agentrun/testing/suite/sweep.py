@@ -115,7 +115,7 @@ def fault_variants(place: FaultPlace, package: Package) -> Iterator[InjectedFaul
 
 def _run_without_fault(
     located: LocatedCase, agent: CompiledAgent, cassette: Cassette
-) -> tuple[tuple[FinishedRun, ...], tuple[FaultPlace, ...]]:
+) -> tuple[tuple[FinishedRun, ...], list[FaultPlace]]:
     """The runs of a case without further faults, and the places that they reached."""
     player = make_case_player(located, agent, cassette)
     injection = FaultInjection(located.case, player, watched=True)
@@ -124,7 +124,7 @@ def _run_without_fault(
         raise case_runs.any_error
     if (miss := ending_miss(case_runs.runs[-1])) is not None:
         raise miss
-    return case_runs.runs, injection.places
+    return case_runs.runs, injection.faults.places
 
 
 def _run_with_fault(
@@ -135,7 +135,7 @@ def _run_with_fault(
     injection = FaultInjection(located.case, player, (fault,))
     case_runs = replay_case(located, agent, player, injection)
     violations = tuple(find_violations(agent, case_runs, injection.tool_runs))
-    if not injection.was_triggered(fault):
+    if not injection.faults.was_triggered(fault.inject):
         violations = (*violations, f"the run no longer reaches {fault.at}")
     yaml, ending = fault_yaml(fault), case_runs.outcome_code
     story = run_story(agent, case_runs) if violations else ""

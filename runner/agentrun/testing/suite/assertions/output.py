@@ -20,7 +20,7 @@ from agentrun.canonical_json import same_json, sorted_json
 from agentrun.compiler.conditions import UndecidedExpression, evaluate_assertion_expression
 from agentrun.compiler.external_schemas import with_exact_numbers
 from agentrun.compiler.jmespath import UnusableJmespath, evaluate_jmespath
-from agentrun.core.json_validation import Invalid, Valid, schema_validator
+from agentrun.core.json_validation import Invalid, Valid, json_pointer, schema_validator
 from agentrun.spec.v1 import assertions as types
 from agentrun.testing.suite.assertions.result import (
     AssertionResult,
@@ -132,16 +132,12 @@ def check_json(assertion: types.IsJson | types.JsonSchemaAssertion, evidence: Ev
 
 def _describe_schema_errors(evidence: Evidence, validator: Any, value: Any) -> str:
     errors = [
-        evidence.quoted(f"{_pointer(error.instance_path)}: {error.message}", 200)
+        evidence.quoted(f"{json_pointer(error.instance_path) or 'the answer'}: {error.message}", 200)
         for error in islice(validator.iter_errors(value), MAX_SCHEMA_ERRORS + 1)
     ]
     more = ["…"] if len(errors) > MAX_SCHEMA_ERRORS else []
     listed = indent_list([*sorted(errors[:MAX_SCHEMA_ERRORS]), *more])
     return f"the answer does not match the schema{_answer_suffix(evidence)}\n{listed}"
-
-
-def _pointer(path: Sequence[str | int]) -> str:
-    return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path) or "the answer"
 
 
 def no_json_text(evidence: Evidence) -> str:
