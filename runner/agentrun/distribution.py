@@ -60,7 +60,6 @@ class _DirectUrl(msgspec.Struct):
 
 
 def version() -> str:
-    """The version of the running code."""
     dist = _distribution()
     return dist.version if dist else "unknown"
 

@@ -110,12 +110,10 @@ class ProjectTree(Struct, frozen=True):
                 file.write(data)
 
     def remove(self, path: Path) -> None:
-        """Remove a file or a link."""
         with self._failures(path, "removed"), self._parent(path, create=False, refuse_link=False) as (directory, name):
             os.unlink(name, dir_fd=directory)
 
     def remove_empty_directory(self, path: Path) -> None:
-        """Remove a directory if it is empty."""
         with self._failures(path, "removed"), self._parent(path, create=False) as (directory, name):
             try:
                 os.rmdir(name, dir_fd=directory)
@@ -299,7 +297,6 @@ def open_user_file(path: Path, flags: int, kind: str) -> int:
 
 
 def make_user_directory(path: Path) -> None:
-    """Create a directory and its parents."""
     with _user_file_failures(path, "created"):
         path.mkdir(parents=True, exist_ok=True)
 
@@ -311,7 +308,6 @@ def user_directory_tree(path: Path) -> ProjectTree:
 
 
 def remove_user_file(path: Path) -> None:
-    """Remove a file if it exists."""
     with _user_file_failures(path, "removed"):
         path.unlink(missing_ok=True)
 

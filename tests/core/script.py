@@ -45,8 +45,20 @@ from agentrun.core.facts import (
 )
 from agentrun.core.fault import Fault
 from agentrun.core.hooks import make_hook_answered
-from agentrun.core.messages import Assistant, FinishReason, Reasoning, Refusal, Reply, Text, ToolCall, Usage, User
-from agentrun.core.outcome import Outcome
+from agentrun.core.messages import (
+    Assistant,
+    FinishReason,
+    Message,
+    Reasoning,
+    Refusal,
+    Reply,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+    User,
+)
+from agentrun.core.outcome import Outcome, answer_of
 from agentrun.core.package import Package
 from agentrun.core.state import State, pending_effects
 from agentrun.core.transitions import lost_work
@@ -349,3 +361,14 @@ class Run:
                 return ToolFinished(effect.id, (Text(text),), spent=spent)
             case _:
                 return replace(given, call=effect.id)  # type: ignore[no-any-return]  # of the kind that was asked for
+
+
+def session_messages(state: State) -> tuple[Message, ...]:
+    """What a later run of the session could read of this run. Each call in it has its result."""
+    messages = tuple(state.conversation.transcript)
+    if state.stopped is not None and state.stopped.status == "completed":
+        return (*messages, Assistant((Text(answer_of(state)),))) if state.in_turn else messages
+    if state.replies.latest is None or not state.in_turn:
+        return messages
+    results = (ToolResult(call.id, call.parts) for call in state.calls)
+    return (*messages, state.replies.latest.message, *results)

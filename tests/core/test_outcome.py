@@ -11,11 +11,11 @@ from agentrun.core.facts import ApprovalAsked, EarlierRuns, Modify, Record, RunS
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Assistant, Text, Usage
 from agentrun.core.model_request import find_history_fault
-from agentrun.core.outcome import outcome_of, session_messages, suspended_outcome
+from agentrun.core.outcome import outcome_of, suspended_outcome
 from agentrun.errors import ERROR_CODES, code_of
 
 from ..packages import package, typed
-from .script import STARTED, Run, called, hook, rule, said, tool
+from .script import STARTED, Run, called, hook, rule, said, session_messages, tool
 from .shapes import SHAPES
 from .shaping import ALLOW, BAD, GOOD, policy
 

@@ -19,13 +19,13 @@ from agentrun.core.facts import (
 )
 from agentrun.core.messages import Text, ToolResult, Usage
 from agentrun.core.model_request import find_history_fault
-from agentrun.core.outcome import outcome_of, session_messages
+from agentrun.core.outcome import outcome_of
 from agentrun.core.state import pending_effects
 from agentrun.core.transitions import is_acceptable
 
 from ..packages import package
 from .disturbing import disturbed, length, time_passes
-from .script import SINK, Run, called, hook, rule, said, tool
+from .script import SINK, Run, called, hook, rule, said, session_messages, tool
 from .shapes import SHAPES
 from .shaping import ALLOW, TRANSIENT, policy
 

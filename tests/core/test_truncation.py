@@ -18,10 +18,9 @@ from agentrun.core.facts import (
 )
 from agentrun.core.fault import Fault
 from agentrun.core.messages import FinishReason, Refusal, Reply
-from agentrun.core.outcome import session_messages
 
 from ..packages import package, typed
-from .script import STARTED, Run, called, said, tool
+from .script import STARTED, Run, called, said, session_messages, tool
 from .shaping import ALLOW, GOOD
 
 

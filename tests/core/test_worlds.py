@@ -28,14 +28,14 @@ from agentrun.core.facts import (
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply
 from agentrun.core.model_request import find_history_fault
-from agentrun.core.outcome import Outcome, session_messages
+from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
 from agentrun.core.state import pending_effects
 from agentrun.errors import ERROR_CODES
 
 from ..packages import ROUTE, package, typed
 from .disturbing import cancel, crash, message, other_package
-from .script import SINK, Run, agent_tool, called, hook, rule, said, tool, writing
+from .script import SINK, Run, agent_tool, called, hook, rule, said, session_messages, tool, writing
 from .shapes_calls import POINTS
 from .shaping import ALLOW, BAD, GOOD, OVERFLOW, TRANSIENT, policy
 

@@ -90,7 +90,6 @@ def show_problems(problems: list[Problem], *, as_json: bool) -> None:
 
 
 def show_error(error: AgentrunError, *, as_json: bool) -> None:
-    """Print the error that ends the command."""
     if as_json:
         click.echo(mask(json_line({"error": error.as_json()})))
         return
@@ -122,7 +121,6 @@ def _escape_char(char: str) -> str:
 
 
 def print_stderr(text: str) -> None:
-    """Print a line on standard error."""
     click.echo(text, err=True)
 
 

@@ -250,7 +250,6 @@ def _change_data(change: RunChange) -> dict[str, Any]:
 
 
 def _mask_data(value: Any, key: str = "") -> Any:
-    """Plain data with secrets masked."""
     match value:
         case str():
             return (

@@ -25,8 +25,6 @@ EXTRA_PACKAGES = {"pytest": "test", "syrupy": "test", "mcp": "mcp"}
 
 
 class DoctorFinding(NamedTuple):
-    """The result of one check."""
-
     what: str
     state: str
     """ok, note (agentrun works without it) or wrong."""

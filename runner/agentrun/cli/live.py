@@ -34,7 +34,6 @@ NO_APPROVER = "there is no terminal and no --approve"
 
 
 def run_live(plan: RunPlan, request: Request, approver: Approver | None, output: RunOutput) -> FinishedRun:
-    """Run in real time."""
     player = None if plan.mode == "live" else make_player(plan, request)
     faults, interrupts = make_fault_injection(plan), InterruptHandler(output)
     wrappers = () if faults is None else faults.wrappers
@@ -83,7 +82,6 @@ async def open_real_world(
 def _open_journals(
     plan: RunPlan, request: Request, run: str, session: StoredSession | None
 ) -> Iterator[MemoryJournals]:
-    """Open the journals that the run appends to."""
     path: Path | None = None
     if session is not None:
         path = session.next

@@ -138,7 +138,6 @@ def _check_readable(path: Path, text: str) -> None:
 
 
 def _print_pins(held: Lock | None, wanted: Lock) -> None:
-    """Print the pinned tools, for a person to read."""
     for server, tools in sorted(wanted.servers.items()):
         for name, pin in sorted(tools.items()):
             first = next(filter(None, map(str.strip, pin.description.splitlines())), "(no description)")

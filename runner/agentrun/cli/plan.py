@@ -52,7 +52,6 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     required_tier: MatchTier = DEFAULT_TIER
     """The least exact match of a request that is accepted."""
     journal: Path | None = None
-    """The file for the journal."""
     command: str = ""
     """The command line, for hints."""
 

@@ -68,7 +68,6 @@ def confirm_run(plan: RunPlan, package: Package, approve: str | None, output: Ru
 def record_run(
     plan: RunPlan, request: Request, approver: Approver | None, output: RunOutput, recording: CassetteRecording
 ) -> FinishedRun:
-    """Run for real and record the run."""
     package = cast(PackageFile, request.package)
     faults, interrupts = make_fault_injection(plan), InterruptHandler(output)
     added: list[tuple[str, Tone]] = []
@@ -188,7 +187,6 @@ _EMPTY_CASES_FILE = 'agentrun: "1"\ncases:\n'
 
 
 def format_case(case: Case) -> str:
-    """The case as YAML text."""
     data = {key: value for key, value in msgspec.to_builtins(case).items() if value not in ({}, [])}
     data = {"name": data.pop("name"), **({"input": data.pop("input")} if "input" in data else {}), **data}
     text: str = yaml.safe_dump([data], sort_keys=False, allow_unicode=True, default_flow_style=False, width=100)

@@ -96,7 +96,6 @@ def nothing_recorded_error(
 
 
 def make_player(plan: RunPlan, request: Request) -> Player:
-    """The player of the case's cassette."""
     from agentrun.cassette.file import load_cassette
     from agentrun.cassette.player import FaultInjectionPlayer, Player
     from agentrun.cassette.redaction import RunRedaction

@@ -94,7 +94,6 @@ class RunOutput:
                 self._screen.line(make_line(f"{tool} printed: {safe_text(line)}", "dim", 1))
 
     def aside(self) -> AbstractContextManager[None]:
-        """Hold back all lines while something else uses the terminal."""
         return nullcontext() if self._screen is None else self._screen.aside()
 
     def close(self) -> None:

@@ -20,7 +20,6 @@ JUNIT_NAME = "agentrun"
 
 
 def junit_xml(suite_result: SuiteResult, version: str) -> bytes:
-    """The whole file."""
     suites = Element("testsuites", name=JUNIT_NAME)
     for file, found in groupby(sorted(suite_result.verdicts, key=lambda each: each.file), key=lambda each: each.file):
         _add_suite(suites, file, list(found), version)

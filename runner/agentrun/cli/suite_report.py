@@ -26,7 +26,6 @@ from agentrun.testing.suite.verdict import OWN_CASSETTE_HINT, CaseVerdict, Compl
 
 
 def print_case(result: CaseResult) -> None:
-    """Print a case as a line of JSON."""
     more = {name: getattr(result, name) for name in ("written", "swept") if getattr(result, name) is not None}
     write_line(json_line({"case": msgspec.to_builtins(result.verdict) | msgspec.to_builtins(more)}))
 
@@ -136,7 +135,6 @@ def _heading(verdict: CaseVerdict, *, color: bool, title: str | None = None, tin
 
 
 def _paint_diff_line(line: str, *, color: bool) -> str:
-    """A line of a diff in its colour."""
     if line.startswith("  +"):
         return _paint(line, color, fg="green")
     return _paint(line, color, fg="red") if line.startswith("  -") else line

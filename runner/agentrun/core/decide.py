@@ -40,22 +40,18 @@ from agentrun.errors import StorageError
 
 
 def wait_for_start(_: Package, __: State) -> NextStep:
-    """The run has not started."""
     return Wait()
 
 
 def wait_for_reply(_: Package, state: State) -> NextStep:
-    """A request is under way."""
     return Wait(inflight=pending_effects(state))
 
 
 def wait_for_retry(package: Package, state: State) -> NextStep:
-    """Ask again when the wait is over."""
     return request_reply(package, state) if state.now >= state.requests.until else Wait(deadline=state.requests.until)
 
 
 def give_outcome(_: Package, state: State) -> NextStep:
-    """The run is over."""
     return Finished(outcome_of(state))
 
 
@@ -72,19 +68,15 @@ PHASE_STEPS: Mapping[Phase, Callable[[Package, State], NextStep]] = {
     "stopping": close_run,
     "stopped": give_outcome,
 }
-"""The step of each phase."""
 
 
 def decide(package: Package, state: State) -> NextStep:
     """The next step of a run."""
     if state.cancelled is not None and state.phase not in ("stopping", "stopped"):
-        return _cancel(package, state, state.cancelled.by)
+        by = state.cancelled.by
+        return fail(package, state, Fault("cancelled", f"the run was cancelled by {by}", {"by": by}))
     limit = run_deadline(package, state)
     return PHASE_STEPS[state.phase](package, state) if limit is None else _step_with_deadline(package, state, limit)
-
-
-def _cancel(package: Package, state: State, by: str) -> NextStep:
-    return fail(package, state, Fault("cancelled", f"the run was cancelled by {by}", {"by": by}))
 
 
 def _step_with_deadline(package: Package, state: State, limit: int) -> NextStep:

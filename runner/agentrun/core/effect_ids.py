@@ -29,8 +29,6 @@ _PURPOSES: Mapping[str, Purpose] = {letter: purpose for purpose, letter in _LETT
 
 
 class RequestId(Struct, frozen=True):
-    """A request to a model."""
-
     purpose: Purpose
     turn: int
     attempt: int
@@ -40,8 +38,6 @@ class RequestId(Struct, frozen=True):
 
 
 class CallId(Struct, frozen=True):
-    """A call, and the effect that runs it."""
-
     turn: int
     index: int
     """The index of the call in its reply, from 0."""
@@ -51,8 +47,6 @@ class CallId(Struct, frozen=True):
 
 
 class HookId(Struct, frozen=True):
-    """A question to a hook."""
-
     hook: str
     subject: str
     """The id of a call, or `input`, `request`, `reply`, `output` or `stop`."""
@@ -63,8 +57,6 @@ class HookId(Struct, frozen=True):
 
 
 class DeliveryId(Struct, frozen=True):
-    """A delivery to a sink."""
-
     sink: str
 
     def __str__(self) -> str:

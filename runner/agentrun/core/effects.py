@@ -52,8 +52,6 @@ class ModelRequest(Struct, frozen=True):
 
 
 class AskModel(Struct, frozen=True):
-    """Send one request to a model."""
-
     id: str
     turn: int
     attempt: int
@@ -72,8 +70,6 @@ class AskModel(Struct, frozen=True):
 
 
 class RunTool(Struct, frozen=True):
-    """Run one call."""
-
     id: str
     """The call's id."""
     name: str
@@ -91,8 +87,6 @@ class RunTool(Struct, frozen=True):
 
 
 class ToolReturn(Struct, frozen=True):
-    """What a tool returned."""
-
     parts: tuple[Content, ...] = ()
     fault: Fault | None = None
     """`tool.execution`: the model reads the parts. `tool.fatal`, `tool.aborted`, `tool.drift`: the run ends.
@@ -108,9 +102,7 @@ class RunChild(Struct, frozen=True):
     id: str
     """The call's id."""
     name: str
-    """The name of the tool."""
     run: str
-    """The run of the sub-agent."""
     package: Package
     params: dict[str, Any]
     message: str | None
@@ -125,8 +117,6 @@ class RunChild(Struct, frozen=True):
 
 
 class AskHook(Struct, frozen=True):
-    """Ask a hook."""
-
     id: str
     hook: Hook
     point: HookPoint
@@ -138,8 +128,6 @@ class AskHook(Struct, frozen=True):
 
 
 class Deliver(Struct, frozen=True):
-    """Deliver the answer to a sink."""
-
     id: str
     name: str
     sink: Sink
@@ -231,8 +219,6 @@ class Wait(Struct, frozen=True):
 
 
 class Finished(Struct, frozen=True):
-    """The run is over."""
-
     outcome: Outcome
 
 

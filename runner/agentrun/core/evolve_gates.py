@@ -159,7 +159,6 @@ def _apply_ruling(state: State, fact: facts.Ruled) -> State:
 
 
 def _mask_conversation(conversation: ConversationState, fact: facts.Ruled) -> ConversationState:
-    """The conversation after a rule on requests masked it."""
     conversation = replace(conversation, checked_messages=len(conversation.transcript))
     if fact.messages:
         messages = list(conversation.transcript)
@@ -171,12 +170,10 @@ def _mask_conversation(conversation: ConversationState, fact: facts.Ruled) -> Co
 
 
 def add_messages(state: State, *messages: Message) -> State:
-    """The state with further messages in the conversation."""
     return replace(state, conversation=extend_conversation(state.conversation, *messages))
 
 
 def extend_conversation(conversation: ConversationState, *messages: Message) -> ConversationState:
-    """The conversation with further messages."""
     estimate = conversation.estimate + sum([estimate_tokens(message) for message in messages])
     return replace(conversation, transcript=conversation.transcript.plus(*messages), estimate=estimate)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from agentrun.canonical_json import data_hash, sorted_json
@@ -59,8 +59,6 @@ class Allowed(Struct, frozen=True):
 
 
 class Blocked(Struct, frozen=True):
-    """The subject may not pass."""
-
     fault: Fault
 
 
@@ -109,7 +107,6 @@ def _after_ruling(state: State, gate: GateState, request: GateRequest) -> GateRe
 
 
 def make_ruling(package: Package, state: State, gate: GateState, request: GateRequest, stage: Stage) -> Ruled:
-    """Ask the policy."""
     variables = condition_variables(state, request.arguments, request.index) if reads_variables(package, stage) else {}
     decision = evaluate_policy(package, stage, request.target, variables, rewritten=gate.rewritten)
     fact = Ruled(request.subject, stage, decision.ruling, decision.rules, decision.reason)
@@ -122,7 +119,7 @@ def make_ruling(package: Package, state: State, gate: GateState, request: GateRe
 
 def _apply_modification(fact: Ruled, decision: PolicyDecision, request: GateRequest) -> Ruled:
     if fact.stage == "tool_call":
-        return replace(fact, arguments={**request.value, **_arguments_to_set(decision)})
+        return replace(fact, arguments={**request.value, **decision.arguments})
     before = request.instructions if fact.stage == "model_request" else request.value
     text = mask_patterns(before, decision.masks)
     changed = ((index, message, _mask_message(message, decision.masks)) for index, message in request.messages)
@@ -135,10 +132,6 @@ def _mask_message(message: Message, masks: tuple[str, ...]) -> Message:
         return message
     parts = tuple(Text(mask_patterns(part.text, masks)) if isinstance(part, Text) else part for part in message.parts)
     return replace(message, parts=parts)
-
-
-def _arguments_to_set(decision: PolicyDecision) -> dict[str, Any]:
-    return {} if isinstance(decision.arguments, UnsetType) else decision.arguments
 
 
 def ask_approval(state: State, gate: GateState, request: GateRequest) -> Fact:

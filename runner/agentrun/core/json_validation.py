@@ -25,14 +25,10 @@ MAX_OUTPUT_ERROR_LENGTH = 300
 
 
 class Valid(Struct, frozen=True):
-    """The JSON is valid."""
-
     value: Any
 
 
 class Invalid(Struct, frozen=True):
-    """The JSON is not valid."""
-
     errors: tuple[str, ...]
 
 
@@ -53,7 +49,6 @@ def validate_output(answer: str, contract: OutputContract) -> ValidationResult:
 
 
 def parse_strict_json(text: str, *, max_bytes: int, max_depth: int) -> ValidationResult:
-    """Parse JSON strictly, within limits."""
     size = len(text.encode("utf-8", "replace"))
     if size > max_bytes:
         return Invalid((texts.JSON_TOO_LARGE.format(size, max_bytes),))

@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from agentrun.core.facts import AnswerLabel, OutcomeStatus
 from agentrun.core.fault import Fault
-from agentrun.core.messages import Assistant, Message, Text, ToolResult, Usage
+from agentrun.core.messages import Usage
 from agentrun.core.state import State
 from agentrun.errors import SUSPENDED_EXIT, RetryClass, code_of
 
@@ -157,14 +157,3 @@ def answer_of(state: State) -> str:
     if state.ending.answer is not None:
         return state.ending.answer
     return state.replies.earlier_text + (state.replies.latest.message.text if state.replies.latest else "")
-
-
-def session_messages(state: State) -> tuple[Message, ...]:
-    """What a later run of the session reads of this run. Each call in it has its result."""
-    messages = tuple(state.conversation.transcript)
-    if state.stopped is not None and state.stopped.status == "completed":
-        return (*messages, Assistant((Text(answer_of(state)),))) if state.in_turn else messages
-    if state.replies.latest is None or not state.in_turn:
-        return messages
-    results = (ToolResult(call.id, call.parts) for call in state.calls)
-    return (*messages, state.replies.latest.message, *results)

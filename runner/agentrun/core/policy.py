@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 import re2
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 from msgspec.structs import replace
 
 from agentrun.core import model_texts as texts
@@ -33,7 +33,7 @@ class PolicyDecision(Struct, frozen=True):
     ruling: Ruling
     rules: tuple[str, ...]
     reason: str | None
-    arguments: dict[str, Any] | UnsetType = UNSET
+    arguments: dict[str, Any] = {}
     """With modify on a call: the arguments to set."""
     masks: tuple[str, ...] = ()
     """With modify on a text: the patterns to mask."""

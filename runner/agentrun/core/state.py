@@ -35,17 +35,7 @@ the reply run. ending: there is an answer to check and deliver. stopping: calls 
 stopped: the run is over."""
 
 CallStatus: TypeAlias = Literal[
-    "new",
-    "asking",
-    "deferred",
-    "denied",
-    "ready",
-    "started",
-    "lost",
-    "asleep",
-    "abandoned",
-    "finished",
-    "done",
+    "new", "asking", "deferred", "denied", "ready", "started", "lost", "asleep", "abandoned", "finished", "done"
 ]
 """new: will be checked and ruled on. asking: a person is asked. deferred: the rules are asked again later. denied: a
 hook, a rule or a person denied it. ready: it may run. started: it runs. lost: it was running when its process ended.
@@ -63,7 +53,6 @@ class GateState(Struct, frozen=True, gc=False):
 
     subject: str = ""
     hooks_answered: int = 0
-    """How many hooks have answered."""
     hook: str | None = None
     """The effect of the hook that is being asked."""
     denial: str | None = None
@@ -126,8 +115,6 @@ class CallState(Struct, frozen=True, gc=False):
 
 
 class PendingRequest(Struct, frozen=True, gc=False):
-    """The request that is running."""
-
     effect: str
     purpose: Purpose
     reserved: int
@@ -223,8 +210,6 @@ class ReplyState(Struct, frozen=True, gc=False):
 
 
 class CompactionState(Struct, frozen=True, gc=False):
-    """The state of compaction."""
-
     overflow: bool = False
     """Whether the provider reported that the conversation does not fit."""
     summary: Reply | None = None
@@ -332,7 +317,4 @@ def pending_effects(state: State) -> tuple[str, ...]:
 
 def find_call(state: State, id: str) -> CallState | None:
     """A call of the current batch."""
-    for call in state.calls:
-        if call.id == id:
-            return call
-    return None
+    return next((call for call in state.calls if call.id == id), None)

@@ -5,7 +5,7 @@ The tables define where a fact can lead. The diagrams in docs/states.md are draw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, get_args
 
 from agentrun.core import facts
@@ -16,52 +16,45 @@ from agentrun.core.state import CallState, CallStatus, Phase, State, find_call, 
 PhaseTransitions: TypeAlias = Mapping[type[facts.Fact], tuple[Phase, ...]]
 
 
-def _active_phase(phase: Phase, leads: PhaseTransitions) -> PhaseTransitions:
-    """A phase of a run that is not over. Some facts can follow at any time."""
-    outside: PhaseTransitions = {
-        facts.CancelRequested: (phase,),
-        facts.TimePassed: (phase,),
-        facts.RunResumed: (phase,),
-        facts.RunStopped: ("stopped",),
-    }
-    end: PhaseTransitions = (
-        {} if phase == "stopping" else {facts.RunEnding: ("stopping",), facts.MessageQueued: (phase,)}
-    )
-    return {**outside, **end, **leads}
+_GATE_FACTS: tuple[type[facts.Fact], ...] = get_args(facts.GateFact)
+_CALL_FACTS: tuple[type[facts.Fact], ...] = get_args(facts.SingleCallFact)
+
+
+def _active_phase(phase: Phase, stays: Iterable[type[facts.Fact]], leads: PhaseTransitions) -> PhaseTransitions:
+    """A phase of a run that is not over. `stays`: the facts after which it stays in this phase, unless `leads` says
+    otherwise. Some facts can follow at any time."""
+    outside = (facts.CancelRequested, facts.TimePassed, facts.RunResumed)
+    end: PhaseTransitions = {facts.RunStopped: ("stopped",)}
+    if phase != "stopping":
+        end = {**end, facts.RunEnding: ("stopping",), facts.MessageQueued: (phase,)}
+    return {**dict.fromkeys(outside, (phase,)), **end, **dict.fromkeys(stays, (phase,)), **leads}
 
 
 PHASE_TRANSITIONS: Mapping[Phase, PhaseTransitions] = {
     "fresh": {facts.RunStarted: ("starting",)},
     "starting": _active_phase(
         "starting",
+        (*_GATE_FACTS, facts.WorkLost),
         {
             facts.HookAsked: ("starting", "thinking"),
-            facts.HookAnswered: ("starting",),
             facts.Ruled: ("starting", "thinking"),
-            facts.ApprovalAsked: ("starting",),
-            facts.ApprovalAnswered: ("starting",),
-            facts.WorkLost: ("starting",),
             facts.ModelTold: ("thinking",),
             facts.ModelAsked: ("asking",),
         },
     ),
     "thinking": _active_phase(
         "thinking",
-        {
-            facts.HookAsked: ("thinking",),
-            facts.HookAnswered: ("thinking",),
-            facts.Ruled: ("thinking",),
-            facts.WorkLost: ("thinking",),
-            facts.ModelTold: ("thinking",),
-            facts.ModelAsked: ("asking",),
-            facts.AnswerReached: ("ending",),
-        },
+        (facts.HookAsked, facts.HookAnswered, facts.Ruled, facts.WorkLost, facts.ModelTold),
+        {facts.ModelAsked: ("asking",), facts.AnswerReached: ("ending",)},
     ),
     "asking": _active_phase(
-        "asking", {facts.ModelReplied: ("answered",), facts.ModelFailed: ("failed",), facts.WorkLost: ("thinking",)}
+        "asking",
+        (),
+        {facts.ModelReplied: ("answered",), facts.ModelFailed: ("failed",), facts.WorkLost: ("thinking",)},
     ),
     "failed": _active_phase(
         "failed",
+        (),
         {
             facts.RetryPlanned: ("waiting",),
             facts.RouteSwitched: ("thinking",),
@@ -69,13 +62,12 @@ PHASE_TRANSITIONS: Mapping[Phase, PhaseTransitions] = {
             facts.RunResumed: ("failed", "thinking"),
         },
     ),
-    "waiting": _active_phase("waiting", {facts.ModelAsked: ("asking",), facts.RunResumed: ("waiting", "thinking")}),
+    "waiting": _active_phase("waiting", (), {facts.ModelAsked: ("asking",), facts.RunResumed: ("waiting", "thinking")}),
     "answered": _active_phase(
         "answered",
+        (facts.HookAnswered, facts.WorkLost),
         {
             facts.HookAsked: ("answered", "acting"),
-            facts.HookAnswered: ("answered",),
-            facts.WorkLost: ("answered",),
             facts.Ruled: ("acting",),
             facts.CallRefused: ("acting",),
             facts.ReplyDiscarded: ("thinking",),
@@ -88,47 +80,20 @@ PHASE_TRANSITIONS: Mapping[Phase, PhaseTransitions] = {
     ),
     "acting": _active_phase(
         "acting",
-        {
-            facts.HookAsked: ("acting",),
-            facts.HookAnswered: ("acting",),
-            facts.Ruled: ("acting",),
-            facts.ApprovalAsked: ("acting",),
-            facts.ApprovalAnswered: ("acting",),
-            facts.CallRefused: ("acting",),
-            facts.CallCancelled: ("acting",),
-            facts.ToolStarted: ("acting",),
-            facts.ChildStarted: ("acting",),
-            facts.ToolFinished: ("acting",),
-            facts.ChildSuspended: ("acting",),
-            facts.CallSettled: ("acting",),
-            facts.WorkLost: ("acting",),
-            facts.ResultsGiven: ("thinking", "answered"),
-        },
+        (*_GATE_FACTS, *_CALL_FACTS, facts.WorkLost),
+        {facts.ResultsGiven: ("thinking", "answered")},
     ),
     "ending": _active_phase(
         "ending",
+        (*_GATE_FACTS, facts.DeliveryStarted, facts.DeliveryFinished, facts.DeliverySkipped, facts.WorkLost),
         {
-            facts.HookAsked: ("ending",),
             facts.HookAnswered: ("ending", "thinking"),
-            facts.Ruled: ("ending",),
-            facts.ApprovalAsked: ("ending",),
-            facts.ApprovalAnswered: ("ending",),
-            facts.DeliveryStarted: ("ending",),
-            facts.DeliveryFinished: ("ending",),
-            facts.DeliverySkipped: ("ending",),
-            facts.WorkLost: ("ending",),
             facts.ModelTold: ("thinking",),
             facts.OutputRefused: ("thinking",),
         },
     ),
     "stopping": _active_phase(
-        "stopping",
-        {
-            facts.CallCancelled: ("stopping",),
-            facts.HookAsked: ("stopping",),
-            facts.HookAnswered: ("stopping",),
-            facts.WorkLost: ("stopping",),
-        },
+        "stopping", (facts.CallCancelled, facts.HookAsked, facts.HookAnswered, facts.WorkLost), {}
     ),
     "stopped": {},
 }
@@ -197,10 +162,7 @@ CALL_TRANSITIONS: Mapping[CallStatus, CallTransitions] = {
     "abandoned": _open_status({}),
     "finished": {
         facts.CallRefused: ("done",),
-        facts.HookAsked: ("finished",),
-        facts.HookAnswered: ("finished",),
-        facts.Ruled: ("finished",),
-        facts.WorkLost: ("finished",),
+        **dict.fromkeys((facts.HookAsked, facts.HookAnswered, facts.Ruled, facts.WorkLost), ("finished",)),
     },
     "done": {},
 }

@@ -56,8 +56,6 @@ class DetailedQuestion(Question, frozen=True, kw_only=True):
 
 
 class NoApprover:
-    """Never answers."""
-
     async def answer(self, question: Question) -> tuple[ApprovalAnswer, str]:  # noqa: ARG002  # the same for all
         return NO_ANSWER
 
@@ -103,8 +101,6 @@ class ApproverChain:
 
 
 class CallbackApprover:
-    """Answers with a function."""
-
     def __init__(self, function: ApprovalCallback, clock: Clock) -> None:
         self._function = function
         self._clock = clock

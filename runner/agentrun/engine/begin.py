@@ -36,8 +36,6 @@ from agentrun.errors import AgentrunError, PackageError, PolicyError, RequestErr
 
 
 class StartPolicy(Protocol):
-    """Decides whether a run may start."""
-
     def ruling(self, package: Package, started: RunStarted) -> PolicyDecision: ...
 
 
@@ -79,7 +77,6 @@ def make_run_started(
     admitted: AdmittedRequest,
     earlier: EarlierRuns = EarlierRuns(),  # noqa: B008  # frozen
 ) -> RunStarted:
-    """The first fact of a run."""
     commands = [command for tool in package.tools.values() if (command := tool_command(tool)) is not None]
     programs = {command: world.programs[command] for command in sorted(commands) if command in world.programs}
     message = admitted.message

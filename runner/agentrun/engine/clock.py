@@ -30,8 +30,6 @@ class Sleep(Struct, frozen=True):
 
 
 class Done(Struct, Generic[_T], frozen=True):
-    """The result of a coroutine."""
-
     value: _T
 
 

@@ -29,7 +29,6 @@ class CrewRegistry:
         return run in self._crews
 
     def make(self, run: str, work: PerformEffect, consult: AskPerson | None) -> Crew:
-        """Create the crew of a run."""
         crew: Crew
         if isinstance(self._clock, StepClock):
             crew = StepCrew(work, width=self._width, clock=self._clock, consult=consult, order=self._order)

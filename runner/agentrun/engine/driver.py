@@ -78,7 +78,6 @@ class RunLog:
             self._listen(record)
 
     def facts(self) -> Iterable[Fact]:
-        """All facts so far."""
         return (record.fact for record in self._journal.records())
 
     def commit_if_acceptable(self, fact: Fact) -> None:

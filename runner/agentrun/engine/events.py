@@ -87,7 +87,6 @@ class EventBus:
         self._subscriptions: list[Subscription] = []
 
     def publish(self, run: str, news: Record | TransientEvent) -> None:
-        """Publish a committed record or a transient event."""
         if isinstance(news, Record):
             self.add_history(run, [news])
         for subscription in tuple(self._subscriptions):
@@ -166,7 +165,6 @@ class Subscription:
         return len(self._waiting) < self._limit
 
     def close(self) -> None:
-        """End the subscription."""
         if not self._closed:
             self._closed = True
             self._leave(self)

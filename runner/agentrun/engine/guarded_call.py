@@ -27,8 +27,6 @@ class TimedOut(Struct, frozen=True):
 
 
 class RaisedException(Struct, frozen=True):
-    """The code raised an exception."""
-
     error: Any
 
     @property
@@ -43,7 +41,6 @@ class RaisedException(Struct, frozen=True):
 
 
 def is_journalable(value: Any) -> bool:
-    """Whether a value can be written to a journal."""
     try:
         sorted_json(value)
     except (TypeError, ValueError, RecursionError):
@@ -59,7 +56,6 @@ def is_valid_fault(fault: Fault) -> bool:
 async def call_with_timeout(
     clock: Clock, milliseconds: int, work: Callable[[], Coroutine[Any, Any, _T]]
 ) -> _T | TimedOut | RaisedException:
-    """Run the work with a time limit."""
     try:
         return await clock.within(milliseconds, call_guarded(work))
     except TimeoutError:
@@ -69,7 +65,6 @@ async def call_with_timeout(
 
 
 async def call_guarded(work: Callable[[], Coroutine[Any, Any, _T]]) -> _T | RaisedException:
-    """Run the work without a time limit."""
     try:
         return await work()
     except (Exception, SystemExit) as error:  # noqa: BLE001  # user code may raise anything

@@ -19,8 +19,6 @@ from agentrun.journal.storage import MemoryJournal
 
 
 class Journals(Protocol):
-    """The journals of all runs."""
-
     def __contains__(self, run: object) -> bool:
         """Whether a run has a record."""
 
@@ -82,7 +80,6 @@ class MemoryJournals:
         return self._journals[run].records()
 
     def lines_after(self, run: str, seq: int) -> Iterable[bytes]:
-        """The journal lines of a run after a sequence number."""
         return self._journals[run].lines_after(seq)
 
     def text(self, run: str) -> bytes:

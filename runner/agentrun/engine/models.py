@@ -28,8 +28,6 @@ from agentrun.wire import HttpCall, HttpReply, Sender
 
 
 class ModelCaller:
-    """Asks the models of one run."""
-
     def __init__(self, world: World, run: str) -> None:
         self._world = world
         self._run = run

@@ -38,8 +38,6 @@ from agentrun.tools.progress import listen_to_progress
 
 
 class Performer:
-    """Performs the effects of one run."""
-
     def __init__(self, world: World) -> None:
         self._world = world
         self._models = ModelCaller(world, world.run)

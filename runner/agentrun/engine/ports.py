@@ -131,7 +131,6 @@ class Crew(Protocol):
 PerformEffect: TypeAlias = Callable[[Effect], Coroutine[Any, Any, Fact | None]]
 """Performs an effect. None: there is no fact, because a sub-agent was parked."""
 AskPerson: TypeAlias = Callable[[Question], Coroutine[Any, Any, Fact]]
-"""Asks the approver."""
 
 
 class ReplyDelta(Struct, frozen=True):

@@ -55,8 +55,6 @@ UNRECORDED_CODES = ("cancelled", "internal", "storage.", "journal.", "host.", "c
 
 
 class CassetteRecording:
-    """A cassette that is being recorded."""
-
     def __init__(
         self,
         project: Project,
@@ -155,8 +153,6 @@ class CassetteRecording:
 
 
 class RecordingResult(Struct, frozen=True):
-    """The result of a recording."""
-
     runs: tuple[FinishedRun, ...]
     interactions: int
     reused: int

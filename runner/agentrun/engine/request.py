@@ -56,7 +56,6 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 def child_request(effect: RunChild) -> Request:
-    """The request for a sub-agent's run."""
     return Request(
         agent=effect.package.name,
         package=fingerprint(effect.package),
@@ -103,7 +102,6 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 def rejected_input_error(
     reason: str, message: str, input_id: str, hint: str | None = None, **fields: Any
 ) -> RequestError:
-    """The error for a rejected input."""
     return RequestError("input.rejected", message, hint=hint, fields={"input_id": input_id, "reason": reason, **fields})
 
 

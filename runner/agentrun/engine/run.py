@@ -40,7 +40,6 @@ class FinishedRun(Struct, frozen=True):
     children: dict[str, tuple[Record, ...]]
     """The journals of sub-agents, by run id."""
     redaction: RunRedaction
-    """Redacts secret values."""
     tier: MatchTier | None = None
     """The least exact match of a request with the cassette. Null: nothing was replayed."""
     unused_error: CassetteError | None = None
@@ -55,7 +54,6 @@ class FinishedRun(Struct, frozen=True):
 
     @property
     def outcome(self) -> Outcome:
-        """The outcome of a finished run."""
         assert isinstance(self.ending, Outcome), "the run is not finished"
         return self.ending
 
@@ -153,7 +151,6 @@ def _child_journals(journals: Journals, run: str) -> Iterator[tuple[str, tuple[R
 
 
 def journal_run_id(journal: Sequence[Record]) -> str:
-    """The run id of a journal."""
     started = journal[0].fact
     assert isinstance(started, RunStarted), "a journal begins with run_started"
     return started.run

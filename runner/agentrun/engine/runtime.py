@@ -177,7 +177,6 @@ class Runtime:
         return self._register(package, log, world, handle.session if handle else Session())
 
     def _finished_handle(self, journals: Journals, run: str) -> RunHandle:
-        """A handle of a finished run."""
         world = world_of_run(self._world(), run)
         return RunHandle(stored_package(journals, run), open_run_log(world), world, Session(), self._events_of(run))
 

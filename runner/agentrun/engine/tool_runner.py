@@ -55,7 +55,6 @@ async def run_tool(world: World, effect: RunTool) -> ToolFinished | WorkLost:
 
 
 def tool_timeout_fault(effect: RunTool) -> Fault:
-    """The fault for a call that took too long."""
     limit = effect.tool.timeout
     fields = {"tool": effect.name, "limit": limit, **_abandoned_field(effect)}
     return Fault("tool.timeout", texts.TIMED_OUT.format(limit), fields)
@@ -115,7 +114,6 @@ def _validate_result(answer: object) -> ToolReturn | None:
 
 
 MAX_PROGRESS_TEXT = 300
-"""Characters of a progress line."""
 PROGRESS_GAP_MS = 100
 """Minimum of milliseconds between two progress lines."""
 MAX_PROGRESS_LINES = 1000
@@ -123,8 +121,6 @@ MAX_PROGRESS_LINES = 1000
 
 
 class CallProgress:
-    """Publishes the progress lines of one call."""
-
     def __init__(self, world: World, run: str, call: RunTool) -> None:
         self._world = world
         self._run = run

@@ -67,7 +67,6 @@ class World(Struct, frozen=True, kw_only=True):
     replayed: bool = False
     """Whether everything comes from a cassette."""
     run: str = ""
-    """The id of the run."""
     path: str = ""
     """The ids of the calls that lead from the top-level run to this one, such as `c1.0.c2.1`."""
     parent_tools: tuple[str, ...] = ()
@@ -110,7 +109,7 @@ def world_of_child(world: World, run: str, call: str, tool: str) -> World:
 
 def find_provider(world: World, name: str) -> Provider:
     if name not in world.providers:
-        raise _provider_not_found(name)
+        raise HostError("provider.not_found", f"there is no provider {name!r}", fields={"provider": name})
     return world.providers[name]
 
 
@@ -138,18 +137,19 @@ def find_sink(world: World, name: str, sink: Sink) -> SinkPort:
 def find_missing_port(world: World, package: Package) -> HostError | None:
     """The error for the first port that the package names and the world lacks."""
     packages = tuple(iterate_packages(package))
-    for _, route in iterate_routes(package):
-        if route.provider not in world.providers:
-            return _provider_not_found(route.provider)
-    for hook in (hook.id for each in packages for hook in each.hooks):
-        if hook not in world.hooks:
-            return _missing_port_error(hook, "hook")
-    for name, tool in ((name, tool) for each in packages for name, tool in each.tools.items()):
-        if not _has_executor(world, name, tool):
-            return _missing_port_error(name, "executor")
-    for name, sink in ((name, sink) for each in packages for name, sink in each.sinks.items()):
-        if sink.delivery != "disabled" and name not in world.sinks and kind_tag(sink) not in world.sinks:
-            return _missing_port_error(name, "sink")
+    try:
+        for _, route in iterate_routes(package):
+            find_provider(world, route.provider)
+        for hook in (hook for each in packages for hook in each.hooks):
+            find_hook(world, hook.id)
+        for name, tool in (item for each in packages for item in each.tools.items()):
+            if not _has_executor(world, name, tool):
+                return _missing_port_error(name, "executor")
+        for name, sink in (item for each in packages for item in each.sinks.items()):
+            if sink.delivery != "disabled":
+                find_sink(world, name, sink)
+    except HostError as error:
+        return error
     return None
 
 
@@ -174,10 +174,6 @@ def _has_executor(world: World, name: str, tool: Tool) -> bool:
 def kind_tag(part: Tool | Sink) -> str:
     """The kind of a tool or sink: `python`, `http` and so on."""
     return str(type(part).__struct_config__.tag)
-
-
-def _provider_not_found(name: str) -> HostError:
-    return HostError("provider.not_found", f"there is no provider {name!r}", fields={"provider": name})
 
 
 def _missing_port_error(name: str, what: str) -> HostError:

@@ -109,7 +109,6 @@ def follow_chain(chain: HashChain, lines: Iterable[bytes]) -> Iterator[Record]:
 
 
 def _rules_version(line: bytes, before: int) -> int:
-    """The rules version of a line."""
     if before and b'"run_resumed"' not in line:
         return before
     fact = _owner_decoder.decode(line).fact

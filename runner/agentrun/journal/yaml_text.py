@@ -24,7 +24,6 @@ def dump_plain_yaml(value: dict[str, Any] | list[Any]) -> str:
 
 
 def _add_items(value: dict[str, Any] | list[Any], indent: str, lines: list[str]) -> None:
-    """Append the lines of a mapping or a list."""
     items = value.items() if isinstance(value, dict) else ((None, item) for item in value)
     for key, item in items:
         head = f"{indent}-" if key is None else f"{indent}{_key(key)}:"
@@ -193,7 +192,6 @@ class _LineReader:
         return value
 
     def _block(self, indent: int, ends: str) -> str:
-        """Read a text block."""
         start = self.at + 1
         end = start
         margin = " " * indent

@@ -41,7 +41,6 @@ HOST_VARIABLE = re.compile(rf"(?:https?://)?{_VARIABLE.pattern}")
 
 
 def variables_in(text: str) -> list[str]:
-    """The variables that a text names."""
     return _VARIABLE.findall(text)
 
 

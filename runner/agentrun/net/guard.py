@@ -102,7 +102,6 @@ def refuse_other_origins(origin: UrlOrigin, reach: NetworkAccess, home: UrlOrigi
 
 
 async def resolve_host(host: str, port: int) -> list[str]:
-    """Resolve a host name on this machine."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(entry[4][0]) for entry in found]
 

@@ -107,7 +107,6 @@ class ReplyBody:
 
 
 def cut_off_error(received: int) -> ProviderError:
-    """The error for a reply that ended too early."""
     message = f"the reply was cut off after {received} bytes"
     return ProviderError("provider.zero_output", message, fields={"status": None, "received": received})
 

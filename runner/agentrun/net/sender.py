@@ -94,7 +94,6 @@ class HttpxSender:
         raise result
 
     async def close(self) -> None:
-        """Close all connections."""
         transports, self._transports = self._transports, {}
         for transport in transports.values():
             await transport.aclose()
@@ -152,12 +151,9 @@ class HttpxSender:
         key = is_https, proxy
         if key not in self._transports:
             # Loading the certificates takes 27 ms. A context without certificates trusts no server.
-            secure = is_https or proxy is not None
-            context = (
-                httpx.create_ssl_context(trust_env=self._trust_env)
-                if secure
-                else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            )
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            if is_https or proxy is not None:
+                context = httpx.create_ssl_context(trust_env=self._trust_env)
             if proxy is None:
                 self._transports[key] = PooledTransport(context)
             else:
@@ -172,8 +168,6 @@ class HttpxSender:
 
 
 class _Exchange:
-    """One request and its reply."""
-
     def __init__(self, gap: int, time: int, heard: Callable[[bytes], None] | None, most: int) -> None:
         self.gap = gap
         self.time = time

@@ -282,8 +282,6 @@ _EFFORT_FAMILIES = ("fable", "mythos")
 
 
 class ClaudeFeatures(NamedTuple):
-    """The features of one model."""
-
     effort: bool
     """Whether thinking is controlled by effort; otherwise by a budget."""
     off: Literal["disabled", "between_tools"] | None
@@ -301,7 +299,6 @@ class ClaudeFeatures(NamedTuple):
 
 
 def claude_features(name: str) -> ClaudeFeatures:
-    """The features of a model by its name."""
     match = _NAME.search(name)
     family = match["family"] if match else None
     version = (int(match["major"]), int(match["minor"] or 0)) if match and match["major"] else (0, 0)

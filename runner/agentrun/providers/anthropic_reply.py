@@ -114,7 +114,6 @@ _FINISH: dict[str | None, FinishReason] = {
 
 
 def read_anthropic_reply(reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
-    """Decode a reply that is not streamed, with any status."""
     if reply.status != 200:
         return _status_fault(reply)
     try:

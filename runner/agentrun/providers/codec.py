@@ -29,8 +29,6 @@ TokenCount = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 
 
 class StreamDecoder(Protocol):
-    """Decodes one streamed reply."""
-
     def feed(self, data: bytes) -> list[str]:
         """Add bytes, in pieces of any size, and return the new texts of the reply."""
 

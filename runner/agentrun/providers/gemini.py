@@ -293,8 +293,6 @@ _NAME = re.compile(r"gemini-(\d{1,2})(?:\.(\d{1,2}))?")
 
 
 class GeminiFeatures(NamedTuple):
-    """The features of one model."""
-
     current: bool
     """Generation 3 or later: thinking levels, signed calls, and structured output together with tools."""
     thinks: bool
@@ -304,7 +302,6 @@ class GeminiFeatures(NamedTuple):
 
 
 def gemini_features(name: str) -> GeminiFeatures:
-    """The features of a model by its name."""
     match = _NAME.search(name)
     version = (int(match[1]), int(match[2] or 0)) if match else (99, 0)
     thinks = version >= (2, 5)

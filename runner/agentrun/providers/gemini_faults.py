@@ -36,7 +36,6 @@ _DELAY = re.compile(r"(\d{1,9})(\.\d+)?s")
 
 
 def gemini_status_fault(reply: HttpReply) -> Fault:
-    """The fault for a reply whose status is not 200."""
     error = _read_error(reply.body)
     if error is None:
         return status_fault(reply)
@@ -44,7 +43,6 @@ def gemini_status_fault(reply: HttpReply) -> Fault:
 
 
 def gemini_inner_fault(error: GeminiError) -> Fault:
-    """The fault for an error inside a reply with status 200."""
     code = _code(error.code, error) or code_of_status(error.code)
     return _with_delay(inner_fault(error.message, code, error.code), error)
 

@@ -101,7 +101,6 @@ _FINISH: dict[str | None, FinishReason] = {
 
 
 def read_gemini_reply(reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
-    """Decode a reply that is not streamed, with any status."""
     if reply.status != 200:
         return gemini_status_fault(reply)
     answer = GeminiReplyBuilder(request)

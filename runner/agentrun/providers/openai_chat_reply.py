@@ -90,7 +90,6 @@ _FINISH: dict[str, FinishReason] = {
 
 
 def read_chat_reply(reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
-    """Decode a reply that is not streamed, with any status."""
     if reply.status != 200:
         return openai_status_fault(reply)
     try:
@@ -102,7 +101,6 @@ def read_chat_reply(reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
 
 
 def make_chat_reply(request: ModelRequest, completion: _Completion) -> ReplyOrFault:
-    """Make a neutral reply."""
     message, finish = completion.choices[0].message, completion.choices[0].finish_reason
     if finish == "error":  # OpenRouter: the model behind it failed
         return openai_inner_fault(OpenAIError("the model failed"))

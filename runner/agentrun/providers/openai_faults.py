@@ -58,7 +58,6 @@ _FATAL = ("invalid_", "image_", "unsupported_", "empty_image", "failed_to_downlo
 
 
 def openai_status_fault(reply: HttpReply) -> Fault:
-    """The fault for a reply whose status is not 200."""
     error = read_openai_error(reply.body)
     if error is None:
         return status_fault(reply)
@@ -88,7 +87,6 @@ def to_openai_error(value: Any) -> OpenAIError:
 
 
 def openai_inner_fault(error: OpenAIError) -> Fault:
-    """The fault for an error inside a reply with status 200."""
     text = error.message or ""
     status = error.code if isinstance(error.code, int) and 400 <= error.code <= 599 else None
     if _is_too_long(text):

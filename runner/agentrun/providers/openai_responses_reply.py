@@ -104,7 +104,6 @@ _INCOMPLETE: dict[str, FinishReason] = {"max_output_tokens": "length", "content_
 
 
 def read_responses_reply(reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
-    """Decode a reply that is not streamed, with any status."""
     if reply.status != 200:
         return openai_status_fault(reply)
     response = parse_response(reply.body)

@@ -18,7 +18,6 @@ from agentrun.store.lock import hold_lock
 
 
 def staged_path(project: Project, cassette: Path) -> Path:
-    """The path of the staged version of a cassette."""
     return project.data_directory / "recorded" / cassette.relative_to(project.cassette_directory)
 
 

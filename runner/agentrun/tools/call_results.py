@@ -31,7 +31,6 @@ FUNCTION_FAULT_CODES = ("tool.execution", "tool.fatal", "tool.aborted")
 """The codes that a function may use in a `ToolError`."""
 MAX_FAULT_MESSAGE = 300
 MAX_FIELD_BYTES = 16 * 1024
-"""The size limit for the fields of an error."""
 _OURS = os.path.realpath(Path(__file__).parents[1]) + os.sep
 _FOREIGN = re.compile(r"(?:^|/)(?:\.|site-packages/)")
 """Code of others inside the project, such as a venv."""

@@ -216,7 +216,6 @@ _MEDIA = re.compile(r"[a-z0-9.+-]{1,60}/[a-z0-9.+-]{1,60}")
 
 
 def http_result(call: RunTool, reply: HttpReply) -> ToolReturn:
-    """The tool result of the last reply."""
     tool = call.tool
     assert isinstance(tool, HttpTool)
     if 300 <= reply.status < 400:

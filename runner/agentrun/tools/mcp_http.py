@@ -164,8 +164,6 @@ def _trace(under_way: McpExchange) -> Callable[[str, object], object]:
 
 
 class _Body(httpx2.AsyncByteStream):
-    """The body of a reply."""
-
     def __init__(self, stream: httpx.AsyncByteStream, under_way: McpExchange, silence: float | None) -> None:
         self._stream = stream
         self._under_way = under_way

@@ -22,8 +22,6 @@ class McpProtocolError(Exception):
 
 
 class MessageFilter:
-    """Filters the messages of one server."""
-
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.is_stale = False
         """Whether the list of tools has changed since it was read."""

@@ -40,8 +40,6 @@ WORKER_START_CODE = (
 
 
 class WorkerRequest(Struct, frozen=True):
-    """The function and its arguments."""
-
     name: str
     """The name of the tool."""
     module: str
@@ -100,8 +98,6 @@ def _redirect_streams() -> None:
 
 
 class _ResultChannel:
-    """Writes messages to descriptor 3."""
-
     def __init__(self, owner: int) -> None:
         self._owner = owner
         self._lock = Lock()

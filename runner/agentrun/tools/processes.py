@@ -46,8 +46,6 @@ STDERR_BYTES = 64 * 1024
 
 
 class Process:
-    """A running or finished program."""
-
     def __init__(self, pipes: ProcessPipes, grace: int) -> None:
         self.pid = 0
         """The process id of the program, which is also its process group."""

@@ -20,7 +20,6 @@ from typing import Any, TypeAlias, TypeVar
 ResultT = TypeVar("ResultT")
 
 MAX_IDLE_THREADS = 16
-"""The maximum of idle threads."""
 IDLE_SECONDS = 5.0
 """Seconds until an idle thread ends."""
 FORK_EXIT_CODE = 70
