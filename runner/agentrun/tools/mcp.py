@@ -53,7 +53,6 @@ class McpServers:
         return await self._servers[key].run(call, call.tool)
 
     async def close(self) -> None:
-        """Stop all servers."""
         servers, self._servers = self._servers, {}
         await asyncio.gather(*(server.close() for server in servers.values()))
 

@@ -71,8 +71,6 @@ class McpEnvironment(Struct, frozen=True):
 
 
 class McpConnection:
-    """One connection to a server."""
-
     def __init__(self, tool: McpTool, site: McpEnvironment) -> None:
         self._tool = tool
         self._site = site

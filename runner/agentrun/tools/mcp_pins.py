@@ -67,8 +67,6 @@ async def pin_tools(specs: Sequence[Spec], site: McpEnvironment, redactor: Redac
 
 
 class _ServerPinning:
-    """Asks one server for its tools."""
-
     def __init__(self, spec: Spec, name: str, patterns: Sequence[str], redactor: Redactor) -> None:
         self._spec = spec
         self._name = name
