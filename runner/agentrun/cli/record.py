@@ -21,14 +21,7 @@ from agentrun.cli.interrupt import InterruptHandler
 from agentrun.cli.live import missing_approver, open_real_world
 from agentrun.cli.recorded_case import make_fault_injection, make_player, warn_unused_faults
 from agentrun.cli.stdout_guard import guard_stdout
-from agentrun.compiler.cases import (
-    cases_for_spec,
-    cases_path,
-    cassette_owner,
-    complete_cases,
-    parse_cases,
-    read_cases_file,
-)
+from agentrun.compiler import cases
 from agentrun.compiler.package_file import PackageFile
 from agentrun.compiler.prompts import complete_params
 from agentrun.compiler.spec_reader import Spec
@@ -146,7 +139,7 @@ def _write_new_case(plan: RunPlan, package: Package, case: Case) -> Iterator[tup
             yield "the case was not added: a param is a secret, and a placeholder is not a valid value for it", "warn"
             return
     advice = add_case(plan.spec, clean)
-    added = f"case {clean.name} added to {display_path(cases_path(plan.spec.path), plan.spec.project.root)}"
+    added = f"case {clean.name} added to {display_path(cases.cases_path(plan.spec.path), plan.spec.project.root)}"
     yield (advice, "warn") if advice else (added, "good")
 
 
@@ -155,7 +148,7 @@ def make_recording(plan: RunPlan, request: Request) -> CassetteRecording:
     project, how, case = plan.spec.project, plan.record, plan.case
     assert plan.cassette is not None
     assert case is not None
-    if (maker := cassette_owner(case, cases_path(plan.spec.path))) != case.name:
+    if (maker := cases.cassette_owner(case, cases.cases_path(plan.spec.path))) != case.name:
         raise click.UsageError(
             f"case {case.name!r} reuses the cassette of {maker!r}; record that one with --case {maker}"
         )
@@ -179,7 +172,7 @@ def make_recording(plan: RunPlan, request: Request) -> CassetteRecording:
         old_player=old_player,
         until=until,
         is_new=not plan.has_cassette,
-        is_taken=lambda: plan.is_new and any(each.name == case.name for each in cases_for_spec(plan.spec.path)),
+        is_taken=lambda: plan.is_new and any(each.name == case.name for each in cases.cases_for_spec(plan.spec.path)),
     )
 
 
@@ -195,10 +188,10 @@ def format_case(case: Case) -> str:
 
 def add_case(spec: Spec, case: Case) -> str | None:
     """Add a case to the cases of a spec. Return None, or a message with the YAML that the user has to add."""
-    path = cases_path(spec.path)
+    path = cases.cases_path(spec.path)
     with lock_project_files(spec.project):
         before = read_source(path).text if path.exists() else _EMPTY_CASES_FILE
-        old = read_cases_file(path)[1].cases if path.exists() else []
+        old = cases.read_cases_file(path)[1].cases if path.exists() else []
         if case in old:
             return None
         if any(each.name == case.name for each in old):
@@ -207,7 +200,7 @@ def add_case(spec: Spec, case: Case) -> str | None:
         now = _parse_or_none(path, after)
         if now is None or now.cases != [*old, case]:
             return f"add this to {display_path(path)}:\n{format_case(case)}"
-        if changed := _changed_keys(complete_cases(now)[-1], case):
+        if changed := _changed_keys(cases.complete_cases(now)[-1], case):
             keys = ", ".join(changed)
             return f"case not added: the defaults in {display_path(path)} change its {keys}:\n{format_case(case)}"
         spec.project.source_tree("cases").write(path, after.encode())
@@ -216,7 +209,7 @@ def add_case(spec: Spec, case: Case) -> str | None:
 
 def _parse_or_none(path: Path, text: str) -> CasesFile | None:
     try:
-        return parse_cases(Source(path, display_path(path), text), path)[1]
+        return cases.parse_cases(Source(path, display_path(path), text), path)[1]
     except DocumentError:
         return None
 

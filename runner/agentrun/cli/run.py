@@ -10,17 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agentrun.canonical_json import data_hash
+from agentrun.cli import options as cli_options
 from agentrun.cli.approval_options import approve_option, make_approver, terminal_approver, yes_option
 from agentrun.cli.console import json_option, show_problems
-from agentrun.cli.options import (
-    check_file_name,
-    check_session_name,
-    is_utf8,
-    live_options,
-    param_option,
-    parse_params,
-    spec_options,
-)
 
 if TYPE_CHECKING:
     from agentrun.cli.plan import RunPlan
@@ -61,9 +53,9 @@ def _read_attachment(path: Path) -> Attachment:
 
 
 @click.command("run")
-@spec_options
+@cli_options.spec_options
 @click.argument("message", required=False)
-@param_option
+@cli_options.param_option
 @click.option(
     "--attach",
     "attached",
@@ -81,11 +73,11 @@ def _read_attachment(path: Path) -> Attachment:
     help="auto replays the recorded case with this input, params and profile, or runs live if there is none; in CI "
     "it never runs live.",
 )
-@live_options
+@cli_options.live_options
 @click.option(
     "--session",
     metavar="NAME",
-    callback=check_session_name,
+    callback=cli_options.check_session_name,
     help="Continue the conversation of this session, or start it. Always live.",
 )
 @approve_option(
@@ -96,7 +88,7 @@ def _read_attachment(path: Path) -> Attachment:
 @click.option(
     "--journal",
     type=click.Path(dir_okay=False, path_type=Path),
-    callback=check_file_name,
+    callback=cli_options.check_file_name,
     help="Write the journal of the run to a file; `-` is standard output.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print only the answer, no progress.")
@@ -129,7 +121,7 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
     case, profile = _named_case(spec, cases, message, profile, options)
     compiled, file = _compile(spec, profile, settings)
     assert compiled.spec is not None
-    params = parse_params(options["params"], file.agent.params)
+    params = cli_options.parse_params(options["params"], file.agent.params)
     options["settings"] = settings
     plan, message, params = make_plan(
         compiled.spec, file.agent, cases, case, message=message, params=params, profile=profile, options=options
@@ -238,7 +230,7 @@ def _make_output(package: Package, plan: RunPlan, options: dict[str, Any]) -> Ru
 def _read_message(text: str | None) -> str | None:
     if text == "-":
         return _read_stdin()
-    if text is not None and not is_utf8(text):
+    if text is not None and not cli_options.is_utf8(text):
         raise click.UsageError("the message is not UTF-8 text")
     return text
 

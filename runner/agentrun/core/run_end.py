@@ -15,19 +15,10 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from agentrun.canonical_json import data_hash, sorted_json
+from agentrun.core import facts
 from agentrun.core import model_texts as texts
 from agentrun.core.effect_ids import DeliveryId, parse_effect_id
 from agentrun.core.effects import Commit, Deliver, NextStep, Perform, Wait
-from agentrun.core.facts import (
-    AnswerLabel,
-    AnswerReached,
-    CallCancelled,
-    DeliverySkipped,
-    ModelTold,
-    OutputRefused,
-    RunEnding,
-    RunStopped,
-)
 from agentrun.core.fault import Fault
 from agentrun.core.gate import Allowed, Blocked, GateRequest, pass_gate
 from agentrun.core.guards import stagnation_fault
@@ -38,7 +29,7 @@ from agentrun.core.outcome import answer_of
 from agentrun.core.package import Package
 from agentrun.core.state import State
 
-_LABELS: Mapping[FinishReason, AnswerLabel] = {
+_LABELS: Mapping[FinishReason, facts.AnswerLabel] = {
     "length": "truncated",
     "content_filter": "filtered",
     "unknown": "unknown_finish",
@@ -48,17 +39,17 @@ _LABELS: Mapping[FinishReason, AnswerLabel] = {
 
 def conclude(package: Package, state: State) -> NextStep:
     """The model stopped without a call, or a terminal tool finished: decide whether that is the answer."""
-    label: AnswerLabel | None = None
+    label: facts.AnswerLabel | None = None
     if state.ending.ended_by is None:
         assert state.replies.latest is not None
         label = _label(state.replies.latest)
         if state.queue:
-            return Commit((ModelTold("follow_up", state.queue),))
+            return Commit((facts.ModelTold("follow_up", state.queue),))
         if package.guards.empty_outcome is not None:
             return _nudge_or_fail(package, state, package.guards.empty_outcome)
     if errors := _contract_errors(package, state):
         return _repair(package, state, errors)
-    return Commit((AnswerReached(label),))
+    return Commit((facts.AnswerReached(label),))
 
 
 def _nudge_or_fail(package: Package, state: State, budget: int) -> NextStep:
@@ -69,7 +60,7 @@ def _nudge_or_fail(package: Package, state: State, budget: int) -> NextStep:
         return fail(package, state, Fault("guard.empty_outcome", texts.stopped_without_call(observed), fields))
     if stale := stagnation_fault(package, state, state.replies.original_text, 1):
         return fail(package, state, stale)
-    return Commit((ModelTold("nudge", (user_message(state.started.prompts["nudge"]),)),))
+    return Commit((facts.ModelTold("nudge", (user_message(state.started.prompts["nudge"]),)),))
 
 
 def _validate_answer(package: Package, state: State) -> ValidationResult:
@@ -90,7 +81,7 @@ def _parsed_output(package: Package, state: State) -> Any | UnsetType:
 def _repair(package: Package, state: State, errors: tuple[str, ...]) -> NextStep:
     repairs = state.ending.repairs
     if repairs < package.output.repairs:
-        return Commit((OutputRefused(state.turns, errors, user_message(texts.repair(errors))),))
+        return Commit((facts.OutputRefused(state.turns, errors, user_message(texts.repair(errors))),))
     fields = {"errors": list(errors), "repairs": repairs, "turn": state.turns}
     return fail(package, state, Fault("output.invalid", texts.answer_invalid(repairs, errors[0]), fields))
 
@@ -100,7 +91,7 @@ def deliver_answer(package: Package, state: State) -> NextStep:
     cut_short = state.ending.label == "budget.turns"
     goes_on = not cut_short and state.ending.ended_by is None
     if state.queue and not state.ending.delivered and state.ending.delivering is None and goes_on:
-        return Commit((ModelTold("follow_up", state.queue),))
+        return Commit((facts.ModelTold("follow_up", state.queue),))
     is_delivering = state.ending.delivering is not None or isinstance(parse_effect_id(state.gate.subject), DeliveryId)
     if not state.ending.delivered and not is_delivering:
         request = GateRequest("output", "output", answer_of(state), point="on_output", stage="output")
@@ -127,7 +118,7 @@ def _deliver(package: Package, state: State) -> NextStep:
             continue
         return _deliver_to(package, state, name)
     output = _parsed_output(package, state)
-    return stop(package, state, RunStopped("completed", label=state.ending.label, output=output))
+    return stop(package, state, facts.RunStopped("completed", label=state.ending.label, output=output))
 
 
 def _deliver_to(package: Package, state: State, name: str) -> NextStep:
@@ -141,14 +132,14 @@ def _deliver_to(package: Package, state: State, name: str) -> NextStep:
             key = data_hash(sorted_json([state.started.run, name]))
             return Perform((Deliver(subject, name, sink, text, output, key),))
         case Blocked(fault) if sink.delivery == "optional" and fault.code != "policy.interrupted":
-            return Commit((DeliverySkipped(name, fault),))
+            return Commit((facts.DeliverySkipped(name, fault),))
         case Blocked(fault):
             return fail(package, state, fault)
         case _:
             return result
 
 
-def _label(reply: Reply) -> AnswerLabel | None:
+def _label(reply: Reply) -> facts.AnswerLabel | None:
     return "refused" if reply.message.refused else _LABELS.get(reply.finish)
 
 
@@ -171,19 +162,19 @@ def pass_or_fail(
 
 def fail(package: Package, state: State, fault: Fault) -> NextStep:
     """End the run with a fault."""
-    return stop(package, state, RunStopped("failed", fault=fault))
+    return stop(package, state, facts.RunStopped("failed", fault=fault))
 
 
-def stop(package: Package, state: State, stopped: RunStopped) -> NextStep:
+def stop(package: Package, state: State, stopped: facts.RunStopped) -> NextStep:
     """End the run. If calls have to be closed or hooks informed, that comes before the terminal record."""
     has_work = hooks_at(package, "on_stop") or any(_open_call_cancellations(state))
-    return Commit((RunEnding(stopped) if has_work else stopped,))
+    return Commit((facts.RunEnding(stopped) if has_work else stopped,))
 
 
-def _open_call_cancellations(state: State) -> Iterator[CallCancelled]:
+def _open_call_cancellations(state: State) -> Iterator[facts.CallCancelled]:
     for call in state.calls:
         if call.status not in ("finished", "done"):
-            yield CallCancelled(call.id, texts.with_code("tool.aborted", texts.RUN_ENDED))
+            yield facts.CallCancelled(call.id, texts.with_code("tool.aborted", texts.RUN_ENDED))
 
 
 def close_run(package: Package, state: State) -> NextStep:

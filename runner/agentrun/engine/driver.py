@@ -19,19 +19,10 @@ from functools import partial
 from typing import assert_never
 
 from agentrun.canonical_json import fingerprint
+from agentrun.core import facts as core_facts
 from agentrun.core.decide import decide
 from agentrun.core.effects import Commit, Finished, Perform, Wait, intent
 from agentrun.core.evolve import evolve, fold
-from agentrun.core.facts import (
-    RULES_VERSION,
-    CancelRequested,
-    ChildStarted,
-    Fact,
-    Record,
-    RunResumed,
-    RunStopped,
-    TimePassed,
-)
 from agentrun.core.fault import Fault, fault_of
 from agentrun.core.outcome import Ending, Outcome, Parked, outcome_of, suspended_outcome
 from agentrun.core.package import Package
@@ -50,8 +41,8 @@ class RunLog:
         self,
         journal: Journal,
         clock: Clock,
-        listen: Callable[[Record], None] = lambda record: None,
-        clean: Callable[[Fact], Fact] | None = None,
+        listen: Callable[[core_facts.Record], None] = lambda record: None,
+        clean: Callable[[core_facts.Fact], core_facts.Fact] | None = None,
     ) -> None:
         self._journal = journal
         self._clock = clock
@@ -60,13 +51,13 @@ class RunLog:
         self._poisoned = False
         self.state = fold(journal.records())
 
-    def commit(self, fact: Fact, at: int | None = None) -> None:
+    def commit(self, fact: core_facts.Fact, at: int | None = None) -> None:
         seq = self.state.seq + 1
         if self._poisoned:
             raise poisoned_journal_error(seq)
         at = self._clock.now() if at is None else at
         fact = fact if self._clean is None else self._clean(fact)
-        record = Record(seq, at, self._journal.epoch, self._journal.head, fact)
+        record = core_facts.Record(seq, at, self._journal.epoch, self._journal.head, fact)
         after = evolve(self.state, record)
         try:
             self._journal.append(record)
@@ -77,17 +68,17 @@ class RunLog:
         with suppress(Exception):
             self._listen(record)
 
-    def facts(self) -> Iterable[Fact]:
+    def facts(self) -> Iterable[core_facts.Fact]:
         return (record.fact for record in self._journal.records())
 
-    def commit_if_acceptable(self, fact: Fact) -> None:
+    def commit_if_acceptable(self, fact: core_facts.Fact) -> None:
         """Commit a fact from outside if the state still accepts it."""
         if is_acceptable(self.state, fact):
             self.commit(fact)
 
     def take_over(self, fingerprint: str) -> None:
         """Continue the run of a process that is gone."""
-        self.commit(RunResumed(fingerprint, RULES_VERSION))
+        self.commit(core_facts.RunResumed(fingerprint, core_facts.RULES_VERSION))
         for fact in lost_work(self.state):
             self.commit(fact)
 
@@ -97,14 +88,14 @@ class RunLog:
         with suppress(Exception):  # the clock itself may have failed
             at = self._clock.now()
         if self.state.stopped is None:
-            self.commit(RunStopped("failed", fault=fault), at)
+            self.commit(core_facts.RunStopped("failed", fault=fault), at)
         return outcome_of(self.state)
 
     def abandon(self) -> None:
         """The host is shutting down: end the run if its journal can still be written."""
         try:
             with suppress(Exception):
-                self.commit_if_acceptable(CancelRequested("host"))
+                self.commit_if_acceptable(core_facts.CancelRequested("host"))
         finally:
             with suppress(Exception):
                 self.stop(Fault("cancelled", "the host ended the run", {"by": "host"}))
@@ -121,7 +112,7 @@ async def drive_with_children(world: World, package: Package, log: RunLog) -> En
     ending = await drive(package, log, world.crew(world, package))
     if isinstance(ending, Outcome) and package.agents:
         with suppress(Exception):  # the outcome of the run does not depend on this
-            children = {fact.run: fact for fact in log.facts() if isinstance(fact, ChildStarted)}
+            children = {fact.run: fact for fact in log.facts() if isinstance(fact, core_facts.ChildStarted)}
             for run, fact in children.items():
                 await _end_child(world_of_child(world, run, fact.call, fact.tool), package.agents[fact.tool])
     return ending
@@ -131,7 +122,7 @@ async def _end_child(world: World, package: Package) -> None:
     log = open_run_log(world)
     if log.state.phase not in ("fresh", "stopped"):
         log.take_over(fingerprint(package))
-        log.commit_if_acceptable(CancelRequested("parent"))
+        log.commit_if_acceptable(core_facts.CancelRequested("parent"))
         await drive_with_children(world, package, log)
 
 
@@ -177,7 +168,7 @@ async def _loop(package: Package, log: RunLog, crew: Crew) -> Ending:
                     return suspended_outcome(log.state, pause.questions, pause.waits_for)
                 news = await crew.next_fact(pause.deadline)
                 if news is not None or crew.parks_at is None:
-                    log.commit_if_acceptable(news or TimePassed())
+                    log.commit_if_acceptable(news or core_facts.TimePassed())
             case other:
                 assert_never(other)
     return await _park(log, crew, crew.parks_at)

@@ -11,15 +11,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 from agentrun.compiler.package_file import PackageFile
-from agentrun.core.facts import (
-    ApprovalAnswer,
-    ApprovalAnswered,
-    CallSettled,
-    CancelRequested,
-    Fact,
-    MessageQueued,
-    RunStopped,
-)
+from agentrun.core import facts
 from agentrun.core.fault import fault_of
 from agentrun.core.messages import Content, user_message
 from agentrun.core.outcome import Ending, Outcome, Parked, Question, outcome_of
@@ -129,7 +121,7 @@ class RunHandle:
         try:
             refuse_changed_package(self._package)
         except PackageError as error:
-            self._log.commit(RunStopped("failed", fault_of(error)))
+            self._log.commit(facts.RunStopped("failed", fault_of(error)))
         return await drive_with_children(self._world, agent, self._log)
 
     def _spawn(self) -> Any:
@@ -148,7 +140,7 @@ class RunHandle:
     def cancel(self, by: str = "caller") -> None:
         """Cancel the run, its running effects and its sub-agents. A second call does nothing."""
         if not self._cancelled:
-            self._cancelled = self.post(CancelRequested(by))
+            self._cancelled = self.post(facts.CancelRequested(by))
 
     def park(self, grace: int = PARK_GRACE_MS) -> None:
         """Park the run: no new effects are started, and running effects may end within `grace` milliseconds. `wait`
@@ -167,19 +159,19 @@ class RunHandle:
             error.fields["input_id"] = input_id
             raise
         refuse_duplicate_input(agent, self.session, text, input_id)
-        if not self.post(MessageQueued(input_id, user_message(text))):
+        if not self.post(facts.MessageQueued(input_id, user_message(text))):
             raise wrong_state_error(self.run, "unfinished", self.status)
         self.session.remember(text)
 
-    def answer(self, question: Question, answer: ApprovalAnswer, by: str) -> bool:
+    def answer(self, question: Question, answer: facts.ApprovalAnswer, by: str) -> bool:
         """Answer an approval question. The first answer wins; False: the question is already answered."""
-        return self.post(ApprovalAnswered(question.subject, question.question, answer, by))
+        return self.post(facts.ApprovalAnswered(question.subject, question.question, answer, by))
 
     def settle(self, call: str, how: CallSettlement, by: str, parts: tuple[Content, ...] = ()) -> bool:
         """Decide about a call with an unknown outcome. False: the outcome is known."""
-        return self.post(CallSettled(call, how, by, parts))
+        return self.post(facts.CallSettled(call, how, by, parts))
 
-    def post(self, fact: Fact) -> bool:
+    def post(self, fact: facts.Fact) -> bool:
         """Add a fact from outside. False: it is too late for this fact."""
         if not is_acceptable(self.state, fact):
             return False
@@ -190,7 +182,7 @@ class RunHandle:
             self.begin()
         return True
 
-    def post_to_child(self, run: str, fact: Fact) -> bool:
+    def post_to_child(self, run: str, fact: facts.Fact) -> bool:
         """Add a fact to an active sub-agent. False: the sub-agent is not active."""
         if not self._world.crews.is_busy(run):
             return False

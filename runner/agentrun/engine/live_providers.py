@@ -20,16 +20,7 @@ from agentrun.engine.ports import Provider
 from agentrun.engine.settings import Settings
 from agentrun.engine.world import iterate_packages, iterate_routes
 from agentrun.errors import HostError
-from agentrun.net.environment import (
-    NamedCredentials,
-    credential_variables,
-    find_credentials,
-    is_header_value,
-    request_address,
-    request_headers,
-    request_variables,
-    variables_in,
-)
+from agentrun.net import environment as net_environment
 from agentrun.net.sender import HttpxSender
 from agentrun.providers.registry import PROVIDER_HOMES, codec_for, refuse_unsupported
 from agentrun.wire import HttpCall, Sender
@@ -69,15 +60,15 @@ def _probe_call(agent: Package, route: Route) -> HttpCall:
 
 def _refuse_unsendable(route: Route, call: HttpCall, settings: Settings) -> None:
     lookup, others = settings.secret, overridden_addresses(settings)
-    for name in request_variables(call):
+    for name in net_environment.request_variables(call):
         lookup(name)
-    if not _is_address(request_address(call, lookup, others)):
+    if not _is_address(net_environment.request_address(call, lookup, others)):
         message = f"the address of {route_name(route)} is not a valid URL"
         variable = next((name for home, name in others.items() if call.url.startswith(home + "/")), None)
         hint = f"{variable or call.url} must be of the form https://host/path"
         raise HostError("host.missing", message, hint=hint, fields={"name": call.url, "what": "address"})
-    if not all(is_header_value(value) for _, value in request_headers(call, lookup)):
-        names = sorted({*request_variables(call)})
+    if not all(net_environment.is_header_value(value) for _, value in net_environment.request_headers(call, lookup)):
+        names = sorted({*net_environment.request_variables(call)})
         message = f"a header of {route_name(route)} has characters that are not allowed in HTTP headers"
         hint = f"check the value of {', '.join(names)}"
         raise HostError("host.missing", message, hint=hint, fields={"name": route_name(route), "variables": names})
@@ -102,19 +93,19 @@ NOT_SECRET_VARIABLES = (
 _NOT_SECRET_PREFIXES = ("LC_", "XDG_")
 
 
-def known_secrets(package: Package, environment: Mapping[str, str]) -> NamedCredentials:
+def known_secrets(package: Package, environment: Mapping[str, str]) -> net_environment.NamedCredentials:
     """The secret values of the environment, each with its name."""
     named = {
         name
         for name in _named_variables(package)
         if name not in NOT_SECRET_VARIABLES and not name.startswith(_NOT_SECRET_PREFIXES)
     }
-    return find_credentials(environment, named)
+    return net_environment.find_credentials(environment, named)
 
 
 def _named_variables(package: Package) -> Iterator[str]:
     for call in probe_calls(package):
-        yield from credential_variables(call)
+        yield from net_environment.credential_variables(call)
     for agent in iterate_packages(package):
         for part in (*agent.tools.values(), *agent.sinks.values()):
-            yield from (name for text in credential_texts(part) for name in variables_in(text))
+            yield from (name for text in credential_texts(part) for name in net_environment.variables_in(text))

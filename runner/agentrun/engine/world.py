@@ -17,17 +17,7 @@ from msgspec.structs import replace
 from agentrun.core.facts import Record
 from agentrun.core.package import Package, Route, Sink
 from agentrun.core.package_tools import AgentTool, McpTool, Tool
-from agentrun.engine.ports import (
-    Approver,
-    Blobs,
-    Clock,
-    Crew,
-    Executor,
-    HookFunction,
-    Provider,
-    SinkPort,
-    TransientEvent,
-)
+from agentrun.engine import ports
 from agentrun.errors import HostError
 from agentrun.redactor import Redactor
 
@@ -35,7 +25,7 @@ if TYPE_CHECKING:
     from agentrun.engine.crew_registry import CrewRegistry
     from agentrun.engine.memory import Journals
 
-Listener: TypeAlias = Callable[[str, Record | TransientEvent], None]
+Listener: TypeAlias = Callable[[str, Record | ports.TransientEvent], None]
 """Called with the run id and a committed record or a transient event."""
 
 Wrapper: TypeAlias = Callable[["World"], "World"]
@@ -45,23 +35,23 @@ Wrapper: TypeAlias = Callable[["World"], "World"]
 class World(Struct, frozen=True, kw_only=True):
     """The ports of one run. The world of a sub-agent has another run and path (`world_of_child`)."""
 
-    clock: Clock
-    blobs: Blobs
+    clock: ports.Clock
+    blobs: ports.Blobs
     journals: Journals
     """The journals of all runs."""
     crews: CrewRegistry
     """The active crews of the run and its sub-agents."""
-    crew: Callable[[World, Package], Crew]
+    crew: Callable[[World, Package], ports.Crew]
     """Creates the crew of the run."""
-    providers: Mapping[str, Provider] = {}
+    providers: Mapping[str, ports.Provider] = {}
     """By provider name."""
-    executors: Mapping[str, Executor] = {}
+    executors: Mapping[str, ports.Executor] = {}
     """By tool name or tool kind."""
-    hooks: Mapping[str, HookFunction] = {}
+    hooks: Mapping[str, ports.HookFunction] = {}
     """By hook id."""
-    sinks: Mapping[str, SinkPort] = {}
+    sinks: Mapping[str, ports.SinkPort] = {}
     """By sink name or sink kind."""
-    approver: Approver | None = None
+    approver: ports.Approver | None = None
     """Answers approval questions. None: the run is suspended until an answer comes from outside."""
     listen: Listener = lambda run, news: None
     replayed: bool = False
@@ -107,19 +97,19 @@ def world_of_child(world: World, run: str, call: str, tool: str) -> World:
     return _rewrap(world, run=run, path=path, parent_tools=(*world.parent_tools, tool))
 
 
-def find_provider(world: World, name: str) -> Provider:
+def find_provider(world: World, name: str) -> ports.Provider:
     if name not in world.providers:
         raise HostError("provider.not_found", f"there is no provider {name!r}", fields={"provider": name})
     return world.providers[name]
 
 
-def find_hook(world: World, name: str) -> HookFunction:
+def find_hook(world: World, name: str) -> ports.HookFunction:
     if name not in world.hooks:
         raise _missing_port_error(name, "hook")
     return world.hooks[name]
 
 
-def find_executor(world: World, name: str, tool: Tool) -> Executor:
+def find_executor(world: World, name: str, tool: Tool) -> ports.Executor:
     """The executor of a tool. The tools of an MCP server are called server.tool."""
     for key in (name, name.partition(".")[0], kind_tag(tool)):
         if key in world.executors:
@@ -127,7 +117,7 @@ def find_executor(world: World, name: str, tool: Tool) -> Executor:
     raise _missing_port_error(name, "executor")
 
 
-def find_sink(world: World, name: str, sink: Sink) -> SinkPort:
+def find_sink(world: World, name: str, sink: Sink) -> ports.SinkPort:
     for key in (name, kind_tag(sink)):
         if key in world.sinks:
             return world.sinks[key]

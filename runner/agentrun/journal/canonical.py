@@ -18,40 +18,28 @@ from msgspec import NODEFAULT, UNSET, Struct
 from msgspec.structs import fields
 
 from agentrun.canonical_json import sorted_json
+from agentrun.core import facts as core_facts
 from agentrun.core.effects import Intent, effect_id_of
-from agentrun.core.facts import (
-    CallSettled,
-    ChildStarted,
-    ChildSuspended,
-    Fact,
-    ModelAsked,
-    ModelReplied,
-    Record,
-    ResultsGiven,
-    Ruled,
-    RunEnding,
-    RunResumed,
-    RunStopped,
-    TimePassed,
-    WorkLost,
-    fact_kind,
-)
 from agentrun.core.messages import VOLATILE, Reasoning
 from agentrun.journal.yaml_text import dump_plain_yaml
 
-ChildJournals = Mapping[str, Iterable[Record]]
+ChildJournals = Mapping[str, Iterable[core_facts.Record]]
 """The journals of sub-agents and of their sub-agents, by run id."""
 
 
 def canonical(
-    records: Iterable[Record], children: ChildJournals | None = None, clean: Callable[[str], str] | None = None
+    records: Iterable[core_facts.Record],
+    children: ChildJournals | None = None,
+    clean: Callable[[str], str] | None = None,
 ) -> str:
     """The canonical form of a journal: YAML with one block per fact. `clean` redacts a text."""
     return "\n".join(dump_plain_yaml([each]) for each in plain_facts(records, children, clean))
 
 
 def plain_facts(
-    records: Iterable[Record], children: ChildJournals | None = None, clean: Callable[[str], str] | None = None
+    records: Iterable[core_facts.Record],
+    children: ChildJournals | None = None,
+    clean: Callable[[str], str] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """The canonical form as plain data: one mapping per fact, with the name of the fact as key."""
     for each in _plain_records(records, children or {}):
@@ -72,20 +60,20 @@ def _clean_value(value: Any, clean: Callable[[str], str]) -> Any:
     return value
 
 
-def fact_block(fact: Fact) -> str:
+def fact_block(fact: core_facts.Fact) -> str:
     """One fact as YAML: its name, and its fields below."""
     return dump_plain_yaml([_named_fact(fact)])
 
 
-def _plain_records(records: Iterable[Record], children: ChildJournals) -> Iterator[dict[str, Any]]:
+def _plain_records(records: Iterable[core_facts.Record], children: ChildJournals) -> Iterator[dict[str, Any]]:
     for fact in significant_facts(record.fact for record in records):
         named = _named_fact(fact)
-        if isinstance(fact, ChildStarted) and fact.run in children:
-            named[fact_kind(fact)]["journal"] = list(_plain_records(children[fact.run], children))
+        if isinstance(fact, core_facts.ChildStarted) and fact.run in children:
+            named[core_facts.fact_kind(fact)]["journal"] = list(_plain_records(children[fact.run], children))
         yield named
 
 
-def _named_fact(fact: Fact) -> dict[str, Any]:
+def _named_fact(fact: core_facts.Fact) -> dict[str, Any]:
     plain = _plain(fact)
     return {plain.pop("type"): plain}
 
@@ -116,18 +104,18 @@ def _default(value: Any, factory: Any) -> Any:
     return UNSET if value is NODEFAULT else value
 
 
-def significant_facts(facts: Iterable[Fact]) -> Iterator[Fact]:
+def significant_facts(facts: Iterable[core_facts.Fact]) -> Iterator[core_facts.Fact]:
     """The facts that are compared, in canonical order."""
     return _in_call_order(_without_interruptions(facts))
 
 
-def _without_interruptions(facts: Iterable[Fact]) -> list[Fact]:
+def _without_interruptions(facts: Iterable[core_facts.Fact]) -> list[core_facts.Fact]:
     """The facts as if the run had not been interrupted."""
-    result: dict[int, Fact] = {}
+    result: dict[int, core_facts.Fact] = {}
     begun: dict[str, tuple[int, str]] = {}  # effect → index of its start, and key of its work
     interrupted: dict[str, tuple[int, ...]] = {}  # work → indexes of its facts before the interruption
     for index, fact in enumerate(facts):
-        if isinstance(fact, WorkLost):
+        if isinstance(fact, core_facts.WorkLost):
             at, work = begun[fact.effect]
             interrupted[work] = (at,)
         elif isinstance(fact, Intent):
@@ -137,9 +125,9 @@ def _without_interruptions(facts: Iterable[Fact]) -> list[Fact]:
             result[index] = fact
         elif not _is_recovery(fact):
             result[index] = fact
-            if isinstance(fact, ChildSuspended):
+            if isinstance(fact, core_facts.ChildSuspended):
                 interrupted[fact.call] = (begun[fact.call][0], index)
-            elif isinstance(fact, Ruled):
+            elif isinstance(fact, core_facts.Ruled):
                 for at in interrupted.pop(f"ruling on {fact.subject}", ()):
                     if result[at] == fact:
                         del result[at]
@@ -148,28 +136,32 @@ def _without_interruptions(facts: Iterable[Fact]) -> list[Fact]:
     return list(result.values())
 
 
-def _is_recovery(fact: Fact) -> bool:
-    return isinstance(fact, RunResumed | TimePassed) or (isinstance(fact, CallSettled) and fact.how == "retry")
+def _is_recovery(fact: core_facts.Fact) -> bool:
+    return isinstance(fact, core_facts.RunResumed | core_facts.TimePassed) or (
+        isinstance(fact, core_facts.CallSettled) and fact.how == "retry"
+    )
 
 
 def _work_key(fact: Intent) -> str:
     """The work that an effect does. A model request that is sent again is a new effect but the same work."""
-    return f"{fact.purpose} {fact.turn}" if isinstance(fact, ModelAsked) else effect_id_of(fact)
+    return f"{fact.purpose} {fact.turn}" if isinstance(fact, core_facts.ModelAsked) else effect_id_of(fact)
 
 
-def _in_call_order(facts: Iterable[Fact]) -> Iterator[Fact]:
+def _in_call_order(facts: Iterable[core_facts.Fact]) -> Iterator[core_facts.Fact]:
     order: dict[str, int] = {}
-    batch: list[Fact] = []
+    batch: list[core_facts.Fact] = []
     for fact in facts:
-        if not order or isinstance(fact, ResultsGiven | ModelAsked | RunEnding | RunStopped):
+        if not order or isinstance(
+            fact, core_facts.ResultsGiven | core_facts.ModelAsked | core_facts.RunEnding | core_facts.RunStopped
+        ):
             yield from sorted(batch, key=lambda one: _call_index(one, order))
             yield fact
-            calls = fact.reply.message.calls if isinstance(fact, ModelReplied) else ()
+            calls = fact.reply.message.calls if isinstance(fact, core_facts.ModelReplied) else ()
             order, batch = {call.id: index for index, call in enumerate(calls)}, []
         else:
             batch.append(fact)
     yield from sorted(batch, key=lambda one: _call_index(one, order))
 
 
-def _call_index(fact: Fact, order: dict[str, int]) -> int:
+def _call_index(fact: core_facts.Fact, order: dict[str, int]) -> int:
     return order.get(str(getattr(fact, "call", None) or getattr(fact, "subject", None)), -1)

@@ -24,26 +24,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpx
 
 from agentrun.errors import AgentrunError, InternalError
-from agentrun.net.environment import (
-    AddressOverrides,
-    Lookup,
-    attempted_host,
-    fill_address,
-    is_header_value,
-    mask_reply,
-    redirect_with_variable,
-    request_address,
-    request_headers,
-    without_credentials,
-)
-from agentrun.net.failures import (
-    NETWORK_ERRORS,
-    TIMEOUT_ERRORS,
-    network_failure,
-    timeout_error,
-    unsendable_error,
-    with_host,
-)
+from agentrun.net import environment, failures
 from agentrun.net.guard import Resolver, check_addresses, normalise_host, refuse_other_origins, resolve_host, url_origin
 from agentrun.net.reply_body import MAX_REPLY_BODY, MAX_STREAMED_BODY, ReplyBody
 from agentrun.net.transport import ADDRESSES_EXTENSION, PooledTransport
@@ -62,10 +43,10 @@ class HttpxSender:
 
     def __init__(
         self,
-        lookup: Lookup,
+        lookup: environment.Lookup,
         *,
         trust_env: bool = False,
-        elsewhere: AddressOverrides | None = None,
+        elsewhere: environment.AddressOverrides | None = None,
         resolve: Resolver = resolve_host,
     ) -> None:
         self._lookup = lookup
@@ -88,7 +69,7 @@ class HttpxSender:
         result = await self._result(call, exchange)
         if isinstance(result, HttpReply):
             return result
-        result = with_host(result, attempted_host(call, self._lookup, self._elsewhere))
+        result = failures.with_host(result, environment.attempted_host(call, self._lookup, self._elsewhere))
         if isinstance(result, AgentrunError) and call.reach is not None:
             result.fields.update(exchange.progress())
         raise result
@@ -105,10 +86,12 @@ class HttpxSender:
             reply = await exchange.run(self._transport(request.url.scheme == "https", proxy), request)
             if reply.status == 200:
                 return reply
-            return mask_reply(redirect_with_variable(reply, call, self._lookup), call, self._lookup)
+            return environment.mask_reply(
+                environment.redirect_with_variable(reply, call, self._lookup), call, self._lookup
+            )
         except TimeoutError:
             return exchange.timeout()
-        except NETWORK_ERRORS as error:
+        except failures.NETWORK_ERRORS as error:
             return exchange.failure(error)
         except AgentrunError as error:
             return type(error)(error.code, error.message, hint=error.hint, fields=error.fields)
@@ -121,27 +104,29 @@ class HttpxSender:
     async def _prepare(self, call: HttpCall, exchange: _Exchange) -> tuple[httpx.Request, str | None]:
         """The request and its proxy."""
         if call.reach is None:
-            url = self._address(request_address(call, self._lookup, self._elsewhere))
+            url = self._address(environment.request_address(call, self._lookup, self._elsewhere))
             return self._request(call, url, exchange), self._proxy(url)
         async with asyncio.timeout_at(exchange.end):
-            url, is_home, addresses = await self._check_destination(fill_address(call.url, self._lookup), call.reach)
-        request = self._request(call if is_home else without_credentials(call), url, exchange)
+            url, is_home, addresses = await self._check_destination(
+                environment.fill_address(call.url, self._lookup), call.reach
+            )
+        request = self._request(call if is_home else environment.without_credentials(call), url, exchange)
         request.extensions |= {ADDRESSES_EXTENSION: addresses, "trace": exchange.trace}
         return request, None
 
     async def _check_destination(self, text: str, reach: NetworkAccess) -> tuple[httpx.URL, bool, Sequence[str]]:
         """The address, whether it has the declared origin, and the IP addresses to connect to."""
-        origin, home = url_origin(text), url_origin(fill_address(reach.home, self._lookup))
+        origin, home = url_origin(text), url_origin(environment.fill_address(reach.home, self._lookup))
         refuse_other_origins(origin, reach, home)
         url = self._address(text)
         if normalise_host(url.raw_host.decode("ascii")) != origin.host or (url.port or origin.port) != origin.port:
-            raise unsendable_error()  # httpx parses it differently than the guard
+            raise failures.unsendable_error()  # httpx parses it differently than the guard
         return url, origin == home, await check_addresses(origin.host, origin.port, reach, self._resolve)
 
     def _request(self, call: HttpCall, url: httpx.URL, exchange: _Exchange) -> httpx.Request:
-        fields = request_headers(call, self._lookup)
-        if not all(is_header_value(value) for _, value in fields):
-            raise unsendable_error()
+        fields = environment.request_headers(call, self._lookup)
+        if not all(environment.is_header_value(value) for _, value in fields):
+            raise failures.unsendable_error()
         names = {name.lower() for name, _ in fields}
         fields += [field for field in _DEFAULTS if field[0] not in names]
         extensions = {"timeout": {"connect": min(exchange.gap, exchange.time) / 1000}}
@@ -214,13 +199,13 @@ class _Exchange:
 
     def timeout(self) -> AgentrunError:
         if self._loop.time() >= self.end:
-            return timeout_error(self.time, "the reply")
-        return timeout_error(self.gap, "a pause in the reply")
+            return failures.timeout_error(self.time, "the reply")
+        return failures.timeout_error(self.gap, "a pause in the reply")
 
     def failure(self, error: Exception) -> AgentrunError:
-        if isinstance(error, TIMEOUT_ERRORS):
-            return timeout_error(min(self.gap, self.time), "the connection")
-        return network_failure(error, self._received)
+        if isinstance(error, failures.TIMEOUT_ERRORS):
+            return failures.timeout_error(min(self.gap, self.time), "the connection")
+        return failures.network_failure(error, self._received)
 
     def _next(self) -> float:
         """The deadline for the next bytes."""
@@ -230,5 +215,5 @@ class _Exchange:
 def _parse_address(text: str) -> httpx.URL:
     url = httpx.URL(text)
     if url.scheme not in ("http", "https") or not url.host:
-        raise unsendable_error()
+        raise failures.unsendable_error()
     return url

@@ -24,23 +24,11 @@ from agentrun.core.package import ModelSettings, Route
 from agentrun.core.package_lookup import argument_schemas
 from agentrun.core.package_tools import Tool
 from agentrun.errors import LimitError
+from agentrun.providers import request_encoding as encoding
 from agentrun.providers.anthropic_reply import AnthropicStream, read_anthropic_reply
 from agentrun.providers.codec import ReadBlob
 from agentrun.providers.faults import DECODE_ERRORS
 from agentrun.providers.registry import provider_url
-from agentrun.providers.request_encoding import (
-    arguments_object,
-    drop_none,
-    guided_instructions,
-    is_strict,
-    is_text_file,
-    merge_headers,
-    refuse_reserved_options,
-    reserved_options,
-    route_auth,
-    shared_problems,
-    splice_items,
-)
 from agentrun.providers.wire_names import call_ids, derived_id, wire_name
 from agentrun.wire import HttpCall
 
@@ -63,7 +51,7 @@ class Anthropic:
     def problems(self, model: ModelSettings, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:  # noqa: ARG002  # every schema is supported, at least as text
         features = claude_features(route.name)
         return [
-            *shared_problems(reserved_options(route, ANTHROPIC_FIELDS), tools),
+            *encoding.shared_problems(encoding.reserved_options(route, ANTHROPIC_FIELDS), tools),
             *_tool_problems(tools),
             *_sampling_problems(model, route, features),
             *_thinking_problems(model, route, features),
@@ -86,17 +74,17 @@ class Anthropic:
 
     def call(self, request: ModelRequest, items: Sequence[bytes]) -> HttpCall:
         route = request.route
-        refuse_reserved_options(reserved_options(route, ANTHROPIC_FIELDS))
+        encoding.refuse_reserved_options(encoding.reserved_options(route, ANTHROPIC_FIELDS))
         thinking = _thinking(request)
-        headers = dict(merge_headers(request, {"anthropic-version": ANTHROPIC_VERSION}))
+        headers = dict(encoding.merge_headers(request, {"anthropic-version": ANTHROPIC_VERSION}))
         if thinking and "block_binding" in thinking:
             headers["anthropic-beta"] = ",".join([*filter(None, [headers.get("anthropic-beta")]), BINDING_BETA])
         return HttpCall(
             method="POST",
             url=provider_url(route).removesuffix("/v1") + "/v1/messages",
             headers=tuple(sorted(headers.items())),
-            body=splice_items(route.options | _fields(request, thinking), "messages", items),
-            auth=route_auth(route, "x-api-key", "", "ANTHROPIC_API_KEY"),
+            body=encoding.splice_items(route.options | _fields(request, thinking), "messages", items),
+            auth=encoding.route_auth(route, "x-api-key", "", "ANTHROPIC_API_KEY"),
         )
 
     decode = staticmethod(read_anthropic_reply)
@@ -106,16 +94,16 @@ class Anthropic:
 def _fields(request: ModelRequest, thinking: dict[str, Any] | None) -> dict[str, Any]:
     settings = request.settings
     features = claude_features(request.route.name)
-    native = request.output is not None and features.structured and is_strict(request.output)
-    output = drop_none(
+    native = request.output is not None and features.structured and encoding.is_strict(request.output)
+    output = encoding.drop_none(
         effort=settings.reasoning if features.effort and settings.reasoning != "none" else None,
         format={"type": "json_schema", "schema": request.output} if native else None,
     )
     tools = [_tool(tool) for tool in request.tools] or _former_tools(request.messages)
-    return drop_none(
+    return encoding.drop_none(
         model=request.route.name,
         max_tokens=settings.max_output_tokens or DEFAULT_MAX_TOKENS,
-        system=(request.instructions if native else guided_instructions(request)) or None,
+        system=(request.instructions if native else encoding.guided_instructions(request)) or None,
         temperature=settings.temperature,
         top_p=settings.top_p,
         stop_sequences=settings.stop or None,
@@ -142,7 +130,7 @@ def _thinking(request: ModelRequest) -> dict[str, Any] | None:
 
 
 def _tool(tool: OfferedTool) -> dict[str, Any]:
-    return drop_none(name=wire_name(tool.name), description=tool.description or None, input_schema=tool.args)
+    return encoding.drop_none(name=wire_name(tool.name), description=tool.description or None, input_schema=tool.args)
 
 
 def _former_tools(messages: Iterable[Message]) -> list[dict[str, Any]]:
@@ -216,7 +204,11 @@ def _assistant_blocks(message: Assistant, ids: Mapping[str, str], route: str) ->
                 if part.route == route and (block := _opaque(part.opaque)) is not None:
                     blocks.append(block)
             case ToolCall():
-                call = {"id": ids[part.id], "name": wire_name(part.tool), "input": arguments_object(part.arguments)}
+                call = {
+                    "id": ids[part.id],
+                    "name": wire_name(part.tool),
+                    "input": encoding.arguments_object(part.arguments),
+                }
                 blocks.append({"type": "tool_use", **call})
             case _:
                 assert_never(part)
@@ -259,7 +251,7 @@ def _content_blocks(parts: tuple[Content, ...], blob: ReadBlob) -> list[dict[str
 def _document(part: File, blob: ReadBlob) -> dict[str, Any]:
     if part.media_type == "application/pdf":
         return _base64(part, blob)
-    if is_text_file(part.media_type):
+    if encoding.is_text_file(part.media_type):
         return {"type": "text", "media_type": "text/plain", "data": blob(part.blob).decode("utf-8", "replace")}
     raise _unsupported_error(part.media_type)
 

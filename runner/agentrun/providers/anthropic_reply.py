@@ -19,17 +19,8 @@ from agentrun.canonical_json import sorted_json
 from agentrun.core.effects import ModelRequest, route_name
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Assistant, FinishReason, Reasoning, Refusal, Reply, Text, ToolCall, Usage
+from agentrun.providers import faults
 from agentrun.providers.codec import ReplyOrFault, TokenCount
-from agentrun.providers.faults import (
-    DECODE_ERRORS,
-    code_of_status,
-    decode_fault,
-    empty_fault,
-    inner_fault,
-    status_fault,
-    unreadable_fault,
-    unreadable_part_fault,
-)
 from agentrun.providers.sse import SseReply
 from agentrun.providers.wire_names import tools_by_wire_name
 from agentrun.wire import HttpReply
@@ -118,15 +109,15 @@ def read_anthropic_reply(reply: HttpReply, request: ModelRequest) -> ReplyOrFaul
         return _status_fault(reply)
     try:
         message = _message.decode(reply.body)
-    except DECODE_ERRORS as error:
-        return unreadable_fault(error, len(reply.body))
+    except faults.DECODE_ERRORS as error:
+        return faults.unreadable_fault(error, len(reply.body))
     blocks = []
     for index, raw in enumerate(message.content):
         try:
             block = _block.decode(raw)
             blocks.append(WholeBlock(block, bytes(block.input).decode(), bytes(raw).decode()))
-        except DECODE_ERRORS as error:
-            return unreadable_part_fault(error, f"/content/{index}")
+        except faults.DECODE_ERRORS as error:
+            return faults.unreadable_part_fault(error, f"/content/{index}")
     return make_anthropic_reply(message, blocks, request)
 
 
@@ -140,8 +131,8 @@ def make_anthropic_reply(head: MessageHead, blocks: list[WholeBlock], request: M
         parts = _parts(blocks, tools_by_wire_name(request), route_name(request.route))
     if all(isinstance(part, Reasoning) for part in parts):
         if head.stop_reason == "model_context_window_exceeded":
-            return inner_fault("the conversation fills the context window", "provider.context_overflow", 200)
-        return empty_fault(head.stop_reason)
+            return faults.inner_fault("the conversation fills the context window", "provider.context_overflow", 200)
+        return faults.empty_fault(head.stop_reason)
     return Reply(Assistant(tuple(parts)), finish, _usage(head.usage), head.model, head.id)
 
 
@@ -191,15 +182,15 @@ _STATUS = {
 def _status_fault(reply: HttpReply) -> Fault:
     try:
         error = _error.decode(reply.body).error
-    except DECODE_ERRORS:
-        return status_fault(reply)
-    return status_fault(reply, error.message or "", _code(reply.status, error))
+    except faults.DECODE_ERRORS:
+        return faults.status_fault(reply)
+    return faults.status_fault(reply, error.message or "", _code(reply.status, error))
 
 
 def anthropic_inner_fault(error: AnthropicError) -> Fault:
     """The fault for an error inside a stream."""
     status = _STATUS.get(error.type, 500)
-    return inner_fault(error.message, _code(status, error) or code_of_status(status), status)
+    return faults.inner_fault(error.message, _code(status, error) or faults.code_of_status(status), status)
 
 
 _TOO_LONG = ("prompt is too long", "exceed context limit", "exceeds the available context size")
@@ -306,7 +297,7 @@ class AnthropicStream(SseReply[_Event]):
 
     def _begin(self, event: _Event) -> str:
         if event.index in self._blocks:
-            self._result = decode_fault("a block starts twice", {"pointer": "/index"})
+            self._result = faults.decode_fault("a block starts twice", {"pointer": "/index"})
             return ""
         block = self._blocks[event.index] = _OpenBlock(event.content_block)
         return block.block.text
@@ -314,7 +305,7 @@ class AnthropicStream(SseReply[_Event]):
     def _add(self, event: _Event) -> str:
         block = self._blocks.get(event.index)
         if block is None:
-            self._result = decode_fault("a delta belongs to a block that was not started", {"pointer": "/index"})
+            self._result = faults.decode_fault("a delta belongs to a block that was not started", {"pointer": "/index"})
             return ""
         return block.add(event.delta or _Delta())
 

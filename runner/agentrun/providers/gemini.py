@@ -20,36 +20,15 @@ import msgspec
 from msgspec import Raw
 
 from agentrun.canonical_json import sorted_json
+from agentrun.core import messages as neutral
 from agentrun.core.effects import ModelRequest, OfferedTool, route_name
-from agentrun.core.messages import (
-    Assistant,
-    Content,
-    File,
-    Image,
-    Message,
-    Reasoning,
-    Refusal,
-    Text,
-    ToolCall,
-    ToolResult,
-    User,
-    words,
-)
 from agentrun.core.package import ModelSettings, Route
 from agentrun.core.package_tools import Tool
+from agentrun.providers import request_encoding as encoding
 from agentrun.providers.codec import ReadBlob
 from agentrun.providers.faults import DECODE_ERRORS
 from agentrun.providers.gemini_reply import GeminiStream, read_gemini_reply
 from agentrun.providers.registry import provider_url
-from agentrun.providers.request_encoding import (
-    arguments_object,
-    drop_none,
-    guided_instructions,
-    post_items,
-    refuse_reserved_options,
-    route_auth,
-    shared_problems,
-)
 from agentrun.providers.wire_names import call_ids, wire_name
 from agentrun.wire import HttpCall
 
@@ -72,17 +51,17 @@ GEMINI_CONFIG_FIELDS = frozenset(
 
 class GeminiGenerate:
     def problems(self, model: ModelSettings, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:  # noqa: ARG002  # every schema is supported, at least as text
-        return [*shared_problems(_reserved_options(route), tools), *_problems(model, route)]
+        return [*encoding.shared_problems(_reserved_options(route), tools), *_problems(model, route)]
 
-    def segment(self, messages: Sequence[Message], request: ModelRequest, blob: ReadBlob) -> list[bytes]:
+    def segment(self, messages: Sequence[neutral.Message], request: ModelRequest, blob: ReadBlob) -> list[bytes]:
         calls = _SegmentCalls(messages, request)
         assistant: list[Any] = []
         results: list[Any] = []
         inputs: list[Any] = []
         for message in messages:
-            if isinstance(message, Assistant):
+            if isinstance(message, neutral.Assistant):
                 assistant += _assistant_parts(message, calls)
-            elif isinstance(message, User):
+            elif isinstance(message, neutral.User):
                 inputs += _content(message.parts, blob)
             else:
                 result, attachments = _result(message, calls, blob)
@@ -93,10 +72,10 @@ class GeminiGenerate:
 
     def call(self, request: ModelRequest, items: Sequence[bytes]) -> HttpCall:
         route = request.route
-        refuse_reserved_options(_reserved_options(route))
+        encoding.refuse_reserved_options(_reserved_options(route))
         url = _address(route, stream=request.settings.stream)
-        auth = route_auth(route, "x-goog-api-key", "", "GEMINI_API_KEY")
-        return post_items(request, url, _fields(request), "contents", items, auth)
+        auth = encoding.route_auth(route, "x-goog-api-key", "", "GEMINI_API_KEY")
+        return encoding.post_items(request, url, _fields(request), "contents", items, auth)
 
     decode = staticmethod(read_gemini_reply)
     stream = staticmethod(GeminiStream)
@@ -112,8 +91,8 @@ def _address(route: Route, *, stream: bool) -> str:
 
 def _fields(request: ModelRequest) -> dict[str, Any]:
     native = request.output is not None and (gemini_features(request.route.name).current or not request.tools)
-    instructions = request.instructions if native else guided_instructions(request)
-    return drop_none(
+    instructions = request.instructions if native else encoding.guided_instructions(request)
+    return encoding.drop_none(
         systemInstruction={"parts": [{"text": instructions}]} if instructions else None,
         tools=[{"functionDeclarations": [_tool(tool) for tool in request.tools]}] if request.tools else None,
         toolConfig=_tool_config(request) if request.tools else None,
@@ -123,7 +102,7 @@ def _fields(request: ModelRequest) -> dict[str, Any]:
 
 def _config(request: ModelRequest, native: bool) -> dict[str, Any]:
     settings = request.settings
-    own = drop_none(
+    own = encoding.drop_none(
         temperature=settings.temperature,
         topP=settings.top_p,
         seed=settings.seed,
@@ -146,7 +125,9 @@ def _thinking(level: str | None, name: str) -> dict[str, Any] | None:
 
 
 def _tool(tool: OfferedTool) -> dict[str, Any]:
-    return drop_none(name=wire_name(tool.name), description=tool.description or None, parametersJsonSchema=tool.args)
+    return encoding.drop_none(
+        name=wire_name(tool.name), description=tool.description or None, parametersJsonSchema=tool.args
+    )
 
 
 def _tool_config(request: ModelRequest) -> dict[str, Any] | None:
@@ -206,11 +187,13 @@ SIGNATURE = "thoughtSignature"
 class _SegmentCalls:
     """The wire names and ids of the calls of a segment."""
 
-    def __init__(self, messages: Sequence[Message], request: ModelRequest) -> None:
+    def __init__(self, messages: Sequence[neutral.Message], request: ModelRequest) -> None:
         self.route = route_name(request.route)
         self.current = gemini_features(request.route.name).current
         self._ids = call_ids(messages, request.route)
-        self._all = {call.id: call for message in messages if isinstance(message, Assistant) for call in message.calls}
+        self._all = {
+            call.id: call for message in messages if isinstance(message, neutral.Assistant) for call in message.calls
+        }
 
     def name(self, call: str) -> str:
         """The API requires a name. If the call is not in the segment, its id is used."""
@@ -225,27 +208,29 @@ class _SegmentCalls:
         return self._ids[call]
 
 
-def _assistant_parts(message: Assistant, calls: _SegmentCalls) -> list[Any]:
+def _assistant_parts(message: neutral.Assistant, calls: _SegmentCalls) -> list[Any]:
     parts: list[Any] = []
     signature: str | None = None
     called = False
     for part in message.parts:
         match part:
-            case Text() | Refusal():
+            case neutral.Text() | neutral.Refusal():
                 if part.text:
-                    parts.append(drop_none(text=part.text, thoughtSignature=signature))
+                    parts.append(encoding.drop_none(text=part.text, thoughtSignature=signature))
                     signature = None
-            case Reasoning():
+            case neutral.Reasoning():
                 whole = _opaque(part.opaque) if part.route == calls.route else {}
                 if whole.keys() == {SIGNATURE}:
                     signature = whole[SIGNATURE]
                 elif whole:
                     parts.append(Raw(part.opaque.encode()))
-            case ToolCall():
+            case neutral.ToolCall():
                 if not called and part.route != calls.route and calls.current:
                     signature = UNSIGNED_CALL
-                call = drop_none(id=calls.id(part.id), name=wire_name(part.tool), args=arguments_object(part.arguments))
-                parts.append(drop_none(functionCall=call, thoughtSignature=signature))
+                call = encoding.drop_none(
+                    id=calls.id(part.id), name=wire_name(part.tool), args=encoding.arguments_object(part.arguments)
+                )
+                parts.append(encoding.drop_none(functionCall=call, thoughtSignature=signature))
                 signature, called = None, True
             case _:
                 assert_never(part)
@@ -260,27 +245,27 @@ def _opaque(text: str) -> dict[str, Any]:
         return {}
 
 
-def _result(message: ToolResult, calls: _SegmentCalls, blob: ReadBlob) -> tuple[dict[str, Any], list[Any]]:
+def _result(message: neutral.ToolResult, calls: _SegmentCalls, blob: ReadBlob) -> tuple[dict[str, Any], list[Any]]:
     """A result, and its images and files for older models, which accept them only outside of results."""
-    media = [_inline(part, blob) for part in message.parts if not isinstance(part, Text)]
-    result = drop_none(
+    media = [_inline(part, blob) for part in message.parts if not isinstance(part, neutral.Text)]
+    result = encoding.drop_none(
         id=calls.id(message.call),
         name=calls.name(message.call),
-        response={"output": words(message.parts)},
+        response={"output": neutral.words(message.parts)},
         parts=media if media and calls.current else None,
     )
     return result, [] if calls.current else media
 
 
-def _content(parts: tuple[Content, ...], blob: ReadBlob) -> list[Any]:
+def _content(parts: tuple[neutral.Content, ...], blob: ReadBlob) -> list[Any]:
     return [
-        {"text": part.text} if isinstance(part, Text) else _inline(part, blob)
+        {"text": part.text} if isinstance(part, neutral.Text) else _inline(part, blob)
         for part in parts
-        if not isinstance(part, Text) or part.text
+        if not isinstance(part, neutral.Text) or part.text
     ]
 
 
-def _inline(part: Image | File, blob: ReadBlob) -> dict[str, Any]:
+def _inline(part: neutral.Image | neutral.File, blob: ReadBlob) -> dict[str, Any]:
     text = part.media_type.startswith("text/") or part.media_type == "application/json"
     media_type = "text/plain" if text else part.media_type
     return {"inlineData": {"mimeType": media_type, "data": b64encode(blob(part.blob)).decode()}}

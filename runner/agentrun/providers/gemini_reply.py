@@ -20,15 +20,8 @@ from agentrun.canonical_json import sorted_json
 from agentrun.core.effects import ModelRequest, route_name
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Assistant, FinishReason, Reasoning, Refusal, Reply, Text, ToolCall, Usage
+from agentrun.providers import faults
 from agentrun.providers.codec import ReplyOrFault, TokenCount
-from agentrun.providers.faults import (
-    DECODE_ERRORS,
-    decode_fault,
-    empty_fault,
-    unended_fault,
-    unreadable_fault,
-    unreadable_part_fault,
-)
 from agentrun.providers.gemini_faults import GeminiError, gemini_inner_fault, gemini_status_fault
 from agentrun.providers.sse import SseReply, can_decode
 from agentrun.providers.wire_names import tools_by_wire_name
@@ -106,8 +99,8 @@ def read_gemini_reply(reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
     answer = GeminiReplyBuilder(request)
     try:
         response = _response.decode(reply.body)
-    except DECODE_ERRORS as error:
-        return unreadable_fault(error, len(reply.body))
+    except faults.DECODE_ERRORS as error:
+        return faults.unreadable_fault(error, len(reply.body))
     answer.add(response)
     return answer.result()
 
@@ -149,7 +142,7 @@ class GeminiReplyBuilder:
                 return []
             case [_Candidate(index=0) as candidate]:
                 return self._add(candidate)
-        self.fault = decode_fault("there is more than one answer", {"pointer": "/candidates"})
+        self.fault = faults.decode_fault("there is more than one answer", {"pointer": "/candidates"})
         return []
 
     def _add(self, candidate: _Candidate) -> list[str]:
@@ -160,8 +153,8 @@ class GeminiReplyBuilder:
         for place, raw in enumerate(pieces):
             try:
                 texts.append(self._take(raw))
-            except DECODE_ERRORS as error:
-                self.fault = unreadable_part_fault(error, f"/candidates/0/content/parts/{place}")
+            except faults.DECODE_ERRORS as error:
+                self.fault = faults.unreadable_part_fault(error, f"/candidates/0/content/parts/{place}")
                 return []
         return [text for text in texts if text]
 
@@ -174,7 +167,7 @@ class GeminiReplyBuilder:
         if all(isinstance(part, Reasoning) for part in parts):
             reason = self._blocked or (self._finish if finish == "content_filter" else None)
             if reason is None:
-                return empty_fault(self._finish)
+                return faults.empty_fault(self._finish)
             parts, finish = [Refusal(f"The provider blocked this: {reason}.")], "content_filter"
         if finish == "stop" and self._calls:
             finish = "tool_calls"
@@ -243,7 +236,7 @@ class GeminiStream(SseReply[GeminiResponse]):
         return texts
 
     def _without_last_event(self) -> ReplyOrFault:
-        return self._answer.result() if self._answer.is_whole else unended_fault()
+        return self._answer.result() if self._answer.is_whole else faults.unended_fault()
 
     def _is_complete(self, data: str) -> bool:
         return can_decode(_any, data)

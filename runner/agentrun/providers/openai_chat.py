@@ -11,38 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, assert_never
 
 from agentrun.canonical_json import sorted_json
+from agentrun.core import messages as neutral
 from agentrun.core.effects import ModelRequest, OfferedTool
-from agentrun.core.messages import (
-    Assistant,
-    Content,
-    File,
-    Image,
-    Message,
-    Reasoning,
-    Refusal,
-    Text,
-    ToolCall,
-    ToolResult,
-    User,
-    words,
-)
 from agentrun.core.package import ModelSettings, Route
 from agentrun.core.package_tools import Tool
+from agentrun.providers import request_encoding as encoding
 from agentrun.providers.codec import ReadBlob
 from agentrun.providers.openai_chat_reply import ChatStream, read_chat_reply
 from agentrun.providers.registry import provider_url
-from agentrun.providers.request_encoding import (
-    arguments_object,
-    data_url,
-    drop_none,
-    file_text,
-    is_strict,
-    post_items,
-    refuse_reserved_options,
-    reserved_options,
-    route_auth,
-    shared_problems,
-)
 from agentrun.providers.wire_names import call_ids, derived_id, wire_name
 from agentrun.wire import HttpAuth, HttpCall
 
@@ -59,51 +35,51 @@ CHAT_FIELDS = frozenset(
 
 class OpenAIChat:
     def problems(self, model: ModelSettings, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:  # noqa: ARG002  # every schema is supported, strict or not
-        problems = shared_problems(reserved_options(route, CHAT_FIELDS), tools)
+        problems = encoding.shared_problems(encoding.reserved_options(route, CHAT_FIELDS), tools)
         if route.base_url is None and len(model.stop) > MAX_OPENAI_STOPS:
             problems.append(f"model.stop: OpenAI supports at most {MAX_OPENAI_STOPS} texts")
         return problems
 
-    def segment(self, messages: Sequence[Message], request: ModelRequest, blob: ReadBlob) -> list[bytes]:
+    def segment(self, messages: Sequence[neutral.Message], request: ModelRequest, blob: ReadBlob) -> list[bytes]:
         ids = call_ids(messages, request.route)
         items: list[dict[str, Any]] = []
         shown: list[dict[str, Any]] = []
         for message in messages:
-            if isinstance(message, ToolResult):
+            if isinstance(message, neutral.ToolResult):
                 id = ids.get(message.call) or derived_id(message.call)
                 attached = _attachments(message, id, blob)
-                text = words(message.parts) or ("It is shown below." if attached else "")
+                text = neutral.words(message.parts) or ("It is shown below." if attached else "")
                 items.append({"role": "tool", "tool_call_id": id, "content": text})
                 shown += attached
                 continue
             if shown:
                 items.append({"role": "user", "content": shown})
                 shown = []
-            items.append(_user(message, blob) if isinstance(message, User) else _assistant(message, ids))
+            items.append(_user(message, blob) if isinstance(message, neutral.User) else _assistant(message, ids))
         if shown:
             items.append({"role": "user", "content": shown})
         return [sorted_json(item) for item in items]
 
     def call(self, request: ModelRequest, items: Sequence[bytes]) -> HttpCall:
         route = request.route
-        refuse_reserved_options(reserved_options(route, CHAT_FIELDS))
+        encoding.refuse_reserved_options(encoding.reserved_options(route, CHAT_FIELDS))
         system = {"role": "system", "content": request.instructions}
         first = [sorted_json(system)] if request.instructions else []
         url = provider_url(route) + "/chat/completions"
-        return post_items(request, url, _fields(request), "messages", [*first, *items], openai_auth(route))
+        return encoding.post_items(request, url, _fields(request), "messages", [*first, *items], openai_auth(route))
 
     decode = staticmethod(read_chat_reply)
     stream = staticmethod(ChatStream)
 
 
 def openai_auth(route: Route) -> HttpAuth | None:
-    return route_auth(route, "authorization", "Bearer ", "OPENAI_API_KEY")
+    return encoding.route_auth(route, "authorization", "Bearer ", "OPENAI_API_KEY")
 
 
 def _fields(request: ModelRequest) -> dict[str, Any]:
     """The body without the conversation."""
     settings = request.settings
-    fields = drop_none(
+    fields = encoding.drop_none(
         model=request.route.name,
         temperature=settings.temperature,
         top_p=settings.top_p,
@@ -114,7 +90,7 @@ def _fields(request: ModelRequest) -> dict[str, Any]:
     )
     if request.tools:
         fields["tools"] = [{"type": "function", "function": function_schema(tool)} for tool in request.tools]
-        fields |= drop_none(tool_choice=openai_tool_choice(request, lambda name: {"function": {"name": name}}))
+        fields |= encoding.drop_none(tool_choice=openai_tool_choice(request, lambda name: {"function": {"name": name}}))
     if request.output is not None:
         fields["response_format"] = {"type": "json_schema", "json_schema": answer_schema(request.output)}
     if settings.stream:
@@ -128,11 +104,11 @@ def function_schema(tool: OfferedTool) -> dict[str, Any]:
 
 def arguments_text(arguments: str) -> str:
     """The arguments as a JSON object, because many servers parse them again and fail on anything else."""
-    return sorted_json(arguments_object(arguments)).decode() if arguments.strip() else "{}"
+    return sorted_json(encoding.arguments_object(arguments)).decode() if arguments.strip() else "{}"
 
 
 def answer_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"name": "answer", "schema": schema, "strict": is_strict(schema)}
+    return {"name": "answer", "schema": schema, "strict": encoding.is_strict(schema)}
 
 
 def openai_tool_choice(request: ModelRequest, name_function: Callable[[str], dict[str, Any]]) -> Any:
@@ -145,43 +121,46 @@ def openai_tool_choice(request: ModelRequest, name_function: Callable[[str], dic
     return None
 
 
-def _user(message: User, blob: ReadBlob) -> dict[str, Any]:
-    if all(isinstance(part, Text) for part in message.parts):
-        return {"role": "user", "content": words(message.parts)}
+def _user(message: neutral.User, blob: ReadBlob) -> dict[str, Any]:
+    if all(isinstance(part, neutral.Text) for part in message.parts):
+        return {"role": "user", "content": neutral.words(message.parts)}
     return {"role": "user", "content": [_part(part, blob) for part in message.parts]}
 
 
-def _attachments(result: ToolResult, id: str, blob: ReadBlob) -> list[dict[str, Any]]:
+def _attachments(result: neutral.ToolResult, id: str, blob: ReadBlob) -> list[dict[str, Any]]:
     """The images and files of a result, with a text that names the call."""
-    parts = [_part(part, blob) for part in result.parts if not isinstance(part, Text)]
+    parts = [_part(part, blob) for part in result.parts if not isinstance(part, neutral.Text)]
     return [{"type": "text", "text": f"From the result of {id}:"}, *parts] if parts else []
 
 
-def _part(part: Content, blob: ReadBlob) -> dict[str, Any]:
+def _part(part: neutral.Content, blob: ReadBlob) -> dict[str, Any]:
     match part:
-        case Text():
+        case neutral.Text():
             return {"type": "text", "text": part.text}
-        case Image():
-            return {"type": "image_url", "image_url": {"url": data_url(part.media_type, blob(part.blob))}}
-        case File():
+        case neutral.Image():
+            return {"type": "image_url", "image_url": {"url": encoding.data_url(part.media_type, blob(part.blob))}}
+        case neutral.File():
             data = blob(part.blob)
-            if (text := file_text(part, data)) is not None:
+            if (text := encoding.file_text(part, data)) is not None:
                 return {"type": "text", "text": text}
-            return {"type": "file", "file": {"filename": part.name, "file_data": data_url(part.media_type, data)}}
+            return {
+                "type": "file",
+                "file": {"filename": part.name, "file_data": encoding.data_url(part.media_type, data)},
+            }
         case _:
             assert_never(part)
 
 
-def _assistant(message: Assistant, ids: Mapping[str, str]) -> dict[str, Any]:
-    text = "".join([part.text for part in message.parts if isinstance(part, Text)])
+def _assistant(message: neutral.Assistant, ids: Mapping[str, str]) -> dict[str, Any]:
+    text = "".join([part.text for part in message.parts if isinstance(part, neutral.Text)])
     fields: dict[str, Any] = {"role": "assistant", "content": text or None}
     for part in message.parts:
         match part:
-            case Text() | Reasoning():
+            case neutral.Text() | neutral.Reasoning():
                 pass
-            case Refusal():
+            case neutral.Refusal():
                 fields["refusal"] = part.text
-            case ToolCall():
+            case neutral.ToolCall():
                 function = {"name": wire_name(part.tool), "arguments": arguments_text(part.arguments)}
                 call = {"id": ids[part.id], "type": "function", "function": function}
                 fields.setdefault("tool_calls", []).append(call)

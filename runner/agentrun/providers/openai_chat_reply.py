@@ -13,15 +13,9 @@ from msgspec import Meta, Struct
 
 from agentrun.core.effects import ModelRequest
 from agentrun.core.messages import Assistant, FinishReason, Refusal, Reply, Text, ToolCall, Usage
+from agentrun.providers import openai_faults
 from agentrun.providers.codec import ReplyOrFault, TokenCount
 from agentrun.providers.faults import DECODE_ERRORS, decode_fault, empty_fault, unended_fault, unreadable_fault
-from agentrun.providers.openai_faults import (
-    OpenAIError,
-    openai_inner_fault,
-    openai_status_fault,
-    read_openai_error,
-    to_openai_error,
-)
 from agentrun.providers.sse import SseReply
 from agentrun.providers.wire_names import tools_by_wire_name
 from agentrun.wire import HttpReply
@@ -91,19 +85,19 @@ _FINISH: dict[str, FinishReason] = {
 
 def read_chat_reply(reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
     if reply.status != 200:
-        return openai_status_fault(reply)
+        return openai_faults.openai_status_fault(reply)
     try:
         completion = _completion.decode(reply.body)
     except DECODE_ERRORS as problem:
-        error = read_openai_error(reply.body)
-        return openai_inner_fault(error) if error else unreadable_fault(problem, len(reply.body))
+        error = openai_faults.read_openai_error(reply.body)
+        return openai_faults.openai_inner_fault(error) if error else unreadable_fault(problem, len(reply.body))
     return make_chat_reply(request, completion)
 
 
 def make_chat_reply(request: ModelRequest, completion: _Completion) -> ReplyOrFault:
     message, finish = completion.choices[0].message, completion.choices[0].finish_reason
     if finish == "error":  # OpenRouter: the model behind it failed
-        return openai_inner_fault(OpenAIError("the model failed"))
+        return openai_faults.openai_inner_fault(openai_faults.OpenAIError("the model failed"))
     names = tools_by_wire_name(request)
     parts: list[Text | Refusal | ToolCall] = []
     if message.content:
@@ -244,7 +238,7 @@ class ChatStream(SseReply[_Chunk]):
 
     def _take(self, event: _Chunk) -> list[str]:
         if event.error is not None:
-            self._result = openai_inner_fault(to_openai_error(event.error))
+            self._result = openai_faults.openai_inner_fault(openai_faults.to_openai_error(event.error))
             return []
         self._id, self._model = self._id or event.id, self._model or event.model
         self._usage = event.usage or self._usage

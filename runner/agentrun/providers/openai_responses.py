@@ -12,42 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, assert_never
 
 from agentrun.canonical_json import sorted_json
+from agentrun.core import messages as neutral
 from agentrun.core.effects import ModelRequest, route_name
-from agentrun.core.messages import (
-    Assistant,
-    Content,
-    File,
-    Image,
-    Message,
-    Reasoning,
-    Refusal,
-    Text,
-    ToolCall,
-    ToolResult,
-    User,
-    words,
-)
 from agentrun.core.package import ModelSettings, Route
 from agentrun.core.package_tools import Tool
+from agentrun.providers import openai_chat as chat
+from agentrun.providers import request_encoding as encoding
 from agentrun.providers.codec import ReadBlob
-from agentrun.providers.openai_chat import (
-    answer_schema,
-    arguments_text,
-    function_schema,
-    openai_auth,
-    openai_tool_choice,
-)
 from agentrun.providers.openai_responses_reply import ResponsesStream, read_responses_reply
 from agentrun.providers.registry import provider_url
-from agentrun.providers.request_encoding import (
-    data_url,
-    drop_none,
-    file_text,
-    post_items,
-    refuse_reserved_options,
-    reserved_options,
-    shared_problems,
-)
 from agentrun.providers.wire_names import call_ids, derived_id, wire_name
 from agentrun.wire import HttpCall
 
@@ -63,24 +36,24 @@ RESPONSES_FIELDS = frozenset(
 
 class OpenAIResponses:
     def problems(self, model: ModelSettings, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:  # noqa: ARG002  # every schema is supported, strict or not
-        problems = shared_problems(reserved_options(route, RESPONSES_FIELDS), tools)
+        problems = encoding.shared_problems(encoding.reserved_options(route, RESPONSES_FIELDS), tools)
         if model.seed is not None:
             problems.append("model.seed: OpenAI Responses does not support a seed")
         if model.stop:
             problems.append("model.stop: OpenAI Responses does not support stop texts")
         return problems
 
-    def segment(self, messages: Sequence[Message], request: ModelRequest, blob: ReadBlob) -> list[bytes]:
+    def segment(self, messages: Sequence[neutral.Message], request: ModelRequest, blob: ReadBlob) -> list[bytes]:
         ids = call_ids(messages, request.route)
         items: list[bytes] = []
         for message in messages:
             match message:
-                case User():
+                case neutral.User():
                     content = _content(message.parts, blob)
                     items.append(sorted_json({"type": "message", "role": "user", "content": content}))
-                case Assistant():
+                case neutral.Assistant():
                     items += _assistant_items(message, ids, route_name(request.route))
-                case ToolResult():
+                case neutral.ToolResult():
                     id = ids.get(message.call) or derived_id(message.call)
                     output = _content(message.parts, blob)
                     items.append(sorted_json({"type": "function_call_output", "call_id": id, "output": output}))
@@ -90,9 +63,9 @@ class OpenAIResponses:
 
     def call(self, request: ModelRequest, items: Sequence[bytes]) -> HttpCall:
         route = request.route
-        refuse_reserved_options(reserved_options(route, RESPONSES_FIELDS))
+        encoding.refuse_reserved_options(encoding.reserved_options(route, RESPONSES_FIELDS))
         url = provider_url(route) + "/responses"
-        return post_items(request, url, _fields(request), "input", items, openai_auth(route))
+        return encoding.post_items(request, url, _fields(request), "input", items, chat.openai_auth(route))
 
     decode = staticmethod(read_responses_reply)
     stream = staticmethod(ResponsesStream)
@@ -101,7 +74,7 @@ class OpenAIResponses:
 def _fields(request: ModelRequest) -> dict[str, Any]:
     """The body without the conversation."""
     settings = request.settings
-    fields = drop_none(
+    fields = encoding.drop_none(
         model=request.route.name,
         instructions=request.instructions or None,
         temperature=settings.temperature,
@@ -116,45 +89,47 @@ def _fields(request: ModelRequest) -> dict[str, Any]:
             fields["include"] = ["reasoning.encrypted_content"]
     if request.tools:
         # Without this field the provider changes every schema to a strict one.
-        fields["tools"] = [{"type": "function", "strict": False, **function_schema(tool)} for tool in request.tools]
-        fields |= drop_none(tool_choice=openai_tool_choice(request, lambda name: {"name": name}))
+        fields["tools"] = [
+            {"type": "function", "strict": False, **chat.function_schema(tool)} for tool in request.tools
+        ]
+        fields |= encoding.drop_none(tool_choice=chat.openai_tool_choice(request, lambda name: {"name": name}))
     if request.output is not None:
-        fields["text"] = {"format": {"type": "json_schema", **answer_schema(request.output)}}
+        fields["text"] = {"format": {"type": "json_schema", **chat.answer_schema(request.output)}}
     return fields
 
 
-def _content(parts: tuple[Content, ...], blob: ReadBlob) -> str | list[dict[str, Any]]:
-    if all(isinstance(part, Text) for part in parts):
-        return words(parts)
+def _content(parts: tuple[neutral.Content, ...], blob: ReadBlob) -> str | list[dict[str, Any]]:
+    if all(isinstance(part, neutral.Text) for part in parts):
+        return neutral.words(parts)
     return [_part(part, blob) for part in parts]
 
 
-def _part(part: Content, blob: ReadBlob) -> dict[str, Any]:
+def _part(part: neutral.Content, blob: ReadBlob) -> dict[str, Any]:
     match part:
-        case Text():
+        case neutral.Text():
             return {"type": "input_text", "text": part.text}
-        case Image():
-            url = data_url(part.media_type, blob(part.blob))
+        case neutral.Image():
+            url = encoding.data_url(part.media_type, blob(part.blob))
             return {"type": "input_image", "detail": "auto", "image_url": url}
-        case File():
+        case neutral.File():
             data = blob(part.blob)
-            if (text := file_text(part, data)) is not None:
+            if (text := encoding.file_text(part, data)) is not None:
                 return {"type": "input_text", "text": text}
-            return {"type": "input_file", "filename": part.name, "file_data": data_url(part.media_type, data)}
+            return {"type": "input_file", "filename": part.name, "file_data": encoding.data_url(part.media_type, data)}
         case _:
             assert_never(part)
 
 
-def _assistant_items(message: Assistant, ids: Mapping[str, str], route: str) -> Iterator[bytes]:
+def _assistant_items(message: neutral.Assistant, ids: Mapping[str, str], route: str) -> Iterator[bytes]:
     for part in message.parts:
         match part:
-            case Text() | Refusal():
+            case neutral.Text() | neutral.Refusal():
                 yield sorted_json({"type": "message", "role": "assistant", "content": part.text})
-            case Reasoning():
+            case neutral.Reasoning():
                 if part.route == route:
                     yield part.opaque.encode()
-            case ToolCall():
-                function = {"name": wire_name(part.tool), "arguments": arguments_text(part.arguments)}
+            case neutral.ToolCall():
+                function = {"name": wire_name(part.tool), "arguments": chat.arguments_text(part.arguments)}
                 yield sorted_json({"type": "function_call", "call_id": ids[part.id], **function})
             case _:
                 assert_never(part)

@@ -17,22 +17,9 @@ from agentrun.canonical_json import sorted_json
 from agentrun.core.effects import ModelRequest, route_name
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Assistant, FinishReason, Reasoning, Refusal, Reply, Text, ToolCall, Usage
+from agentrun.providers import faults, openai_faults
 from agentrun.providers.codec import ReplyOrFault, TokenCount
-from agentrun.providers.faults import (
-    DECODE_ERRORS,
-    decode_fault,
-    empty_fault,
-    unreadable_fault,
-    unreadable_part_fault,
-)
 from agentrun.providers.openai_chat_reply import LAST_DATA, CachedTokens, ChatUsage, ReasoningTokens
-from agentrun.providers.openai_faults import (
-    OpenAIError,
-    openai_inner_fault,
-    openai_status_fault,
-    read_openai_error,
-    to_openai_error,
-)
 from agentrun.providers.sse import SseReply
 from agentrun.providers.wire_names import tools_by_wire_name
 from agentrun.wire import HttpReply
@@ -62,7 +49,7 @@ class ResponseObject(Struct):
     id: str | None = None
     model: str | None = None
     status: str | None = None
-    error: OpenAIError | None = None
+    error: openai_faults.OpenAIError | None = None
     incomplete_details: _Incomplete | None = None
     usage: _Usage | None = None
 
@@ -105,27 +92,29 @@ _INCOMPLETE: dict[str, FinishReason] = {"max_output_tokens": "length", "content_
 
 def read_responses_reply(reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
     if reply.status != 200:
-        return openai_status_fault(reply)
+        return openai_faults.openai_status_fault(reply)
     response = parse_response(reply.body)
     if isinstance(response, Fault):
-        error = read_openai_error(reply.body)
-        return openai_inner_fault(error) if error else response
+        error = openai_faults.read_openai_error(reply.body)
+        return openai_faults.openai_inner_fault(error) if error else response
     return make_responses_reply(response, response.output, request)
 
 
 def parse_response(data: bytes | Raw) -> ResponseObject | Fault:
     try:
         return _response.decode(data)
-    except DECODE_ERRORS as problem:
-        return unreadable_fault(problem, len(bytes(data)))
+    except faults.DECODE_ERRORS as problem:
+        return faults.unreadable_fault(problem, len(bytes(data)))
 
 
 def make_responses_reply(response: ResponseObject, items: Sequence[Raw], request: ModelRequest) -> ReplyOrFault:
     """Make a neutral reply of a response and its items."""
     if response.error is not None or response.status in ("failed", "cancelled"):
-        return openai_inner_fault(response.error or OpenAIError(f"the response is {response.status}"))
+        return openai_faults.openai_inner_fault(
+            response.error or openai_faults.OpenAIError(f"the response is {response.status}")
+        )
     if response.status in ("queued", "in_progress"):
-        return decode_fault("the response is not finished", {"pointer": "/status"})
+        return faults.decode_fault("the response is not finished", {"pointer": "/status"})
     parts: list[ReplyPart] = []
     names, calls = tools_by_wire_name(request), 0
     for index, item in enumerate(items):
@@ -133,10 +122,10 @@ def make_responses_reply(response: ResponseObject, items: Sequence[Raw], request
             new = _parts(item, names, calls, route_name(request.route))
             calls += sum(isinstance(part, ToolCall) for part in new)
             parts += new
-        except DECODE_ERRORS as problem:
-            return unreadable_part_fault(problem, f"/output/{index}")
+        except faults.DECODE_ERRORS as problem:
+            return faults.unreadable_part_fault(problem, f"/output/{index}")
     if all(isinstance(part, Reasoning) for part in parts):
-        return empty_fault(response.status)
+        return faults.empty_fault(response.status)
     return Reply(
         message=Assistant(tuple(parts)),
         finish=_finish(response, calls > 0),
@@ -222,15 +211,17 @@ class ResponsesStream(SseReply[_Event]):
         elif event.type in _LAST:
             self._result = self._whole(event)
         elif event.type == "error" or event.error is not None:
-            self._result = openai_inner_fault(
-                to_openai_error(event.error) if event.error else OpenAIError(event.message, event.code)
+            self._result = openai_faults.openai_inner_fault(
+                openai_faults.to_openai_error(event.error)
+                if event.error
+                else openai_faults.OpenAIError(event.message, event.code)
             )
         return []
 
     def _text(self, event: _Event) -> list[str]:
         if isinstance(event.delta, str):
             return [event.delta] if event.delta else []
-        self._result = decode_fault("a text delta is not a text", {"pointer": "/delta"})
+        self._result = faults.decode_fault("a text delta is not a text", {"pointer": "/delta"})
         return []
 
     def _whole(self, event: _Event) -> ReplyOrFault:

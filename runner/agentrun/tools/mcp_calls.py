@@ -14,17 +14,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from mcp import types
 from mcp.shared.exceptions import MCPError
-from mcp.types import (
-    AudioContent,
-    BlobResourceContents,
-    CallToolResult,
-    EmbeddedResource,
-    ImageContent,
-    ResourceLink,
-    TextContent,
-    TextResourceContents,
-)
 from pydantic import ValidationError
 
 from agentrun.compiler.external_schemas import escape_invisible_lines
@@ -100,7 +91,7 @@ class McpServer:
             current_exchange.reset(token)
         return self._to_returned(call, result)
 
-    def _to_returned(self, call: RunTool, result: CallToolResult) -> ToolReturn:
+    def _to_returned(self, call: RunTool, result: types.CallToolResult) -> ToolReturn:
         parts = result_parts(result)
         if not result.is_error:
             return ToolReturn(parts)
@@ -149,25 +140,28 @@ def _find_drift(call: RunTool, tool: McpTool, connection: McpConnection) -> Tool
 # --- results --------------------------------------------------------------------------------------------------
 
 
-def result_parts(result: CallToolResult) -> tuple[Text, ...]:
+def result_parts(result: types.CallToolResult) -> tuple[Text, ...]:
     texts = [_block_text(block) for block in result.content]
-    if not any(isinstance(block, TextContent) for block in result.content) and result.structured_content is not None:
+    if (
+        not any(isinstance(block, types.TextContent) for block in result.content)
+        and result.structured_content is not None
+    ):
         texts.append(json.dumps(result.structured_content, ensure_ascii=False, separators=(",", ":")))
     return tuple(Text(text.encode("utf-8", "replace").decode()) for text in texts)
 
 
 def _block_text(block: Any) -> str:
     match block:
-        case TextContent():
+        case types.TextContent():
             return block.text
-        case ImageContent() | AudioContent():
+        case types.ImageContent() | types.AudioContent():
             return texts.mcp_attachment(block.type, block.mime_type, _size(block.data))
-        case ResourceLink():
+        case types.ResourceLink():
             about = " ".join(filter(None, (block.title or block.name, block.description)))
             return texts.MCP_LINK.format(block.uri, about)
-        case EmbeddedResource(resource=BlobResourceContents() as inside):
+        case types.EmbeddedResource(resource=types.BlobResourceContents() as inside):
             return texts.mcp_attachment(f"resource {inside.uri}", inside.mime_type, _size(inside.blob))
-        case EmbeddedResource(resource=TextResourceContents() as inside):
+        case types.EmbeddedResource(resource=types.TextResourceContents() as inside):
             return f"{texts.MCP_RESOURCE.format(inside.uri)}\n{inside.text}"
         case _:
             return texts.MCP_UNKNOWN_CONTENT

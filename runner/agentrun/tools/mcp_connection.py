@@ -17,23 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from mcp import ClientSession
+from mcp import ClientSession, types
 from mcp.client.session import ClientRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp.types import (
-    CallToolRequest,
-    CallToolRequestParams,
-    CallToolResult,
-    ElicitRequestParams,
-    ElicitResult,
-    ErrorData,
-    Implementation,
-    ListRootsResult,
-    ListToolsRequest,
-    ListToolsResult,
-    PaginatedRequestParams,
-    Root,
-)
 from msgspec import Struct
 from pydantic import FileUrl, ValidationError
 
@@ -50,7 +36,7 @@ from agentrun.tools.mcp_stdio import McpStreams, open_stdio
 from agentrun.tools.mcp_traffic import McpProtocolError, MessageFilter
 from agentrun.tools.progress import ProgressListener
 
-SAMPLING_REJECTED = ErrorData(code=-1, message="there is no model or person to ask")
+SAMPLING_REJECTED = types.ErrorData(code=-1, message="there is no model or person to ask")
 MAX_CLOSE_SECONDS = 6.0
 """Seconds. The process of a server ends long before."""
 logging.getLogger("mcp").addHandler(logging.NullHandler())  # keep messages of servers off standard error
@@ -98,7 +84,7 @@ class McpConnection:
                     raise McpProtocolError(texts.MCP_LISTS_NO_TOOLS) from None
                 raise
 
-    async def call(self, name: str, arguments: dict[str, Any], hear: ProgressListener | None) -> CallToolResult:
+    async def call(self, name: str, arguments: dict[str, Any], hear: ProgressListener | None) -> types.CallToolResult:
         """Call a tool. Raises MCPError, and ValidationError for an invalid reply."""
 
         async def told(progress: float, total: float | None, message: str | None) -> None:
@@ -106,8 +92,8 @@ class McpConnection:
             far = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
             hear(far if message is None else f"{far}: {message}")
 
-        request = CallToolRequest(params=CallToolRequestParams(name=name, arguments=arguments))
-        return await self._open.send_request(request, CallToolResult, progress_callback=told if hear else None)
+        request = types.CallToolRequest(params=types.CallToolRequestParams(name=name, arguments=arguments))
+        return await self._open.send_request(request, types.CallToolResult, progress_callback=told if hear else None)
 
     async def close(self) -> None:
         """Close the connection. When this returns, the process of the server has ended."""
@@ -195,22 +181,24 @@ class McpConnection:
         return ClientSession(
             read,
             write,
-            client_info=Implementation(name="agentrun", version=version()),
+            client_info=types.Implementation(name="agentrun", version=version()),
             sampling_callback=_reject_sampling if "sampling" in allowed else None,
             elicitation_callback=_decline_elicitation if "elicitation" in allowed else None,
             list_roots_callback=self._roots if "roots" in allowed else None,
         )
 
-    async def _roots(self, context: ClientRequestContext) -> ListRootsResult:  # noqa: ARG002  # the SDK's signature
-        return ListRootsResult(roots=[Root(uri=FileUrl(self._site.root.resolve().as_uri()), name="project")])
+    async def _roots(self, context: ClientRequestContext) -> types.ListRootsResult:  # noqa: ARG002  # the SDK's signature
+        return types.ListRootsResult(
+            roots=[types.Root(uri=FileUrl(self._site.root.resolve().as_uri()), name="project")]
+        )
 
 
-async def _reject_sampling(context: ClientRequestContext, params: Any) -> ErrorData:  # noqa: ARG001  # the SDK's signature
+async def _reject_sampling(context: ClientRequestContext, params: Any) -> types.ErrorData:  # noqa: ARG001  # the SDK's signature
     return SAMPLING_REJECTED
 
 
-async def _decline_elicitation(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:  # noqa: ARG001  # the SDK's signature
-    return ElicitResult(action="decline")
+async def _decline_elicitation(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:  # noqa: ARG001  # the SDK's signature
+    return types.ElicitResult(action="decline")
 
 
 def _closing_reason(error: BaseException) -> str:
@@ -268,8 +256,8 @@ async def list_tools(session: ClientSession) -> dict[str, ListedTool]:
     found: dict[str, ListedTool] = {}
     cursor: str | None = None
     for _ in range(MAX_PAGES):
-        params = None if cursor is None else PaginatedRequestParams(cursor=cursor)
-        page = await session.send_request(ListToolsRequest(params=params), ListToolsResult)
+        params = None if cursor is None else types.PaginatedRequestParams(cursor=cursor)
+        page = await session.send_request(types.ListToolsRequest(params=params), types.ListToolsResult)
         for tool in page.tools:
             if tool.name in found:
                 raise McpProtocolError(texts.MCP_LISTED_TWICE.format(tool.name[:60]))

@@ -27,14 +27,8 @@ from io import FileIO
 from pathlib import Path
 
 from agentrun.files import open_directory
+from agentrun.tools import supervisor_client
 from agentrun.tools.supervisor import LENGTH_BYTES
-from agentrun.tools.supervisor_client import (
-    BoundedOutput,
-    ProcessExit,
-    ProcessPipes,
-    SupervisorConnection,
-    kill_orphans,
-)
 
 SUPERVISOR_COMMAND = (sys.executable, "-I", "-S", str(Path(__file__).with_name("supervisor.py")))
 SUPERVISOR_MARGIN = 1.2
@@ -46,11 +40,11 @@ STDERR_BYTES = 64 * 1024
 
 
 class Process:
-    def __init__(self, pipes: ProcessPipes, grace: int) -> None:
+    def __init__(self, pipes: supervisor_client.ProcessPipes, grace: int) -> None:
         self.pid = 0
         """The process id of the program, which is also its process group."""
         self._pipes = pipes
-        self._control = SupervisorConnection()
+        self._control = supervisor_client.SupervisorConnection()
         pipes.on_flood = self._control.stop
         self._keeper: asyncio.SubprocessTransport | None = None
         self._names: set[str] = set()
@@ -75,7 +69,7 @@ class Process:
         """The end of standard error."""
         return self._pipes.outputs[2].end
 
-    async def wait(self) -> ProcessExit:
+    async def wait(self) -> supervisor_client.ProcessExit:
         """Wait until the program and its descendants have ended. A `BoundedOutput` is complete then."""
         await asyncio.wait([self._control.closed])
         if not self._control.is_clean:
@@ -83,10 +77,10 @@ class Process:
         await asyncio.wait(self._pipes.closed.values(), timeout=1)  # the last output may still arrive
         return self._control.exit
 
-    async def stop(self) -> ProcessExit:
+    async def stop(self) -> supervisor_client.ProcessExit:
         """Kill the program and all its descendants. A cancellation is raised after that."""
         if self._keeper is None:
-            return ProcessExit()
+            return supervisor_client.ProcessExit()
         self._control.stop()
         over = [self._control.closed, self._pipes.exited]
         cancelled = await _wait_all(over, self._grace + SUPERVISOR_MARGIN)
@@ -104,7 +98,7 @@ class Process:
     def _kill(self) -> int:
         """Kill the processes in place of the supervisor. Returns how many there were."""
         assert self._keeper is not None
-        found = kill_orphans(self._keeper.get_pid(), self.pid, self._names)
+        found = supervisor_client.kill_orphans(self._keeper.get_pid(), self.pid, self._names)
         with suppress(ProcessLookupError):
             self._keeper.kill()
         return found
@@ -180,8 +174,8 @@ async def start_process(
     grace: int,
     stdin: bool = True,
     side: bool = False,
-    stdout: BoundedOutput | None = None,
-    stderr: BoundedOutput | None = None,
+    stdout: supervisor_client.BoundedOutput | None = None,
+    stderr: supervisor_client.BoundedOutput | None = None,
     limit: int = MAX_STDOUT_LINE,
 ) -> AsyncIterator[Process]:
     """Run a program for the duration of the block.
@@ -193,10 +187,10 @@ async def start_process(
     started, and `ValueError` for a text with a NUL.
     """
     order = _encode_order(program, argv, env, grace)
-    outputs = {2: stderr if stderr is not None else BoundedOutput(head=0, tail=STDERR_BYTES)}
+    outputs = {2: stderr if stderr is not None else supervisor_client.BoundedOutput(head=0, tail=STDERR_BYTES)}
     if stdout is not None:
         outputs[1] = stdout
-    process = Process(ProcessPipes(limit, outputs), grace)
+    process = Process(supervisor_client.ProcessPipes(limit, outputs), grace)
     try:
         await process._start(order, folder, stdin=stdin, side=side)  # noqa: SLF001  # only this function starts it
         yield process
