@@ -18,7 +18,6 @@ from agentrun.compiler.lint_tools import KnownArguments, ToolLint
 from agentrun.compiler.spec_reader import Spec, read_spec
 from agentrun.core.package_lookup import matches_pattern
 from agentrun.spec.source_files import FileRefused, read_project_file
-from agentrun.spec.tree import place_at_path
 from agentrun.spec.v1.policy import StageSpec
 from agentrun.spec.v1.tools import AgentToolSpec, HttpToolSpec, ToolSpec
 
@@ -57,7 +56,7 @@ class AgentNames:
         return None if spec is None else AgentNames(spec, self._trail)
 
     def _path(self, name: str, tool: AgentToolSpec) -> Path | None:
-        folder = place_at_path(self.spec.root, ["tools", name, "spec"]).source.path.parent
+        folder = self.spec.at("tools", name, "spec").place.source.path.parent
         try:
             return read_project_file(self.spec.project.root, folder, tool.spec).path
         except FileRefused:

@@ -14,7 +14,6 @@ from agentrun.compiler.python_functions import find_function
 from agentrun.compiler.spec_reader import Spec
 from agentrun.core import package_tools as made
 from agentrun.core.package import Package
-from agentrun.spec.tree import node_at
 from agentrun.spec.v1 import tools as written
 from agentrun.spec.v1.field_types import milliseconds, parse_size
 from agentrun.wire import METADATA_HOSTS
@@ -48,9 +47,7 @@ def copy_fields(
 
 
 def schema_at_path(spec: Spec, *path: str | int) -> dict[str, Any]:
-    node = node_at(spec.root, path)
-    assert node is not None
-    return resolve_references(node)
+    return resolve_references(spec.at(*path).existing_node)
 
 
 def build_auth(auth: written.AuthSpec) -> made.Auth:

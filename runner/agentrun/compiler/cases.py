@@ -15,7 +15,7 @@ from agentrun.spec.document_loader import load_document
 from agentrun.spec.problems import DocumentError, Source
 from agentrun.spec.project import project_root
 from agentrun.spec.source_files import read_source
-from agentrun.spec.tree import MappingNode, plain_data
+from agentrun.spec.tree import DocumentPath, MappingNode, plain_data
 from agentrun.spec.v1.assertions import split_negations
 from agentrun.spec.v1.cases import Case, CaseDefaults, CasesFile, ClockSetting
 
@@ -45,7 +45,7 @@ def cases_for_spec(spec: Path) -> list[Case]:
         root, cases = read_cases(path)
     except DocumentError as error:
         raise SpecError(error.problems) from None
-    if problems := list(duplicate_names(root, ["cases"], "name", [case.name for case in cases])):
+    if problems := list(duplicate_names(DocumentPath(root, ("cases",)), "name", [case.name for case in cases])):
         raise SpecError(problems)
     return cases
 

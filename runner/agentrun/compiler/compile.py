@@ -5,7 +5,7 @@ Nothing is imported, started or fetched. The problems of all files are reported 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +27,7 @@ from agentrun.errors import SpecError
 from agentrun.providers.registry import CODECS, codec_for
 from agentrun.spec.problems import DocumentError, Problem, SourcePlace, did_you_mean, quote_text, sort_problems
 from agentrun.spec.source_files import FileRefused, read_project_file
-from agentrun.spec.tree import node_at, place_at_path
+from agentrun.spec.tree import DocumentPath
 from agentrun.spec.v1.agent import FallbackModelSpec
 from agentrun.spec.v1.tools import AgentToolSpec
 from agentrun.spec.yaml_parser import MAX_PROBLEMS
@@ -49,7 +49,7 @@ class CompileResult(Struct, frozen=True):
 
     @property
     def errors(self) -> tuple[Problem, ...]:
-        return tuple(problem for problem in self.problems if problem.severity == "error")
+        return _errors(self.problems)
 
 
 def compile_spec(path: Path, profile: str | None = None, settings: Sequence[str] = ()) -> CompileResult:
@@ -70,12 +70,12 @@ def validate_spec(path: Path) -> list[Problem]:
     read = read_spec(path)
     compiler = _Compiler()
     problems = list(compiler.compile(read, ()).problems)
-    if read.spec is not None and not any(problem.severity == "error" for problem in problems):
+    if read.spec is not None and not _errors(problems):
         for profile in read.profiles:
             if compiler.text > MAX_SPEC_TEXT:
-                place = place_at_path(read.spec.root, ["profiles", profile], key=True)
                 message = "with all its profiles and sub-agents the spec is too large to check"
-                problems.append(Problem(place, "spec.too_large", message, "use fewer profiles, or smaller files"))
+                hint = "use fewer profiles, or smaller files"
+                problems.append(read.spec.at("profiles", profile).key_problem("spec.too_large", message, hint))
                 break
             problems += compiler.compile(read_spec(path, profile, document=read.document), ()).problems
     return sort_problems(problems)
@@ -127,12 +127,11 @@ class _Compiler:
         missing = chain(prices, unpinned_problems(spec, lock.servers if lock else {}))
         problems += damaged or [problem for problem in missing if not is_consequence(problem, read.incomplete_sections)]
         foremost = _first_problems(problems)
-        if read.spec is None or any(problem.severity == "error" for problem in foremost):
+        if read.spec is None or _errors(foremost):
             return CompileResult(read.spec, None, foremost)
         package = build_package(spec, lock, children)
         foremost = _first_problems([*foremost, *unsupported_features(spec, package)])
-        is_wrong = any(problem.severity == "error" for problem in foremost)
-        return CompileResult(spec, None if is_wrong else package, foremost)
+        return CompileResult(spec, None if _errors(foremost) else package, foremost)
 
     def _children(self, spec: Spec, trail: tuple[_CallingAgent, ...]) -> tuple[dict[str, CompiledChild], list[Problem]]:
         children: dict[str, CompiledChild] = {}
@@ -147,7 +146,7 @@ class _Compiler:
         return children, problems
 
     def _child(self, spec: Spec, name: str, tool: AgentToolSpec, trail: tuple[_CallingAgent, ...]) -> CompileResult:
-        place = place_at_path(spec.root, ["tools", name, "spec"])
+        place = spec.at("tools", name, "spec").place
         self.agents += 1
         if self.agents > MAX_SUB_AGENTS or self.text > MAX_SPEC_TEXT:
             message = f"there are more than {MAX_SUB_AGENTS} sub-agents, or their specs are too large together"
@@ -155,7 +154,7 @@ class _Compiler:
         try:
             path = read_project_file(spec.project.root, place.source.path.parent, tool.spec).path
         except FileRefused as refused:
-            return CompileResult(None, None, (Problem(place, refused.code, refused.message, refused.hint),))
+            return CompileResult(None, None, (refused.problem(place),))
         refusal = _cycle_problem(path, place, trail) or _depth_problem(place, trail)
         if refusal is not None:
             return CompileResult(None, None, (refusal,))
@@ -163,9 +162,8 @@ class _Compiler:
         child = self._failed_children.get((path, profile)) or self.compile(read_spec(path, profile), trail, place)
         if child.package is None:
             self._failed_children[path, profile] = child
-        wrong = tuple(_child_param_problems(spec, name, tool, child.spec)) if child.spec else ()
-        warnings_left = tuple(problem for problem in child.problems if problem.severity == "error")
-        return CompileResult(child.spec, child.package, (*warnings_left, *wrong))
+        wrong = _child_param_problems(spec.at("tools", name, "params"), tool, child.spec) if child.spec else ()
+        return CompileResult(child.spec, child.package, (*child.errors, *wrong))
 
 
 def _cycle_problem(path: Path, place: SourcePlace, trail: tuple[_CallingAgent, ...]) -> Problem | None:
@@ -190,28 +188,32 @@ def _depth_problem(place: SourcePlace, trail: tuple[_CallingAgent, ...]) -> Prob
     return None
 
 
+def _errors(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    return tuple(problem for problem in problems if problem.severity == "error")
+
+
 def _first_problems(problems: list[Problem]) -> tuple[Problem, ...]:
     """Sort the problems. If there are very many, keep only the first errors."""
     ordered = sort_problems(problems)
-    errors = [problem for problem in ordered if problem.severity == "error"]
-    return tuple(ordered if len(errors) <= MAX_PROBLEMS else errors[:MAX_PROBLEMS])
+    errors = _errors(ordered)
+    return tuple(ordered) if len(errors) <= MAX_PROBLEMS else errors[:MAX_PROBLEMS]
 
 
-def _child_param_problems(spec: Spec, name: str, tool: AgentToolSpec, child: Spec) -> Iterator[Problem]:
+def _child_param_problems(params: DocumentPath, tool: AgentToolSpec, child: Spec) -> Iterator[Problem]:
     for param, value in tool.params.items():
-        node = node_at(child.root, ["params", param])
+        node = child.at("params", param).node
         if node is None:
-            place = place_at_path(spec.root, ["tools", name, "params", param], key=True)
+            message = f"the sub-agent has no param {quote_text(param)}"
             hint = did_you_mean(param, child.agent.params)
-            yield Problem(place, "spec.unknown_param", f"the sub-agent has no param {quote_text(param)}", hint)
+            yield params.at(param).key_problem("spec.unknown_param", message, hint)
             continue
         try:
             error = first_error(resolve_references(node), value)
         except (jsonschema_rs.ValidationError, ValueError):
             continue  # reported with the sub-agent's own problems
         if error is not None:
-            place = place_at_path(spec.root, ["tools", name, "params", param])
-            yield Problem(place, "spec.wrong_value", f"the sub-agent does not accept this value: {error[:200]}")
+            message = f"the sub-agent does not accept this value: {error[:200]}"
+            yield params.at(param).problem("spec.wrong_value", message)
 
 
 def _read_lock(spec: Spec) -> tuple[Lock | None, list[Problem]]:
@@ -230,11 +232,11 @@ def _missing_prices(spec: Spec, lock: Lock | None) -> Iterator[Problem]:
         route = one if isinstance(one, str) else model_route(one)
         row = lock.routes.get(route) if lock else None
         if row is None or row.price is None:
-            where: list[str | int] = ["model", "name"] if index == 0 else ["model", "fallback", index - 1]
+            path = spec.at("model", "name") if index == 0 else spec.at("model", "fallback", index - 1)
             reason = f"{lock_path(spec.path).name} has none" if row else "it is not in the lock file"
             message = f"budgets.cost needs a price for {quote_text(route)}, but {reason}"
             hint = "add a `price:`" if row else f"{LOCK_AGAIN_HINT}, or add a `price:`"
-            yield Problem(place_at_path(spec.root, where), "spec.no_price", message, hint)
+            yield path.problem("spec.no_price", message, hint)
 
 
 def unsupported_features(spec: Spec, package: Package) -> Iterator[Problem]:
@@ -251,11 +253,11 @@ def unsupported_features(spec: Spec, package: Package) -> Iterator[Problem]:
 def _feature_place(spec: Spec, sentence: str, index: int) -> SourcePlace:
     """Return the place of the key at the start of a sentence; for a fallback, of the fallback itself."""
     if index > 0:
-        return place_at_path(spec.root, ["model", "fallback", index - 1])
+        return spec.at("model", "fallback", index - 1).place
     path = sentence.partition(":")[0].partition(" ")[0].split(".")
-    while len(path) > 1 and node_at(spec.root, path) is None:
+    while len(path) > 1 and spec.at(*path).node is None:
         path.pop()
-    return place_at_path(spec.root, path if node_at(spec.root, path) is not None else ["model"], key=True)
+    return spec.at(*path).key_place if spec.at(*path).node is not None else spec.at("model").key_place
 
 
 def compile(path: str | Path, *, profile: str | None = None, settings: Sequence[str] = ()) -> PackageFile:

@@ -142,14 +142,14 @@ def _field_problems(node: ScalarNode, fields: Mapping[str, Collection[str] | Non
         message = f"{kind} {quote_text(field)} is not declared"
         if kind == "field":
             message = f"{variable} has no field {quote_text(field)}"
-        hint = did_you_mean(field, known) or known_names_hint(known)
-        yield Problem(place, code.get(kind, "spec.condition"), message, hint)
+        yield Problem(place, code.get(kind, "spec.condition"), message, near_or_known_hint(field, known))
 
 
-def known_names_hint(known: Collection[str]) -> str:
+def near_or_known_hint(name: str, known: Collection[str]) -> str:
+    """Suggest the name that was probably meant, or list the known names."""
     names = sorted(known)
     more = "" if len(names) <= 20 else f" and {len(names) - 20} more"
-    return f"known: {', '.join(names[:20]) or 'none'}{more}"
+    return did_you_mean(name, known) or f"known: {', '.join(names[:20]) or 'none'}{more}"
 
 
 _TYPE_DESCRIPTIONS = {

@@ -67,7 +67,7 @@ class FileInliner:
         try:
             source = read_project_file(self.project.root, base, reference.text)
         except FileRefused as refused:
-            self.problems.append(Problem(reference.place, refused.code, refused.message, refused.hint))
+            self.problems.append(refused.problem(reference.place))
             return None
         source = self.sources.setdefault(source.path, source)
         self.text += len(source.text)
@@ -159,8 +159,7 @@ class FileInliner:
 
 def _permissive_schema(place: SourcePlace) -> MappingNode:
     """Return a schema for one that could not be read. It causes no further problems."""
-    kind = ScalarNode("object", "object", place, "plain", 0, 0)
-    more = ScalarNode(True, "true", place, "plain", 0, 0)
+    kind, more = ScalarNode("object", "object", place), ScalarNode(True, "true", place)
     return MappingNode({"type": MappingEntry(place, kind), "additionalProperties": MappingEntry(place, more)}, place)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any
 
 from msgspec import UNSET
 
@@ -20,9 +19,8 @@ from agentrun.compiler.size_limits import spec_conditions
 from agentrun.compiler.spec_reader import Spec, is_consequence
 from agentrun.core.condition import CONDITION_VARIABLES
 from agentrun.core.package import BUDGET_KINDS
-from agentrun.spec.problems import Problem, SourcePlace, did_you_mean, quote_text
+from agentrun.spec.problems import Problem, did_you_mean, quote_text
 from agentrun.spec.safe_text import plural
-from agentrun.spec.tree import ScalarNode, node_at, place_at_path
 from agentrun.spec.v1.field_types import milliseconds
 from agentrun.spec.yaml_parser import MAX_PROBLEMS
 
@@ -57,27 +55,19 @@ def lint_spec(spec: Spec, doubtful: frozenset[str] = frozenset()) -> list[Proble
     return found if errors or doubtful else [*found, *_unused_params(spec)]
 
 
-def _place(spec: Spec, *path: str | int, key: bool = False) -> SourcePlace:
-    return place_at_path(spec.root, path, key=key)
-
-
 def _params(spec: Spec) -> Iterator[Problem]:
     for name, schema in spec.agent.params.items():
-        node = node_at(spec.root, ["params", name])
-        assert node is not None
-        found = check_schema(node)
+        path = spec.at("params", name)
+        found = check_schema(path.existing_node)
         yield from found
         if name in RESERVED_PARAMS:
             message = f"a param cannot be called {quote_text(name)}, because {RESERVED_PARAMS[name]}"
-            yield Problem(_place(spec, "params", name, key=True), "spec.reserved", message, "choose another name")
+            yield path.key_problem("spec.reserved", message, "choose another name")
         if not found and "default" in schema:
-            yield from _default(spec, name, resolve_references(node))
-
-
-def _default(spec: Spec, name: str, schema: dict[str, Any]) -> Iterator[Problem]:
-    if error := first_error(schema, schema["default"], "the default"):
-        place = _place(spec, "params", name, "default")
-        yield Problem(place, "spec.param_default", f"the default does not match its own schema: {error[:200]}")
+            resolved = resolve_references(path.existing_node)
+            if error := first_error(resolved, resolved["default"], "the default"):
+                message = f"the default does not match its own schema: {error[:200]}"
+                yield path.at("default").problem("spec.param_default", message)
 
 
 def _unused_params(spec: Spec) -> Iterator[Problem]:
@@ -85,10 +75,9 @@ def _unused_params(spec: Spec) -> Iterator[Problem]:
     words = set(re.findall(r"\w+", " ".join([*code, *(node.text for node in spec_conditions(spec))])))
     for name in spec.agent.params:
         if name not in words:
-            place = _place(spec, "params", name, key=True)
             message = f"param {quote_text(name)} is never used"
             hint = "use it in a template or condition, or remove it"
-            yield Problem(place, "spec.unused_param", message, hint, "warning")
+            yield Problem(spec.at("params", name).key_place, "spec.unused_param", message, hint, "warning")
 
 
 def _template_code(text: str) -> Iterator[str]:
@@ -102,8 +91,7 @@ def _visible(spec: Spec) -> Iterator[Problem]:
     fields["calls"] = None if ToolTargets(spec.agent.tools).servers else tuple(spec.agent.tools)
     del fields["args"]
     for name in spec.agent.tools:
-        node = node_at(spec.root, ["tools", name, "visible"])
-        if isinstance(node, ScalarNode):
+        if node := spec.at("tools", name, "visible").scalar:
             yield from check_condition(node, fields)
 
 
@@ -121,76 +109,71 @@ def _names(spec: Spec) -> Iterator[Problem]:
             first = seen.setdefault(visual_form(name), name)
             if first != name:
                 message = f"{quote_text(name)} looks like {quote_text(first)}; people and models will confuse them"
-                yield Problem(_place(spec, key, name, key=True), "spec.look_alike", message, "choose clearer names")
-    for path, ids in (
-        (("policy", "rules"), [rule.id for rule in spec.agent.policy.rules]),
-        (("hooks",), [hook.id for hook in spec.agent.hooks]),
-        (("replay", "redact"), [redaction.name for redaction in spec.agent.replay.redact]),
-    ):
-        yield from duplicate_names(spec.root, path, "name" if path[-1] == "redact" else "id", ids)
+                yield spec.at(key, name).key_problem("spec.look_alike", message, "choose clearer names")
+    yield from duplicate_names(spec.at("policy", "rules"), "id", [rule.id for rule in spec.agent.policy.rules])
+    yield from duplicate_names(spec.at("hooks"), "id", [hook.id for hook in spec.agent.hooks])
+    yield from duplicate_names(spec.at("replay", "redact"), "name", [each.name for each in spec.agent.replay.redact])
 
 
 def _output(spec: Spec) -> Iterator[Problem]:
-    node = node_at(spec.root, ["output", "schema"])
+    node = spec.at("output", "schema").node
     if node is not None:
         yield from check_schema(node)
-    elif "output" in spec.root.entries:
-        for key in ("repairs", "max_bytes", "max_depth"):
-            if node_at(spec.root, ["output", key]) is not None:
-                message = f"`{key}` has no effect without `output.schema`"
-                hint = "add `output.schema`, or remove this key"
-                yield Problem(_place(spec, "output", key, key=True), "spec.no_schema", message, hint)
+        return
+    for key in ("repairs", "max_bytes", "max_depth"):
+        if spec.at("output", key).node is not None:
+            message = f"`{key}` has no effect without `output.schema`"
+            hint = "add `output.schema`, or remove this key"
+            yield spec.at("output", key).key_problem("spec.no_schema", message, hint)
 
 
 def _hooks(spec: Spec) -> Iterator[Problem]:
     for index, hook in enumerate(spec.agent.hooks):
-        yield from callback_problems(spec.project, hook.call, _place(spec, "hooks", index, "call"), "question")
+        yield from callback_problems(spec.project, hook.call, spec.at("hooks", index, "call").place, "question")
 
 
 def _sinks(spec: Spec) -> Iterator[Problem]:
     for name, sink in spec.agent.sinks.items():
+        at = spec.at("sinks", name)
         if (path := getattr(sink, "path", None)) is not None:
-            yield from path_problems(path, _place(spec, "sinks", name, "path"))
-        yield from url_problems(node_at(spec.root, ["sinks", name, "url"]))
-        yield from header_problems(spec, ["sinks", name], getattr(sink, "headers", {}), getattr(sink, "auth", UNSET))
+            yield from path_problems(path, at.at("path"))
+        yield from url_problems(at.at("url"))
+        yield from header_problems(at, getattr(sink, "headers", {}), getattr(sink, "auth", UNSET))
 
 
 def _replay(spec: Spec) -> Iterator[Problem]:
     for index, redaction in enumerate(spec.agent.replay.redact):
+        path = spec.at("replay", "redact", index)
         if redaction.path is UNSET and redaction.pattern is UNSET:
             message = "a redaction needs `path`, `pattern` or both"
-            hint = 'for example {name: email, pattern: "[^ ]+@[^ ]+"}'
-            yield Problem(_place(spec, "replay", "redact", index), "spec.redact", message, hint)
-        node = node_at(spec.root, ["replay", "redact", index, "pattern"])
-        if isinstance(node, ScalarNode):
+            yield path.problem("spec.redact", message, 'for example {name: email, pattern: "[^ ]+@[^ ]+"}')
+        if node := path.at("pattern").scalar:
             yield from pattern_problems(node)
 
 
 def _model(spec: Spec) -> Iterator[Problem]:
     model = spec.agent.model
-    for path in ("base_url",), *(("fallback", index, "base_url") for index in range(len(model.fallback))):
-        yield from url_problems(node_at(spec.root, ["model", *path]))
-    choice = model.tool_choice
+    yield from url_problems(spec.at("model", "base_url"))
+    for index in range(len(model.fallback)):
+        yield from url_problems(spec.at("model", "fallback", index, "base_url"))
+    choice, path = model.tool_choice, spec.at("model", "tool_choice")
     if choice == "required" and not spec.agent.tools:
-        place = _place(spec, "model", "tool_choice")
         message = "tool_choice is `required`, but the agent has no tools"
-        yield Problem(place, "spec.unknown_tool", message, "add tools, or remove tool_choice")
+        yield path.problem("spec.unknown_tool", message, "add tools, or remove tool_choice")
     elif choice not in ("auto", "required", "none") and not ToolTargets(spec.agent.tools).matching_patterns(choice):
         hint = did_you_mean(choice, ["auto", "required", "none", *spec.agent.tools])
-        place = _place(spec, "model", "tool_choice")
-        yield Problem(place, "spec.unknown_tool", f"tool {quote_text(choice)} is not declared", hint)
+        yield path.problem("spec.unknown_tool", f"tool {quote_text(choice)} is not declared", hint)
 
 
 def _numbers(spec: Spec) -> Iterator[Problem]:
     budgets, retry = spec.agent.budgets, spec.agent.retry
     if budgets.grace is not UNSET and budgets.grace >= budgets.turns:
         message = f"grace ({budgets.grace}) must be less than turns ({budgets.turns})"
-        yield Problem(_place(spec, "budgets", "grace"), "spec.out_of_range", message)
+        yield spec.at("budgets", "grace").problem("spec.out_of_range", message)
     if milliseconds(retry.first_delay) > milliseconds(retry.max_delay):
         message = f"first_delay ({retry.first_delay}) must not be longer than max_delay ({retry.max_delay})"
-        yield Problem(_place(spec, "retry", "first_delay"), "spec.out_of_range", message)
+        yield spec.at("retry", "first_delay").problem("spec.out_of_range", message)
     if all(getattr(budgets, name) is UNSET for name in BUDGET_KINDS if name != "turns"):
-        place = place_at_path(spec.root, ["budgets"], key=True)
         message = f"the only limit on what a run may spend is {plural(budgets.turns, 'turn')}"
         hint = "add a budget, for example budgets: {tokens: 50k, cost: 0.25, time: 2m}"
-        yield Problem(place, "spec.no_budget", message, hint, "warning")
+        yield Problem(spec.at("budgets").key_place, "spec.no_budget", message, hint, "warning")

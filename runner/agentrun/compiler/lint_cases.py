@@ -12,19 +12,19 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import partial
 from os.path import isfile, join
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET
 
 from agentrun.compiler.agent_names import ASKING_STAGES, AgentNames
-from agentrun.compiler.conditions import known_names_hint
-from agentrun.compiler.lint_assertions import AssertionLint, CasePath, check_tool_target
+from agentrun.compiler.conditions import near_or_known_hint
+from agentrun.compiler.lint_assertions import assertion_problems, check_tool_target
 from agentrun.compiler.lint_policy import duplicate_names, globs_overlap
 from agentrun.compiler.spec_reader import Spec, read_spec
 from agentrun.spec.problems import Problem, did_you_mean, quote_text
-from agentrun.spec.tree import MappingNode, ScalarNode, SequenceNode, node_at, place_at_path, plain_data
-from agentrun.spec.v1.assertions import Assertion, JournalSnapshot, split_part_negations
+from agentrun.spec.tree import DocumentPath, MappingNode, plain_data
+from agentrun.spec.v1.assertions import JournalSnapshot, split_part_negations
 from agentrun.spec.v1.cases import (
     Case,
     CaseDefaults,
@@ -45,21 +45,21 @@ def lint_cases(root: MappingNode, cases: list[Case], spec: Spec | None) -> Itera
 
 class _CaseLint:
     def __init__(self, root: MappingNode, cases: list[Case], spec: Spec | None) -> None:
-        self._root = root
+        self._file = DocumentPath(root)
         self._cases = cases
         self._spec = spec
-        node = node_at(root, ["defaults"])
+        self._project = None if spec is None else spec.project
+        node = root.get("defaults")
         self._defaults = (
             CaseDefaults() if node is None else msgspec.convert(split_part_negations(plain_data(node)), CaseDefaults)
         )
-        self._assertions = AssertionLint(root, None if spec is None else spec.project)
         self._names: dict[str | None, AgentNames | None] = {}
 
     def problems(self) -> Iterator[Problem]:
         yield from self._defaults_problems()
-        yield from duplicate_names(self._root, ["cases"], "name", [case.name for case in self._cases])
+        yield from duplicate_names(self._file.at("cases"), "name", [case.name for case in self._cases])
         for index, case in enumerate(self._cases):
-            yield from self._case(["cases", index], case)
+            yield from self._case(self._file.at("cases", index), case)
 
     def _names_of(self, case: Case) -> AgentNames | None:
         """Return the names of the agent with the profile of a case."""
@@ -74,125 +74,117 @@ class _CaseLint:
 
     def _defaults_problems(self) -> Iterator[Problem]:
         """Yield the problems of the defaults that every case has."""
-        if "defaults" not in self._root.entries:
+        path = self._file.at("defaults")
+        if path.node is None:
             return
         found = [
-            {(each.place, each.message): each for each in self._part(["defaults"], self._defaults, names)}
+            {(each.place, each.message): each for each in self._part(path, self._defaults, names)}
             for names in dict.fromkeys(map(self._names_of, self._cases))
         ]
         yield from (problem for key, problem in found[0].items() if all(key in others for others in found[1:]))
 
-    def _case(self, path: CasePath, case: Case) -> Iterator[Problem]:
+    def _case(self, path: DocumentPath, case: Case) -> Iterator[Problem]:
         names = self._names_of(case)
-        yield from self._part(path, _own_values(self._root, path, case, self._defaults), names)
+        yield from self._part(path, _own_values(path, case, self._defaults), names)
         if case.input is not UNSET and case.turns is not UNSET:
             message = "a case can have `input` or `turns`, not both"
-            hint = "move the input to the first of the turns"
-            yield Problem(place_at_path(self._root, [*path, "turns"], key=True), "spec.case", message, hint)
+            yield path.at("turns").key_problem("spec.case", message, "move the input to the first of the turns")
         yield from self._snapshots(path, case)
         yield from self._cassette(path, case)
         for number, turn in enumerate(case.turns if isinstance(case.turns, list) else ()):
             for index, assertion in enumerate(turn.assertions if isinstance(turn, CaseTurn) else ()):
-                yield from self._of_turn([*path, "turns", number, "assert", index], assertion, names)
+                at = path.at("turns", number, "assert", index)
+                if isinstance(assertion, JournalSnapshot):
+                    message = "a snapshot is always of the whole conversation"
+                    yield at.problem("spec.claim", message, "move it to the `assert` of the case")
+                yield from assertion_problems(at, assertion, names, self._project)
 
-    def _of_turn(self, path: CasePath, assertion: Assertion, names: AgentNames | None) -> Iterator[Problem]:
-        if isinstance(assertion, JournalSnapshot):
-            message = "a snapshot is always of the whole conversation"
-            yield Problem(place_at_path(self._root, path), "spec.claim", message, "move it to the `assert` of the case")
-        else:
-            yield from self._assertions.problems(path, assertion, names)
-
-    def _snapshots(self, path: CasePath, case: Case) -> Iterator[Problem]:
+    def _snapshots(self, path: DocumentPath, case: Case) -> Iterator[Problem]:
         snapshots = [index for index, assertion in enumerate(case.assertions) if isinstance(assertion, JournalSnapshot)]
         before = len(self._defaults.assertions)
         for index in snapshots[1:]:
             if index >= before:
-                place = place_at_path(self._root, [*path, "assert", index - before])
-                where = "in `defaults`" if snapshots[0] < before else "above"
-                yield Problem(place, "spec.claim", f"the case already has a snapshot, {where}", "remove one")
+                message = f"the case already has a snapshot, {'in `defaults`' if snapshots[0] < before else 'above'}"
+                yield path.at("assert", index - before).problem("spec.claim", message, "remove one")
 
-    def _cassette(self, path: CasePath, case: Case) -> Iterator[Problem]:
-        if self._spec is None or case.cassette is UNSET or case.cassette in [each.name for each in self._cases]:
+    def _cassette(self, path: DocumentPath, case: Case) -> Iterator[Problem]:
+        names = [each.name for each in self._cases]
+        if self._spec is None or case.cassette is UNSET or case.cassette in names:
             return
-        project, name = self._spec.project, self._spec.agent.name
-        shown = join(project.cassettes, name, f"{case.cassette}.yaml")
+        project = self._spec.project
+        shown = join(project.cassettes, self._spec.agent.name, f"{case.cassette}.yaml")
         if not isfile(join(project.root, shown)):
             message = f"there is neither a case {quote_text(case.cassette)} nor a cassette {quote_text(shown)}"
-            near = did_you_mean(case.cassette, [each.name for each in self._cases])
-            hint = near or "record it with `agentrun test --record new`"
-            yield Problem(place_at_path(self._root, [*path, "cassette"]), "spec.no_cassette", message, hint, "warning")
+            hint = did_you_mean(case.cassette, names) or "record it with `agentrun test --record new`"
+            yield Problem(path.at("cassette").place, "spec.no_cassette", message, hint, "warning")
 
-    def _part(self, path: CasePath, part: CaseDefaults, names: AgentNames | None) -> Iterator[Problem]:
+    def _part(self, path: DocumentPath, part: CaseDefaults, names: AgentNames | None) -> Iterator[Problem]:
         """Check what both a case and the defaults can have."""
-        yield from self._clock(path, part)
-        yield from self._step(path, part, names)
-        yield from self._tags(path)
+        yield from _clock(path.at("clock"), part.clock, names)
+        yield from _tags(path.at("tags"))
         for index, assertion in enumerate(part.assertions):
-            yield from self._assertions.problems([*path, "assert", index], assertion, names)
+            yield from assertion_problems(path.at("assert", index), assertion, names, self._project)
         for target, stubs in part.stubs.items():
-            yield from check_stubs(self._root, [*path, "stubs", target], target, stubs, names)
+            yield from _stubs(path.at("stubs", target), target, stubs, names)
         for index, fault in enumerate(part.faults):
-            yield from check_fault(self._root, [*path, "faults", index], fault, names)
+            yield from _fault(path.at("faults", index), fault, names)
         if self._spec is not None:
-            yield from self._settings(path, part, self._spec)
+            yield from _settings(path, part, self._spec)
         if names is not None:
-            yield from self._approvals(path, part, names)
+            yield from _approvals(path.at("approvals"), part, names)
 
-    def _clock(self, path: CasePath, part: CaseDefaults) -> Iterator[Problem]:
-        if part.clock.start is UNSET:
-            return
+
+def _clock(path: DocumentPath, clock: ClockSetting, names: AgentNames | None) -> Iterator[Problem]:
+    if clock.start is not UNSET:
         try:
-            datetime.fromisoformat(part.clock.start)
+            datetime.fromisoformat(clock.start)
         except ValueError:
-            place = place_at_path(self._root, [*path, "clock", "start"])
-            message = f"{quote_text(part.clock.start)} is not a valid date and time"
-            yield Problem(place, "spec.case", message, "for example 2026-01-31T09:00:00Z")
-
-    def _step(self, path: CasePath, part: CaseDefaults, names: AgentNames | None) -> Iterator[Problem]:
-        """A step longer than a tool's timeout makes every call time out, so no request matches the cassette."""
-        if part.clock.step is UNSET or names is None:
+            message = f"{quote_text(clock.start)} is not a valid date and time"
+            yield path.at("start").problem("spec.case", message, "for example 2026-01-31T09:00:00Z")
+    if clock.step is UNSET or names is None:
+        return
+    agent = names.spec.agent
+    for name, tool in agent.tools.items():
+        limit = agent.limits.tool_timeout if tool.timeout is UNSET else tool.timeout
+        if not isinstance(tool, AgentToolSpec) and milliseconds(clock.step) > milliseconds(limit):
+            # Then no request after such a call matches the cassette.
+            message = f"with this step every call of {quote_text(name)} times out, because its limit is {limit}"
+            hint = f"use at most {limit}, or a longer `timeout` for the tool"
+            yield Problem(path.at("step").place, "spec.case", message, hint, "warning")
             return
-        agent = names.spec.agent
-        for name, tool in agent.tools.items():
-            limit = agent.limits.tool_timeout if tool.timeout is UNSET else tool.timeout
-            if not isinstance(tool, AgentToolSpec) and milliseconds(part.clock.step) > milliseconds(limit):
-                place = place_at_path(self._root, [*path, "clock", "step"])
-                message = f"with this step every call of {quote_text(name)} times out, because its limit is {limit}"
-                hint = f"use at most {limit}, or a longer `timeout` for the tool"
-                yield Problem(place, "spec.case", message, hint, "warning")
-                return
 
-    def _tags(self, path: CasePath) -> Iterator[Problem]:
-        node = node_at(self._root, [*path, "tags"])
-        seen: set[str] = set()
-        for item in node.items if isinstance(node, SequenceNode) else ():
-            if isinstance(item, ScalarNode) and item.text in seen:
-                yield Problem(item.place, "spec.case", f"the tag {quote_text(item.text)} is set twice", "remove one")
-            seen.add(item.text if isinstance(item, ScalarNode) else "")
 
-    def _settings(self, path: CasePath, part: CaseDefaults, spec: Spec) -> Iterator[Problem]:
-        agent = spec.agent
-        for param in part.params:
-            if param not in agent.params:
-                place = place_at_path(self._root, [*path, "params", param], key=True)
-                hint = did_you_mean(param, agent.params) or known_names_hint(agent.params)
-                yield Problem(place, "spec.unknown_param", f"param {quote_text(param)} is not declared", hint)
-        if part.profile is not UNSET and part.profile not in agent.profiles:
-            place = place_at_path(self._root, [*path, "profile"])
-            hint = did_you_mean(part.profile, agent.profiles) or known_names_hint(agent.profiles)
-            yield Problem(place, "spec.unknown_profile", f"profile {quote_text(part.profile)} is not declared", hint)
+def _tags(path: DocumentPath) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for tag in path.scalars:
+        if tag.text in seen:
+            yield Problem(tag.place, "spec.case", f"the tag {quote_text(tag.text)} is set twice", "remove one")
+        seen.add(tag.text)
 
-    def _approvals(self, path: CasePath, part: CaseDefaults, names: AgentNames) -> Iterator[Problem]:
-        """Check the targets of approvals. A question of a sub-agent has the sub-agent's own name for the tool."""
-        for target in part.approvals:
-            if names.any_agent(partial(_may_ask, target), unknown=False):
-                continue
-            place = place_at_path(self._root, [*path, "approvals", target], key=True)
-            hint = did_you_mean(target, names.approval_targets) or known_names_hint(names.approval_targets)
-            inner = target.rpartition("/")[2]
-            if inner != target and names.has_tool(target):
-                hint = f"use the sub-agent's own name for the tool: {quote_text(inner)}"
-            yield Problem(place, "spec.unknown_tool", f"tool {quote_text(target)} is not declared", hint)
+
+def _settings(path: DocumentPath, part: CaseDefaults, spec: Spec) -> Iterator[Problem]:
+    agent = spec.agent
+    for param in part.params:
+        if param not in agent.params:
+            message = f"param {quote_text(param)} is not declared"
+            hint = near_or_known_hint(param, agent.params)
+            yield path.at("params", param).key_problem("spec.unknown_param", message, hint)
+    if part.profile is not UNSET and part.profile not in agent.profiles:
+        message = f"profile {quote_text(part.profile)} is not declared"
+        hint = near_or_known_hint(part.profile, agent.profiles)
+        yield path.at("profile").problem("spec.unknown_profile", message, hint)
+
+
+def _approvals(path: DocumentPath, part: CaseDefaults, names: AgentNames) -> Iterator[Problem]:
+    """Check the targets of approvals. A question of a sub-agent has the sub-agent's own name for the tool."""
+    for target in part.approvals:
+        if names.any_agent(partial(_may_ask, target), unknown=False):
+            continue
+        hint = near_or_known_hint(target, names.approval_targets)
+        inner = target.rpartition("/")[2]
+        if inner != target and names.has_tool(target):
+            hint = f"use the sub-agent's own name for the tool: {quote_text(inner)}"
+        yield path.at(target).key_problem("spec.unknown_tool", f"tool {quote_text(target)} is not declared", hint)
 
 
 def _may_ask(target: str, names: AgentNames) -> bool:
@@ -202,23 +194,18 @@ def _may_ask(target: str, names: AgentNames) -> bool:
     )
 
 
-def _own_values(root: MappingNode, path: CasePath, case: Case, defaults: CaseDefaults) -> CaseDefaults:
+def _own_values(path: DocumentPath, case: Case, defaults: CaseDefaults) -> CaseDefaults:
     """Return the values that the case itself sets, without the defaults."""
 
-    def written(key: str) -> MappingNode | None:
-        node = node_at(root, [*path, key])
-        return node if isinstance(node, MappingNode) else None
+    def own(key: str, values: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in values.items() if path.at(key, name).node is not None}
 
-    params, approvals, stubs, clock = map(written, ("params", "approvals", "stubs", "clock"))
     return CaseDefaults(
-        params={name: value for name, value in case.params.items() if params and name in params.entries},
-        profile=case.profile if node_at(root, [*path, "profile"]) is not None else UNSET,
-        approvals={name: each for name, each in case.approvals.items() if approvals and name in approvals.entries},
-        stubs={name: each for name, each in case.stubs.items() if stubs and name in stubs.entries},
-        clock=ClockSetting(
-            start=case.clock.start if clock and "start" in clock.entries else UNSET,
-            step=case.clock.step if clock and "step" in clock.entries else UNSET,
-        ),
+        params=own("params", case.params),
+        profile=UNSET if path.at("profile").node is None else case.profile,
+        approvals=own("approvals", case.approvals),
+        stubs=own("stubs", case.stubs),
+        clock=ClockSetting(**own("clock", {"start": case.clock.start, "step": case.clock.step})),
         faults=case.faults[len(defaults.faults) :],
         assertions=case.assertions[len(defaults.assertions) :],
     )
@@ -245,23 +232,21 @@ _PLACE = re.compile(r"(?:([a-z0-9.]+)/)?(model|tool|approval|hook|sink)(?::([^#]
 _CALLS = re.compile(r"c[0-9]+\.[0-9]+(?:\.c[0-9]+\.[0-9]+)*")
 
 
-def check_stubs(
-    root: MappingNode, path: CasePath, target: str, stubs: StubSpec | list[StubSpec], names: AgentNames | None
+def _stubs(
+    path: DocumentPath, target: str, stubs: StubSpec | list[StubSpec], names: AgentNames | None
 ) -> Iterator[Problem]:
-    """Check the stubs of one tool."""
     if names is not None and names.is_only_agents(target):
         message = f"{quote_text(target)} is a sub-agent, and only tools can be stubbed"
         hint = f"stub the tools of the sub-agent: {quote_text(f'{target}/TOOL')}"
-        yield Problem(place_at_path(root, path, key=True), "spec.stub", message, hint)
+        yield path.key_problem("spec.stub", message, hint)
     else:
-        yield from check_tool_target(root, path, target, names, key=True)
-    places = [(path, stubs)] if isinstance(stubs, StubSpec) else [([*path, at], each) for at, each in enumerate(stubs)]
-    for place, stub in places:
+        yield from check_tool_target(path, target, names, key=True)
+    placed = [(path, stubs)] if isinstance(stubs, StubSpec) else [(path.at(at), each) for at, each in enumerate(stubs)]
+    for at, stub in placed:
         if (stub.result is UNSET) == (stub.error is UNSET):
             example = "for example {result: done}, or {error: not found}"
             hint = example if stub.error is UNSET else "remove one of the two"
-            message = "a stub needs either `result` or `error`"
-            yield Problem(place_at_path(root, place), "spec.stub", message, hint)
+            yield at.problem("spec.stub", "a stub needs either `result` or `error`", hint)
 
 
 class ParsedFaultPlace(NamedTuple):
@@ -280,46 +265,37 @@ def parse_fault_place(at: str) -> ParsedFaultPlace:
     return ParsedFaultPlace(found[1], found[2], found[3] or "", int(found[4]) if found[4] else None)
 
 
-def check_fault(
-    root: MappingNode, path: CasePath, fault: FaultInjectionSpec, names: AgentNames | None
-) -> Iterator[Problem]:
+def _fault(path: DocumentPath, fault: FaultInjectionSpec, names: AgentNames | None) -> Iterator[Problem]:
     where = parse_fault_place(fault.at)
-    yield from _check_inject(root, [*path, "inject"], fault.inject, where, names)
+    yield from _check_inject(path.at("inject"), fault.inject, where, names)
     if where.calls is not None and not _CALLS.fullmatch(where.calls):
         message = f"{quote_text(where.calls)} is not a call; name a sub-agent by the call that started it"
         by_tool = f", or {where.kind}:{where.calls}/{where.name}" if where.name else ""
-        hint = f"for example c1.0/{where.kind}{by_tool}"
-        yield Problem(place_at_path(root, [*path, "at"]), "spec.fault", message, hint)
+        yield path.at("at").problem("spec.fault", message, f"for example c1.0/{where.kind}{by_tool}")
     elif names is not None:
-        yield from _check_place(root, [*path, "at"], where, names)
+        yield from _check_place(path.at("at"), where, names)
 
 
-def _check_place(root: MappingNode, path: CasePath, where: ParsedFaultPlace, names: AgentNames) -> Iterator[Problem]:
+def _check_place(path: DocumentPath, where: ParsedFaultPlace, names: AgentNames) -> Iterator[Problem]:
     if where.calls is not None and not names.children:
-        message = "the agent has no sub-agents"
-        yield Problem(place_at_path(root, path), "spec.fault", message, f"remove {quote_text(f'{where.calls}/')}")
-    elif where.kind == "model":
-        return
+        yield path.problem("spec.fault", "the agent has no sub-agents", f"remove {quote_text(f'{where.calls}/')}")
     elif where.kind == "tool" and where.calls is None:
-        yield from check_tool_target(root, path, where.name, names)
+        yield from check_tool_target(path, where.name, names)
         if names.is_only_agents(where.name):
             message = f"{quote_text(where.name)} is a sub-agent; inject the fault into its model or tools"
-            hint = f"for example tool:{where.name}/TOOL, or c1.0/model"
-            yield Problem(place_at_path(root, path), "spec.fault", message, hint)
-    elif not _place_exists(where, names):
-        own = _known_targets(where.kind, names)
-        hint = did_you_mean(where.name, own) or known_names_hint(own)
+            yield path.problem("spec.fault", message, f"for example tool:{where.name}/TOOL, or c1.0/model")
+    elif where.kind != "model" and not _place_exists(where, names):
         code = "spec.unknown_tool" if where.kind in ("tool", "approval") else "spec.fault"
         message = f"{_NOUNS[where.kind]} {quote_text(where.name)} is not declared"
-        yield Problem(place_at_path(root, path), code, message, hint)
+        yield path.problem(code, message, near_or_known_hint(where.name, _known_targets(where.kind, names)))
 
 
 _NOUNS = {"tool": "tool", "approval": "tool, sink or stage", "hook": "hook", "sink": "sink"}
 _EXISTS: dict[str, Callable[[AgentNames, str], bool]] = {
-    "tool": lambda names, name: names.has_tool(name),
+    "tool": AgentNames.has_tool,
     "approval": lambda names, name: names.has_target(name, ASKING_STAGES),
-    "hook": lambda names, name: names.has_hook(name),
-    "sink": lambda names, name: names.has_sink(name),
+    "hook": AgentNames.has_hook,
+    "sink": AgentNames.has_sink,
 }
 
 
@@ -341,33 +317,28 @@ def _known_targets(kind: str, names: AgentNames) -> list[str]:
 
 
 def _check_inject(
-    root: MappingNode, path: CasePath, inject: InjectedFaultSpec, where: ParsedFaultPlace, names: AgentNames | None
+    path: DocumentPath, inject: InjectedFaultSpec, where: ParsedFaultPlace, names: AgentNames | None
 ) -> Iterator[Problem]:
     faults = [kind for kind in PLACES_BY_FAULT if getattr(inject, kind) is not UNSET]
     if len(faults) != 1:
         message = "`inject` needs exactly one fault" + (f", not {' and '.join(faults)}" if faults else "")
-        hint = f"use one of {', '.join(PLACES_BY_FAULT)}"
-        yield Problem(place_at_path(root, path), "spec.fault", message, hint)
+        yield path.problem("spec.fault", message, f"use one of {', '.join(PLACES_BY_FAULT)}")
         return
     kind = faults[0]
-    place = place_at_path(root, [*path, kind], key=True)
     if where.kind not in PLACES_BY_FAULT[kind]:
         fitting = ", ".join(each for each, places in PLACES_BY_FAULT.items() if where.kind in places)
-        message = f"`{kind}` is not possible for {_SUBJECTS[where.kind]}"
-        yield Problem(place, "spec.fault", message, f"possible: {fitting}")
+        message = f"`{kind}` is not possible for {where.kind}s"
+        yield path.at(kind).key_problem("spec.fault", message, f"possible: {fitting}")
     elif where.kind == "tool" and kind in HTTP_ONLY_FAULTS and not _is_http_tool(where, names):
         message = f"`{kind}` is possible only for tools of kind http, and {quote_text(where.name)} has another kind"
-        yield Problem(place, "spec.fault", message, "possible for other tools: error, fatal, timeout")
+        yield path.at(kind).key_problem("spec.fault", message, "possible for other tools: error, fatal, timeout")
     if inject.retry_after is not UNSET and kind != "status":
         message = "`retry_after` works only with `status`"
-        yield Problem(place_at_path(root, [*path, "retry_after"], key=True), "spec.fault", message, "remove it")
+        yield path.at("retry_after").key_problem("spec.fault", message, "remove it")
     if inject.times > 1 and where.kind != "model":
-        message = f"`times` works only for model calls; there are no retries for {_SUBJECTS[where.kind]}"
+        message = f"`times` works only for model calls; there are no retries for {where.kind}s"
         hint = f"name each call instead: {where.kind}:{where.name}#1, {where.kind}:{where.name}#2"
-        yield Problem(place_at_path(root, [*path, "times"], key=True), "spec.fault", message, hint)
-
-
-_SUBJECTS = {"model": "models", "tool": "tools", "approval": "approvals", "hook": "hooks", "sink": "sinks"}
+        yield path.at("times").key_problem("spec.fault", message, hint)
 
 
 def _is_http_tool(where: ParsedFaultPlace, names: AgentNames | None) -> bool:

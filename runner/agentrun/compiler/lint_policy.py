@@ -14,7 +14,7 @@ from agentrun.core.condition import CONDITION_VARIABLES
 from agentrun.core.package import LEGAL_RULINGS, RULINGS
 from agentrun.core.package_lookup import matches_pattern
 from agentrun.spec.problems import Problem, SourcePlace, did_you_mean, quote_text
-from agentrun.spec.tree import MappingNode, ScalarNode, SequenceNode, node_at, place_at_path
+from agentrun.spec.tree import DocumentPath, ScalarNode
 from agentrun.spec.v1.policy import TARGET_PATTERN, RuleSpec
 from agentrun.spec.v1.tools import McpToolSpec, ToolSpec
 
@@ -31,15 +31,13 @@ def rule_targets(rule: RuleSpec) -> tuple[str, ...]:
     return (targets,) if isinstance(targets, str) else tuple(targets)
 
 
-def duplicate_names(root: MappingNode, path: Sequence[str | int], key: str, names: Sequence[str]) -> Iterator[Problem]:
+def duplicate_names(path: DocumentPath, key: str, names: Sequence[str]) -> Iterator[Problem]:
     """Yield the names in a list of mappings that occur twice. `key`: the key of the name."""
     first: dict[str, int] = {}
     for index, name in enumerate(names):
         if first.setdefault(name, index) != index:
-            before = place_at_path(root, [*path, first[name], key])
-            message = f"{quote_text(name)} is used twice; the first is at {before}"
-            place = place_at_path(root, [*path, index, key])
-            yield Problem(place, "spec.duplicate_name", message, "rename one of them")
+            message = f"{quote_text(name)} is used twice; the first is at {path.at(first[name], key).place}"
+            yield path.at(index, key).problem("spec.duplicate_name", message, "rename one of them")
 
 
 class _JoinedArguments(Collection[str]):
@@ -72,7 +70,7 @@ class PolicyLint:
     def problems(self) -> Iterator[Problem]:
         usable: list[tuple[RuleSpec, bool]] = []
         for index, rule in enumerate(self.spec.agent.policy.rules):
-            found = list(self._rule(index, rule))
+            found = list(self._rule(self.spec.at("policy", "rules", index), rule))
             yield from found
             if len(rule_rulings(rule)) == 1:
                 usable.append((rule, not found))
@@ -80,63 +78,49 @@ class PolicyLint:
             return
         if self.tools and self.spec.agent.policy.default is UNSET:
             has_policy = "policy" in self.spec.root.entries
-            place = place_at_path(self.spec.root, ["policy" if has_policy else "tools"], key=True)
             what = "`default: deny`" if has_policy else "`policy: {default: deny}`"
             hint = f"add {what} and rules that allow the tools the agent needs"
-            yield Problem(place, "spec.no_default", "an agent with tools needs `policy.default`", hint)
+            path = self.spec.at("policy" if has_policy else "tools")
+            yield path.key_problem("spec.no_default", "an agent with tools needs `policy.default`", hint)
         elif all(is_valid for _, is_valid in usable) and len(usable) == len(self.spec.agent.policy.rules):
             yield from self._unreachable_tools([rule for rule, _ in usable])
 
-    def _place(self, index: int, *path: str | int, key: bool = False) -> SourcePlace:
-        return place_at_path(self.spec.root, ["policy", "rules", index, *path], key=key)
-
-    def _rule(self, index: int, rule: RuleSpec) -> Iterator[Problem]:
+    def _rule(self, path: DocumentPath, rule: RuleSpec) -> Iterator[Problem]:
         rulings = rule_rulings(rule)
         if len(rulings) != 1:
             message = f"rule {quote_text(rule.id)} has {len(rulings) or 'no'} rulings"
-            hint = f"use exactly one of {', '.join(RULINGS)}"
-            yield Problem(self._place(index), "spec.rulings", message, hint)
+            yield path.problem("spec.rulings", message, f"use exactly one of {', '.join(RULINGS)}")
             return
         ruling = rulings[0]
         if ruling not in LEGAL_RULINGS[rule.on]:
             message = f"`{ruling}` is not possible on {rule.on}"
             hint = f"possible on {rule.on}: {', '.join(LEGAL_RULINGS[rule.on])}"
-            yield Problem(self._place(index, ruling, key=True), "spec.illegal_ruling", message, hint)
+            yield path.at(ruling).key_problem("spec.illegal_ruling", message, hint)
         else:
-            yield from self._modify(index, rule, ruling)
-        yield from self._targets(index, rule, ruling)
-        yield from self._condition(index, rule)
+            yield from self._modify(path, rule, ruling)
+        for node in path.at(ruling).scalars:
+            yield from self._target(node, rule.on)
+        if condition := path.at("when").scalar:
+            yield from self._condition(condition, rule)
 
-    def _modify(self, index: int, rule: RuleSpec, ruling: str) -> Iterator[Problem]:
+    def _modify(self, path: DocumentPath, rule: RuleSpec, ruling: str) -> Iterator[Problem]:
         wanted = "set" if rule.on == "tool_call" else "mask"
         for key in ("set", "mask"):
             is_set = getattr(rule, key) is not UNSET
             if ruling == "modify" and key == wanted and not is_set:
                 message = f"`modify` on {rule.on} needs `{wanted}`"
                 example = "set: {argument: value}" if wanted == "set" else 'mask: ["[0-9]{16}"]'
-                yield Problem(self._place(index, "modify", key=True), "spec.modify", message, f"add {example}")
+                yield path.at("modify").key_problem("spec.modify", message, f"add {example}")
             elif is_set and (ruling != "modify" or key != wanted):
                 message = f"`{key}` works only with `modify` on {'tool_call' if key == 'set' else 'other stages'}"
-                yield Problem(self._place(index, key, key=True), "spec.modify", message, "remove it")
-        if rule.mask is not UNSET:
-            nodes = node_at(self.spec.root, ["policy", "rules", index, "mask"])
-            for node in nodes.items if isinstance(nodes, SequenceNode) else ():
-                if isinstance(node, ScalarNode):
-                    yield from pattern_problems(node)
-        if ruling == "modify" and rule.set is not UNSET:
-            known = self._known_args(rule_targets(rule))
-            for field in rule.set if known is not None else ():
-                if known is not None and field not in known:
-                    place = self._place(index, "set", field, key=True)
-                    hint = did_you_mean(field, known)
-                    yield Problem(place, "spec.unknown_arg", f"argument {quote_text(field)} is not declared", hint)
-
-    def _targets(self, index: int, rule: RuleSpec, ruling: str) -> Iterator[Problem]:
-        node = node_at(self.spec.root, ["policy", "rules", index, ruling])
-        nodes = node.items if isinstance(node, SequenceNode) else (node,)
-        for item in nodes:
-            if isinstance(item, ScalarNode):
-                yield from self._target(item, rule.on)
+                yield path.at(key).key_problem("spec.modify", message, "remove it")
+        for node in path.at("mask").scalars:
+            yield from pattern_problems(node)
+        if ruling == "modify" and rule.set is not UNSET and (known := self._known_args(rule_targets(rule))) is not None:
+            for field in rule.set:
+                if field not in known:
+                    message = f"argument {quote_text(field)} is not declared"
+                    yield path.at("set", field).key_problem("spec.unknown_arg", message, did_you_mean(field, known))
 
     def _target(self, node: ScalarNode, stage: str) -> Iterator[Problem]:
         target = node.text
@@ -171,10 +155,7 @@ class PolicyLint:
             return Problem(node.place, "spec.rule_never_matches", f"{quote_text(target)} matches no tool", hint)
         return Problem(node.place, "spec.unknown_tool", f"tool {quote_text(target)} is not declared", hint)
 
-    def _condition(self, index: int, rule: RuleSpec) -> Iterator[Problem]:
-        node = node_at(self.spec.root, ["policy", "rules", index, "when"])
-        if not isinstance(node, ScalarNode):
-            return
+    def _condition(self, node: ScalarNode, rule: RuleSpec) -> Iterator[Problem]:
         fields: dict[str, Collection[str] | None] = dict(CONDITION_VARIABLES)
         fields["params"] = self.spec.agent.params
         fields["calls"] = None if self.tool_targets.servers or "tools" in self.incomplete_sections else self.tools
@@ -233,11 +214,9 @@ class PolicyLint:
         return found
 
     def _tool_place(self, name: str, owner: str) -> SourcePlace:
-        seen = node_at(self.spec.root, ["tools", owner, "tools"])
-        for item in seen.items if isinstance(seen, SequenceNode) else ():
-            if isinstance(item, ScalarNode) and f"{owner}.{item.text}" == name:
-                return item.place
-        return place_at_path(self.spec.root, ["tools", owner], key=True)
+        patterns = self.spec.at("tools", owner, "tools").scalars
+        found = (each.place for each in patterns if f"{owner}.{each.text}" == name)
+        return next(found, self.spec.at("tools", owner).key_place)
 
 
 def globs_overlap(one: str, other: str) -> bool:

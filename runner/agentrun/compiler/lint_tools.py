@@ -17,8 +17,8 @@ from agentrun.compiler.python_functions import FunctionRefused, PythonFunction, 
 from agentrun.compiler.spec_reader import Spec
 from agentrun.compiler.template import is_template
 from agentrun.compiler.url_templates import RESERVED_HEADERS, UnusableUrl, check_url_template
-from agentrun.spec.problems import Problem, SourcePlace, did_you_mean, quote_text
-from agentrun.spec.tree import MappingNode, ScalarNode, node_at, place_at_path
+from agentrun.spec.problems import Problem, did_you_mean, quote_text
+from agentrun.spec.tree import DocumentPath, MappingNode, Node, ScalarNode
 from agentrun.spec.v1.tools import (
     AgentToolSpec,
     ArgsToolSpec,
@@ -27,7 +27,6 @@ from agentrun.spec.v1.tools import (
     McpToolSpec,
     PythonToolSpec,
     ShellToolSpec,
-    ToolSpec,
 )
 
 _URL = re.compile(r"(?:https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?|(?:https?://)?\$\{\w+\})(?:[/?].*)?")
@@ -47,44 +46,35 @@ class ToolLint:
     def problems(self) -> Iterator[Problem]:
         for name, tool in self.spec.agent.tools.items():
             self.args[name] = None
+            path = self.spec.at("tools", name)
             if isinstance(tool, ArgsToolSpec):
-                yield from self._arguments(name, tool)
+                yield from self._arguments(path, name, tool)
             match tool:
                 case PythonToolSpec():
-                    yield from self._python(name, tool)
+                    yield from self._python(path, name, tool)
                 case HttpToolSpec():
-                    yield from self._http(name, tool)
+                    yield from _http(path, tool)
                 case ShellToolSpec():
-                    yield from self._shell(name, tool)
+                    yield from self._shell(path, tool)
                 case McpToolSpec():
-                    yield from self._mcp(name, tool)
+                    yield from self._mcp(path, tool)
                 case AgentToolSpec():
                     pass
-            yield from self._description(name, tool)
+            if tool.description is UNSET and isinstance(tool, (HttpToolSpec, ShellToolSpec)):
+                yield _no_description(path, name, "describe what it does in one sentence")
 
-    def _place(self, name: str, *path: str | int, key: bool = False) -> SourcePlace:
-        return place_at_path(self.spec.root, ["tools", name, *path], key=key)
-
-    def _description(self, name: str, tool: ToolSpec) -> Iterator[Problem]:
-        if tool.description is UNSET and isinstance(tool, ArgsToolSpec) and not isinstance(tool, PythonToolSpec):
-            yield self._no_description(name, "describe what it does in one sentence")
-
-    def _no_description(self, name: str, hint: str) -> Problem:
-        message = f"tool {quote_text(name)} has no description, so the model sees only its name"
-        return Problem(self._place(name, key=True), "spec.no_description", message, hint, "warning")
-
-    def _arguments(self, name: str, tool: ArgsToolSpec) -> Iterator[Problem]:
+    def _arguments(self, path: DocumentPath, name: str, tool: ArgsToolSpec) -> Iterator[Problem]:
         if tool.args is not UNSET and tool.actions is not UNSET:
             message = "a tool can have `args` or `actions`, not both"
-            place = self._place(name, "actions", key=True)
-            yield Problem(place, "spec.args", message, "describe each action's arguments under `actions`")
-            return
-        if tool.args is not UNSET:
-            found = list(self._object_schema(["tools", name, "args"]))
+            hint = "describe each action's arguments under `actions`"
+            yield path.at("actions").key_problem("spec.args", message, hint)
+        elif tool.args is not UNSET:
+            found = list(_object_schema(path.at("args").existing_node))
             yield from found
             self.args[name] = None if found else _property_names(tool.args)
         elif tool.actions is not UNSET:
-            found = [p for action in tool.actions for p in self._object_schema(["tools", name, "actions", action])]
+            actions = [path.at("actions", action).existing_node for action in tool.actions]
+            found = [problem for action in actions for problem in _object_schema(action)]
             yield from found
             fields = [_property_names(schema) for schema in tool.actions.values()]
             merged = {"action"}.union(*(known for known in fields if known is not None))
@@ -92,21 +82,12 @@ class ToolLint:
         elif not isinstance(tool, PythonToolSpec):
             self.args[name] = ()
 
-    def _object_schema(self, path: list[str | int]) -> Iterator[Problem]:
-        node = node_at(self.spec.root, path)
-        assert node is not None
-        found = check_schema(node)
-        yield from found
-        kind = node.get("type") if isinstance(node, MappingNode) else None
-        if not found and not (isinstance(kind, ScalarNode) and kind.value == "object"):
-            hint = "begin the schema with `type: object`"
-            yield Problem(node.place, "spec.args", "the arguments of a tool must be an object", hint)
-
-    def _python(self, name: str, tool: PythonToolSpec) -> Iterator[Problem]:
+    def _python(self, path: DocumentPath, name: str, tool: PythonToolSpec) -> Iterator[Problem]:
+        call = path.at("call")
         try:
             function = find_function(self.spec.project, tool.call)
         except FunctionRefused as refused:
-            yield Problem(self._place(name, "call"), refused.code, refused.message, refused.hint)
+            yield refused.problem(call.place)
             return
         if tool.args is UNSET and tool.actions is UNSET:
             if function.schema is None:
@@ -114,105 +95,108 @@ class ToolLint:
                 what = f"the annotation of {quote_text(name_of)}" if name_of else "*args or **kwargs"
                 message = f"agentrun cannot read {what} in the signature of {quote_text(tool.call)}"
                 hint = "annotate with str, int, float, bool, list[…], dict[str, …], Literal or None, or declare `args:`"
-                yield Problem(self._place(name, "call"), "spec.python", message, hint)
+                yield call.problem("spec.python", message, hint)
             else:
                 self.args[name] = function.parameters
-        else:
-            yield from self._declared_arguments(name, tool, function)
+        elif tool.args is not UNSET and (declared := self.args[name]) is not None:
+            yield from _declared_arguments(path.at("args"), tool.call, tool.args, declared, function)
         if tool.description is UNSET and function.description is None:
-            yield self._no_description(name, "add a docstring to the function")
+            yield _no_description(path, name, "add a docstring to the function")
         elif tool.description is UNSET and len(function.description or "") > MAX_DESCRIPTION_LENGTH:
             limit = f"{MAX_DESCRIPTION_LENGTH:,} characters"
             message = f"the first paragraph of the docstring of {quote_text(tool.call)} has more than {limit}"
             hint = "begin with a short paragraph for the model, or add a `description:` to the tool"
-            yield Problem(self._place(name, "call"), "spec.python", message, hint)
+            yield call.problem("spec.python", message, hint)
 
-    def _declared_arguments(self, name: str, tool: PythonToolSpec, function: PythonFunction) -> Iterator[Problem]:
-        """Compare declared arguments with the parameters of the function, if all of them are known."""
-        declared = self.args[name]
-        if tool.args is UNSET or declared is None:
-            return
-        for field in declared:
-            if field not in function.parameters and not function.takes_any:
-                place = self._place(name, "args", "properties", field, key=True)
-                hint = did_you_mean(field, function.parameters)
-                message = f"{quote_text(tool.call)} has no parameter {quote_text(field)}"
-                yield Problem(place, "spec.args", message, hint)
-            elif (kind := _conflicting_type(tool.args, field, function)) is not None:
-                place = self._place(name, "args", "properties", field)
-                message = f"{quote_text(tool.call)} takes {quote_text(field)} as {function.types[field]}, not as {kind}"
-                yield Problem(place, "spec.args", message, "use the type in the annotation of the function")
-        for parameter in function.required:
-            if parameter not in tool.args.get("required", ()):
-                message = f"{quote_text(tool.call)} needs {quote_text(parameter)}, but `args` does not require it"
-                hint = f"add {parameter} to `required`, or give the parameter a default"
-                yield Problem(self._place(name, "args"), "spec.args", message, hint)
-
-    def _http(self, name: str, tool: HttpToolSpec) -> Iterator[Problem]:
-        url = node_at(self.spec.root, ["tools", name, "url"])
-        found = list(url_problems(url))
-        yield from found
-        try:
-            check_url_template(tool.url)
-        except UnusableUrl as unusable:
-            if not found:
-                hint = "use {{ }} only for a path segment or the value of a query parameter"
-                yield Problem(self._place(name, "url"), "spec.url", str(unusable), hint)
-        yield from header_problems(self.spec, ["tools", name], tool.headers, tool.auth)
-        yield from host_problems(self.spec, name, tool.url, tool.hosts)
-        result = node_at(self.spec.root, ["tools", name, "result"])
-        if isinstance(result, ScalarNode):
-            yield from jmespath_problems(result, "the reply")
-
-    def _shell(self, name: str, tool: ShellToolSpec) -> Iterator[Problem]:
-        yield from path_problems(tool.cwd, self._place(name, "cwd"))
+    def _shell(self, path: DocumentPath, tool: ShellToolSpec) -> Iterator[Problem]:
+        yield from path_problems(tool.cwd, path.at("cwd"))
         if is_template(tool.argv[0]):
             message = "the command cannot be a template; only its arguments can"
-            yield Problem(self._place(name, "argv", 0), "spec.argv", message, "begin `argv` with a fixed command")
+            yield path.at("argv", 0).problem("spec.argv", message, "begin `argv` with a fixed command")
             return
-        yield from self._command(name, "argv", tool.argv)
+        yield from self._command(path.at("argv", 0), tool.argv)
         for index, risk in find_injection_risks(tool.argv):
-            place = self._place(name, "argv", index)
             if risk == "line":
                 message = "this template fills in a part of a shell command line, so the model could run any command"
                 hint = """pass it as an argument: [sh, -c, 'ls "$1"', sh, "{{ args.x }}"]"""
-                yield Problem(place, "spec.shell_line", message, hint)
+                yield path.at("argv", index).problem("spec.shell_line", message, hint)
             else:
                 message = "this template fills in code or the name of a program, so the model could run anything"
                 hint = "use a fixed program and fill in only its arguments, or let a person approve each call"
-                yield Problem(place, "spec.exec_argv", message, hint, "warning")
+                yield Problem(path.at("argv", index).place, "spec.exec_argv", message, hint, "warning")
 
-    def _command(self, name: str, key: str, words: Sequence[str]) -> Iterator[Problem]:
+    def _command(self, path: DocumentPath, words: Sequence[str]) -> Iterator[Problem]:
         """Find a whole command line in place of a command. Only a file may have a space in its name."""
         command = words[0]
-        if (
-            " " not in command
-            or is_template(command)
-            or isabs(command)
-            or isfile(join(self.spec.project.root, command))
-        ):
+        is_file = isabs(command) or isfile(join(self.spec.project.root, command))
+        if " " not in command or is_template(command) or is_file:
             return
         try:
             meant = ", ".join(map(quote_text, [*shlex.split(command), *words[1:]]))
         except ValueError:  # an unclosed quote
             meant = "git, log"
         message = f"{quote_text(command)} is used as the name of one command, including the space"
-        yield Problem(self._place(name, key, 0), "spec.argv", message, f"write each word as a separate item: [{meant}]")
+        yield path.problem("spec.argv", message, f"write each word as a separate item: [{meant}]")
 
-    def _mcp(self, name: str, tool: McpToolSpec) -> Iterator[Problem]:
+    def _mcp(self, path: DocumentPath, tool: McpToolSpec) -> Iterator[Problem]:
         if tool.command is not UNSET:
-            yield from self._command(name, "command", tool.command)
+            yield from self._command(path.at("command", 0), tool.command)
         if (tool.command is UNSET) == (tool.url is UNSET):
             message = "an MCP server needs either `command` or `url`"
             hint = "for example command: [npx, some-server]" if tool.url is UNSET else "remove one of the two"
-            yield Problem(self._place(name, key=True), "spec.mcp", message, hint)
-        url = node_at(self.spec.root, ["tools", name, "url"])
-        if url is not None:
-            yield from url_problems(url)
+            yield path.key_problem("spec.mcp", message, hint)
+        yield from url_problems(path.at("url"))
         for key, other in (("env", "command"), ("headers", "url")):
             if getattr(tool, key) and getattr(tool, other) is UNSET:
                 message = f"`{key}` works only for a server with `{other}`"
-                yield Problem(self._place(name, key, key=True), "spec.mcp", message, "remove it")
+                yield path.at(key).key_problem("spec.mcp", message, "remove it")
+
+
+def _no_description(path: DocumentPath, name: str, hint: str) -> Problem:
+    message = f"tool {quote_text(name)} has no description, so the model sees only its name"
+    return Problem(path.key_place, "spec.no_description", message, hint, "warning")
+
+
+def _object_schema(node: Node) -> Iterator[Problem]:
+    found = check_schema(node)
+    yield from found
+    kind = node.get("type") if isinstance(node, MappingNode) else None
+    if not found and not (isinstance(kind, ScalarNode) and kind.value == "object"):
+        hint = "begin the schema with `type: object`"
+        yield Problem(node.place, "spec.args", "the arguments of a tool must be an object", hint)
+
+
+def _declared_arguments(
+    path: DocumentPath, call: str, schema: dict[str, Any], declared: Collection[str], function: PythonFunction
+) -> Iterator[Problem]:
+    """Compare declared arguments with the parameters of the function."""
+    for field in declared:
+        argument = path.at("properties", field)
+        if field not in function.parameters and not function.takes_any:
+            message = f"{quote_text(call)} has no parameter {quote_text(field)}"
+            yield argument.key_problem("spec.args", message, did_you_mean(field, function.parameters))
+        elif (kind := _conflicting_type(schema, field, function)) is not None:
+            message = f"{quote_text(call)} takes {quote_text(field)} as {function.types[field]}, not as {kind}"
+            yield argument.problem("spec.args", message, "use the type in the annotation of the function")
+    for parameter in function.required:
+        if parameter not in schema.get("required", ()):
+            message = f"{quote_text(call)} needs {quote_text(parameter)}, but `args` does not require it"
+            yield path.problem("spec.args", message, f"add {parameter} to `required`, or give the parameter a default")
+
+
+def _http(path: DocumentPath, tool: HttpToolSpec) -> Iterator[Problem]:
+    found = list(url_problems(path.at("url")))
+    yield from found
+    try:
+        check_url_template(tool.url)
+    except UnusableUrl as unusable:
+        if not found:
+            hint = "use {{ }} only for a path segment or the value of a query parameter"
+            yield path.at("url").problem("spec.url", str(unusable), hint)
+    yield from header_problems(path, tool.headers, tool.auth)
+    yield from _host_problems(path.at("hosts"), tool.url, tool.hosts)
+    if result := path.at("result").scalar:
+        yield from jmespath_problems(result, "the reply")
 
 
 def _conflicting_type(schema: dict[str, Any], field: str, function: PythonFunction) -> str | None:
@@ -236,38 +220,36 @@ def _property_names(schema: dict[str, object] | UnsetType) -> Collection[str] | 
     return tuple(properties) if isinstance(properties, dict) else ()
 
 
-def url_problems(node: object) -> Iterator[Problem]:
-    """Check a URL: http or https, no credentials, the host is fixed or from the environment."""
-    if isinstance(node, ScalarNode) and not _URL.fullmatch(node.text):
+def url_problems(path: DocumentPath) -> Iterator[Problem]:
+    """Check a URL, if there is one: http or https, no credentials, the host is fixed or from the environment."""
+    url = path.scalar
+    if url and not _URL.fullmatch(url.text):
         hint = "write https://host/path, with a fixed host or ${NAME}; put credentials under `auth:`"
-        yield Problem(node.place, "spec.url", f"{quote_text(node.text)} is not a valid URL", hint)
+        yield path.problem("spec.url", f"{quote_text(url.text)} is not a valid URL", hint)
 
 
-def path_problems(path: str, place: SourcePlace) -> Iterator[Problem]:
-    """Check that a path is relative and inside the project."""
-    parts = path.split("/")
-    if path.startswith("/") or ".." in parts or "\\" in path or "\0" in path or re.match(r"[A-Za-z]:", path):
-        message = f"{quote_text(path)} is not a path inside the project"
-        yield Problem(place, "spec.path", message, "write a path relative to the project root, without ..")
+def path_problems(written: str, path: DocumentPath) -> Iterator[Problem]:
+    """Check that a path of a file is relative and inside the project."""
+    is_absolute = written.startswith("/") or re.match(r"[A-Za-z]:", written)
+    if is_absolute or ".." in written.split("/") or "\\" in written or "\0" in written:
+        message = f"{quote_text(written)} is not a path inside the project"
+        yield path.problem("spec.path", message, "write a path relative to the project root, without ..")
 
 
 _HOST = re.compile(r"(https?)://([^/?$]+?)(?::(\d+))?(?:[/?].*)?", re.DOTALL)
 _PORTS = {"http": "80", "https": "443"}
 
 
-def header_problems(
-    spec: Spec, path: Sequence[str], headers: Mapping[str, str], auth: AuthSpec | UnsetType
-) -> Iterator[Problem]:
+def header_problems(path: DocumentPath, headers: Mapping[str, str], auth: AuthSpec | UnsetType) -> Iterator[Problem]:
     """Find reserved, repeated and invalid headers. `path`: the path of the tool or sink."""
-    places = {name: place_at_path(spec.root, [*path, "headers", name], key=True) for name in headers}
+    places = {name: path.at("headers", name).key_place for name in headers}
     texts = dict(headers)
     if auth is not UNSET:
-        place = place_at_path(spec.root, [*path, "auth", "header"])
         if auth.header.lower() in map(str.lower, headers):
             message = f"the header {quote_text(auth.header)} is set in both `auth` and `headers`"
-            yield Problem(place, "spec.header", message, "remove one of the two")
+            yield path.at("auth", "header").problem("spec.header", message, "remove one of the two")
             return
-        places[auth.header], texts[auth.header] = place, auth.scheme or "x"
+        places[auth.header], texts[auth.header] = path.at("auth", "header").place, auth.scheme or "x"
     seen: set[str] = set()
     for name, text in texts.items():
         if name.lower() in RESERVED_HEADERS:
@@ -283,16 +265,16 @@ def header_problems(
         seen.add(name.lower())
 
 
-def host_problems(spec: Spec, name: str, url: str, hosts: Sequence[str] | UnsetType) -> Iterator[Problem]:
+def _host_problems(path: DocumentPath, url: str, hosts: Sequence[str] | UnsetType) -> Iterator[Problem]:
     """Check that `hosts` includes the host of the URL. Otherwise every call would be refused."""
     found = _HOST.fullmatch(url)
     if hosts is UNSET or found is None or found[2].startswith("["):
         return
-    host, port = found[2].lower(), found[3] or _PORTS[found[1]]
-    if not any(_covers_host(entry.lower(), host, port, _PORTS[found[1]]) for entry in hosts):
+    host, usual = found[2].lower(), _PORTS[found[1]]
+    port = found[3] or usual
+    if not any(_covers_host(entry.lower(), host, port, usual) for entry in hosts):
         message = "`hosts` does not include the host of `url`, so every call would be refused"
-        entry = host if port == _PORTS[found[1]] else f"{host}:{port}"
-        yield Problem(place_at_path(spec.root, ["tools", name, "hosts"]), "spec.url", message, f"add {entry}")
+        yield path.problem("spec.url", message, f"add {host if port == usual else f'{host}:{port}'}")
 
 
 def _covers_host(entry: str, host: str, port: str, usual: str) -> bool:

@@ -27,7 +27,7 @@ from agentrun.core.package_tools import PinnedTool
 from agentrun.spec.problems import DocumentError, Problem, Source, did_you_mean, escape_invisible, quote_text
 from agentrun.spec.schema_check import child_values
 from agentrun.spec.source_files import read_source
-from agentrun.spec.tree import MappingNode, Node, ScalarNode, place_at_path, plain_data
+from agentrun.spec.tree import DocumentPath, Node, plain_data
 from agentrun.spec.v1.agent import Agent, FallbackModelSpec
 from agentrun.spec.v1.tools import McpToolSpec
 from agentrun.spec.yaml_parser import parse_yaml_document
@@ -81,11 +81,11 @@ def parse_lock(source: Source) -> Lock:
         raise DocumentError([_lock_problem(root, f"not a lock file: {error}")]) from None
     if lock.agentrun_lock != "1":
         raise DocumentError([_lock_problem(root, "the lock file has another version")])
-    if problems := list(pin_problems(root)):
+    if problems := list(_pin_problems(root, lock)):
         raise DocumentError(problems)
     if wrong := [route for route, row in lock.routes.items() if _is_impossible(row)]:
         raise DocumentError([_lock_problem(root, f"{quote_text(route)} has an invalid number") for route in wrong])
-    return replace(lock, servers=parse_pins(root))
+    return replace(lock, servers=_with_expanded_references(root, lock))
 
 
 def _is_impossible(row: RoutePin) -> bool:
@@ -175,20 +175,20 @@ def unpinned_problems(spec: Spec, servers: Mapping[str, Mapping[str, PinnedTool]
     for name, tool in spec.agent.tools.items():
         if not isinstance(tool, McpToolSpec) or (tool.command is UNSET) == (tool.url is UNSET):
             continue  # not a server, or without an address
-        place = place_at_path(spec.root, ["tools", name], key=True)
+        path = spec.at("tools", name)
         pinned = servers.get(name)
         if pinned is None:
             message = f"the tools of {quote_text(name)} are not in the lock file"
-            yield Problem(place, "spec.unpinned", message, LOCK_AGAIN_HINT)
+            yield path.key_problem("spec.unpinned", message, LOCK_AGAIN_HINT)
             continue
         missing = [(index, each) for index, each in enumerate(tool.tools) if "*" not in each and each not in pinned]
         for index, each in missing:
             message = f"the lock file has no tool {quote_text(each)} of {quote_text(name)}"
-            where = place_at_path(spec.root, ["tools", name, "tools", index])
-            yield Problem(where, "spec.unpinned", message, did_you_mean(each, pinned) or LOCK_AGAIN_HINT)
+            hint = did_you_mean(each, pinned) or LOCK_AGAIN_HINT
+            yield path.at("tools", index).problem("spec.unpinned", message, hint)
         if not missing and not select_pinned_tools(tool, pinned):
             message = f"the lock file has no tool that matches `tools:` of {quote_text(name)}"
-            yield Problem(place, "spec.unpinned", message, LOCK_AGAIN_HINT)
+            yield path.key_problem("spec.unpinned", message, LOCK_AGAIN_HINT)
 
 
 def escape_invisible_json(text: str) -> str:
@@ -203,36 +203,37 @@ def _json_escape(char: str) -> str:
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
-def parse_pins(root: Node) -> dict[str, dict[str, PinnedTool]]:
-    """Return the pinned tools of a lock file without problems."""
-    return {server: {name: _parse_pin(tool) for name, tool in tools.items()} for server, tools in _servers(root)}
+def _with_expanded_references(root: Node, lock: Lock) -> dict[str, dict[str, PinnedTool]]:
+    servers = DocumentPath(root, ("servers",))
+    return {
+        server: {
+            name: replace(tool, args=resolve_references(servers.at(server, name, "args").existing_node))
+            for name, tool in tools.items()
+        }
+        for server, tools in lock.servers.items()
+    }
 
 
-def _parse_pin(tool: MappingNode) -> PinnedTool:
-    return PinnedTool(
-        description=_text(tool, "description"), args=resolve_references(_args(tool)), digest=_text(tool, "digest")
-    )
-
-
-def pin_problems(root: Node) -> Iterator[Problem]:
+def _pin_problems(root: Node, lock: Lock) -> Iterator[Problem]:
     """Yield the problems of the servers in a lock file. Its structure was checked before."""
     if heavy := list(pattern_weight_problems(patterns_in_document(root))):
         yield from heavy
         return
-    for server, tools in _servers(root):
+    for server, tools in lock.servers.items():
         if len(tools) > MAX_PINNED_TOOLS:
             yield _lock_problem(root, f"{quote_text(server)} has more than {MAX_PINNED_TOOLS} tools")
         for name, tool in tools.items():
+            path = DocumentPath(root, ("servers", server, name))
+            node = path.existing_node
             whose = f"{quote_text(name)} of {quote_text(server)}"
             if not MCP_TOOL_NAME.fullmatch(name):
-                yield _lock_problem(tool, f"{whose} is not a valid tool name; {MCP_TOOL_NAME_RULE}")
-            if len(_text(tool, "description").encode()) > MAX_TOOL_DESCRIPTION_BYTES:
-                yield _lock_problem(
-                    tool, f"the description of {whose} is longer than {MAX_TOOL_DESCRIPTION_BYTES:,} bytes"
-                )
-            if not _DIGEST.fullmatch(_text(tool, "digest")):
-                yield _lock_problem(tool, f"the digest of {whose} is invalid")
-            yield from _schema_problems(_args(tool), whose)
+                yield _lock_problem(node, f"{whose} is not a valid tool name; {MCP_TOOL_NAME_RULE}")
+            if len(tool.description.encode()) > MAX_TOOL_DESCRIPTION_BYTES:
+                limit = f"{MAX_TOOL_DESCRIPTION_BYTES:,} bytes"
+                yield _lock_problem(node, f"the description of {whose} is longer than {limit}")
+            if not _DIGEST.fullmatch(tool.digest):
+                yield _lock_problem(node, f"the digest of {whose} is invalid")
+            yield from _schema_problems(path.at("args").existing_node, whose)
 
 
 def _schema_problems(args: Node, whose: str) -> Iterator[Problem]:
@@ -263,29 +264,6 @@ def is_too_deep(schema: Any) -> bool:
         if not level:
             return False
     return True
-
-
-def _servers(root: Node) -> Iterator[tuple[str, dict[str, MappingNode]]]:
-    assert isinstance(root, MappingNode)
-    servers = root.get("servers")
-    for server, entry in servers.entries.items() if isinstance(servers, MappingNode) else ():
-        assert isinstance(entry.node, MappingNode)
-        yield (
-            server,
-            {name: each.node for name, each in entry.node.entries.items() if isinstance(each.node, MappingNode)},
-        )
-
-
-def _text(tool: MappingNode, key: str) -> str:
-    node = tool.get(key)
-    assert isinstance(node, ScalarNode)
-    return str(node.value)
-
-
-def _args(tool: MappingNode) -> Node:
-    node = tool.get("args")
-    assert node is not None
-    return node
 
 
 def _lock_problem(node: Node, message: str) -> Problem:

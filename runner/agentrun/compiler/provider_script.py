@@ -13,8 +13,8 @@ from agentrun.spec.document_loader import load_document
 from agentrun.spec.problems import DocumentError, Problem, Source
 from agentrun.spec.project import project_root
 from agentrun.spec.source_files import read_source
-from agentrun.spec.tree import MappingNode, node_at, place_at_path, plain_data
-from agentrun.spec.v1.provider import ProviderFile, ScriptedTurn, ScriptedUsage
+from agentrun.spec.tree import DocumentPath, MappingNode, plain_data
+from agentrun.spec.v1.provider import ProviderFile, ScriptedUsage
 from agentrun.spec.yaml_parser import MAX_PROBLEMS
 
 REPLY_KEYS = ("text", "calls", "refusal", "reasoning")
@@ -38,22 +38,19 @@ def parse_script(source: Source) -> ProviderFile:
 
 def _check_script(root: MappingNode, script: ProviderFile) -> Iterator[Problem]:
     for index, turn in enumerate(script.turns):
-        path = ("turns", index)
-        if not any(node_at(root, (*path, key)) is not None for key in REPLY_KEYS):
-            hint = 'for an empty reply write text: ""'
-            yield Problem(place_at_path(root, path), "spec.missing_key", "this turn has no reply", hint)
-        yield from _check_usage(root, path, turn)
+        path = DocumentPath(root, ("turns", index))
+        if all(path.at(key).node is None for key in REPLY_KEYS):
+            yield path.problem("spec.missing_key", "this turn has no reply", 'for an empty reply write text: ""')
+        if isinstance(turn.usage, ScriptedUsage):
+            yield from _check_usage(path.at("usage"), turn.usage)
         for number, call in enumerate(turn.calls):
             if call.args and call.raw is not UNSET:
-                place = place_at_path(root, (*path, "calls", number, "raw"), key=True)
-                yield Problem(place, "spec.given_twice", "the call has both `args` and `raw`", "remove one of the two")
+                message = "the call has both `args` and `raw`"
+                yield path.at("calls", number, "raw").key_problem("spec.given_twice", message, "remove one of the two")
 
 
-def _check_usage(root: MappingNode, path: tuple[str | int, ...], turn: ScriptedTurn) -> Iterator[Problem]:
-    if not isinstance(turn.usage, ScriptedUsage):
-        return
-    usage = turn.usage
+def _check_usage(path: DocumentPath, usage: ScriptedUsage) -> Iterator[Problem]:
     for part, whole, most in (("cached", "input", usage.input), ("reasoning", "output", usage.output)):
         if getattr(usage, part) > most:
             message = f"{part} tokens cannot be more than the {whole} tokens ({most})"
-            yield Problem(place_at_path(root, (*path, "usage", part)), "spec.out_of_range", message)
+            yield path.at(part).problem("spec.out_of_range", message)

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from agentrun.canonical_json import text_hash
 from agentrun.compiler.annotation_schemas import AnnotationReader, literal_default
-from agentrun.spec.problems import Problem, Source, SourcePlace, did_you_mean, is_utf8_text, quote_text
+from agentrun.spec.problems import Problem, Refusal, Source, SourcePlace, did_you_mean, is_utf8_text, quote_text
 from agentrun.spec.project import Project
 from agentrun.spec.source_files import FileRefused, read_project_file
 
@@ -34,12 +34,8 @@ MAX_MODULE_WORDS = 40_000
 _word = re.compile(r"\w+|[^\w\s]|\n")
 
 
-class FunctionRefused(Exception):
+class FunctionRefused(Refusal):
     """Why a function cannot be used."""
-
-    def __init__(self, code: str, message: str, hint: str | None = None) -> None:
-        self.code, self.message, self.hint = code, message, hint
-        super().__init__(message)
 
 
 class PythonFunction(Struct, frozen=True):
@@ -91,7 +87,7 @@ def callback_problems(project: Project, reference: str, place: SourcePlace, para
     try:
         function = find_function(project, reference)
     except FunctionRefused as refused:
-        yield Problem(place, refused.code, refused.message, refused.hint)
+        yield refused.problem(place)
         return
     if not function.takes_one:
         message = f"{quote_text(reference)} must take exactly one argument"
@@ -119,15 +115,15 @@ def module_source(project: Project, module: str) -> Source:
     raise FunctionRefused("spec.python", f"module {quote_text(module)} is not in this project", hint)
 
 
-def count_words(source: Source, most: int = MAX_MODULE_WORDS) -> int:
-    """Count the words and signs of a module, up to one more than `most`."""
-    return sum(1 for _ in islice(_word.finditer(source.text), most + 1))
+def count_words(text: str) -> int:
+    """Count the words and signs of a module, up to one more than allowed."""
+    return sum(1 for _ in islice(_word.finditer(text), MAX_MODULE_WORDS + 1))
 
 
 @lru_cache(maxsize=128)
 def _functions(module: str, shown: str, text: str) -> dict[str, PythonFunction] | FunctionRefused:
     """Return the functions at the top level of a module by name, or why it cannot be read."""
-    if sum(1 for _ in islice(_word.finditer(text), MAX_MODULE_WORDS + 1)) > MAX_MODULE_WORDS:
+    if count_words(text) > MAX_MODULE_WORDS:
         hint = f"move the functions to a module with fewer than {MAX_MODULE_WORDS:,} words and signs"
         return FunctionRefused("spec.python", f"{shown} is too large", hint)
     try:

@@ -20,7 +20,7 @@ from agentrun.compiler.python_functions import FunctionRefused, count_words, mod
 from agentrun.compiler.spec_reader import Spec
 from agentrun.compiler.template import is_template
 from agentrun.spec.problems import Problem, SourcePlace, quote_text
-from agentrun.spec.tree import MappingNode, Node, ScalarNode, node_at, place_at_path, walk
+from agentrun.spec.tree import MappingNode, Node, ScalarNode, walk
 
 MAX_KEYS = {"tools": 256, "params": 256, "sinks": 64, "profiles": 64}
 MAX_TEMPLATE_WORDS = 100_000
@@ -48,23 +48,25 @@ def exceeded_limits(spec: Spec) -> Iterator[Problem]:
 
 def spec_conditions(spec: Spec) -> Iterator[ScalarNode]:
     """Yield every condition of a spec."""
-    paths: list[list[str | int]] = [["policy", "rules", index, "when"] for index in range(len(spec.agent.policy.rules))]
-    paths += [["tools", name, "visible"] for name in spec.agent.tools]
-    for path in paths:
-        node = node_at(spec.root, path)
-        if isinstance(node, ScalarNode):
-            yield node
+    paths = [spec.at("policy", "rules", index, "when") for index in range(len(spec.agent.policy.rules))]
+    paths += [spec.at("tools", name, "visible") for name in spec.agent.tools]
+    yield from (node for path in paths if (node := path.scalar))
 
 
-def _too_large(place: SourcePlace, message: str, hint: str) -> Problem:
-    return Problem(place, "spec.too_large", message, hint)
+def _beyond(amounts: Iterable[tuple[SourcePlace, int]], most: int, message: str, hint: str) -> Iterator[Problem]:
+    """Yield a problem at the place where the sum of the amounts exceeds a limit. The amounts after it are not read."""
+    total = 0
+    for place, amount in amounts:
+        total += amount
+        if total > most:
+            yield Problem(place, "spec.too_large", message, hint)
+            return
 
 
 def _keys(spec: Spec) -> Iterator[Problem]:
     for key, most in MAX_KEYS.items():
         if len(getattr(spec.agent, key)) > most:
-            place = place_at_path(spec.root, [key], key=True)
-            yield Problem(place, "spec.out_of_range", f"{quote_text(key)} must have at most {most} keys")
+            yield spec.at(key).key_problem("spec.out_of_range", f"{quote_text(key)} must have at most {most} keys")
 
 
 def _globs(spec: Spec) -> Iterator[Problem]:
@@ -72,54 +74,45 @@ def _globs(spec: Spec) -> Iterator[Problem]:
     globs = {target for rule in rules for target in rule_targets(rule) if "*" in target}
     if len(globs) * len(ToolTargets(spec.agent.tools).patterns) > MAX_GLOBS_TIMES_TOOLS:
         message = f"the policy has too many globs ({len(globs):,}) for this many tools"
-        place = place_at_path(spec.root, ["policy"], key=True)
-        yield _too_large(place, message, "use fewer globs, or name the tools")
+        yield spec.at("policy").key_problem("spec.too_large", message, "use fewer globs, or name the tools")
 
 
 def _templates(spec: Spec) -> Iterator[Problem]:
     nodes = [node for node, _ in spec_templates(spec, {}) if is_template(node.text)]
-    if sum(len(node.text) for node in nodes) <= MAX_TEMPLATE_WORDS:
-        return
-    words = 0
-    for node in nodes:
-        words += sum(1 for _ in islice(_word.finditer(node.text), MAX_TEMPLATE_WORDS + 1))
-        if words > MAX_TEMPLATE_WORDS:
-            message = f"all templates together have more than {MAX_TEMPLATE_WORDS:,} words and signs"
-            yield _too_large(node.place, message, "move long texts without templates to files")
-            return
+    if sum(len(node.text) for node in nodes) > MAX_TEMPLATE_WORDS:
+        words = (
+            (each.place, sum(1 for _ in islice(_word.finditer(each.text), MAX_TEMPLATE_WORDS + 1))) for each in nodes
+        )
+        message = f"all templates together have more than {MAX_TEMPLATE_WORDS:,} words and signs"
+        yield from _beyond(words, MAX_TEMPLATE_WORDS, message, "move long texts without templates to files")
 
 
 def _conditions(spec: Spec) -> Iterator[Problem]:
-    length = 0
-    for node in spec_conditions(spec):
-        length += len(node.text)
-        if length > MAX_CONDITION_TEXT:
-            message = f"all conditions together are longer than {MAX_CONDITION_TEXT:,} characters"
-            yield _too_large(node.place, message, "use fewer or shorter conditions")
-            return
+    lengths = ((node.place, len(node.text)) for node in spec_conditions(spec))
+    message = f"all conditions together are longer than {MAX_CONDITION_TEXT:,} characters"
+    yield from _beyond(lengths, MAX_CONDITION_TEXT, message, "use fewer or shorter conditions")
 
 
 def pattern_weight_problems(patterns: Iterable[tuple[str, SourcePlace]]) -> Iterator[Problem]:
-    """Yield a problem if the patterns are too large together."""
+    """Yield a problem if the patterns are too large together. A repeated pattern counts once."""
     seen: set[str] = set()
-    weight = 0
-    for pattern, place in patterns:
-        if pattern not in seen:
-            seen.add(pattern)
-            weight += max(check_pattern(pattern).weight, _MIN_PATTERN_WEIGHT)
-        if weight > MAX_PATTERN_WEIGHT:
-            message = "all patterns together are too large"
-            yield _too_large(place, message, "use fewer or simpler patterns; \\pL and other large classes cost most")
-            return
+
+    def weights() -> Iterator[tuple[SourcePlace, int]]:
+        for pattern, place in patterns:
+            if pattern not in seen:
+                seen.add(pattern)
+                yield place, max(check_pattern(pattern).weight, _MIN_PATTERN_WEIGHT)
+
+    hint = "use fewer or simpler patterns; \\pL and other large classes cost most"
+    yield from _beyond(weights(), MAX_PATTERN_WEIGHT, "all patterns together are too large", hint)
 
 
 def _all_patterns(spec: Spec) -> Iterator[tuple[str, SourcePlace]]:
     yield from patterns_in_document(spec.root)
     for condition in spec_conditions(spec):
-        if "matches" in condition.text:
-            yield from (
-                (pattern, condition.place) for pattern, _, _ in patterns_in_condition(condition.text) if pattern
-            )
+        for pattern, _, _ in patterns_in_condition(condition.text) if "matches" in condition.text else ():
+            if pattern:
+                yield pattern, condition.place
 
 
 def patterns_in_document(root: Node) -> Iterator[tuple[str, SourcePlace]]:
@@ -133,23 +126,20 @@ def patterns_in_document(root: Node) -> Iterator[tuple[str, SourcePlace]]:
 
 
 def _modules(spec: Spec) -> Iterator[Problem]:
-    calls: list[list[str | int]] = [["tools", name, "call"] for name in spec.agent.tools]
-    calls += [["hooks", index, "call"] for index in range(len(spec.agent.hooks))]
-    seen: set[str] = set()
+    paths = [spec.at("tools", name, "call") for name in spec.agent.tools]
+    paths += [spec.at("hooks", index, "call") for index in range(len(spec.agent.hooks))]
+    modules: dict[str, ScalarNode] = {}
+    for call in (node for path in paths if (node := path.scalar)):
+        modules.setdefault(call.text.partition(":")[0], call)
     words = size = 0
-    for path in calls:
-        node = node_at(spec.root, path)
-        module = node.text.partition(":")[0] if isinstance(node, ScalarNode) else ""
-        if node is None or module in seen:
-            continue
-        seen.add(module)
+    for module, node in modules.items():
         try:
-            source = module_source(spec.project, module)
+            text = module_source(spec.project, module).text
         except FunctionRefused:
             continue  # reported by the check of the function
-        size += len(source.text)
-        words += count_words(source)
+        size += len(text)
+        words += count_words(text)
         if words > MAX_ALL_MODULE_WORDS or size > MAX_ALL_MODULE_TEXT:
             message = "the modules of all Python tools and hooks together are too large"
-            yield _too_large(node.place, message, "move the functions to smaller modules")
+            yield Problem(node.place, "spec.too_large", message, "move the functions to smaller modules")
             return

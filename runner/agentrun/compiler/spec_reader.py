@@ -19,7 +19,7 @@ from agentrun.spec.problems import DocumentError, Problem, Source, SourcePlace, 
 from agentrun.spec.project import Project, find_project
 from agentrun.spec.schema_check import SchemaProblem, find_schema_problems
 from agentrun.spec.source_files import read_source
-from agentrun.spec.tree import MappingEntry, MappingNode, Node, ScalarNode, SequenceNode, plain_data
+from agentrun.spec.tree import DocumentPath, MappingEntry, MappingNode, Node, ScalarNode, SequenceNode, plain_data
 from agentrun.spec.v1.agent import SHARED_KEYS, Agent
 from agentrun.spec.yaml_parser import MAX_DOCUMENT_DEPTH
 
@@ -42,6 +42,9 @@ class Spec(Struct, frozen=True):
     @property
     def size(self) -> int:
         return sum(len(source.text) for source in (self.source, *self.files))
+
+    def at(self, *path: str | int) -> DocumentPath:
+        return DocumentPath(self.root, path)
 
 
 class SpecReadResult(Struct, frozen=True):

@@ -176,6 +176,19 @@ class DocumentError(Exception):
         super().__init__("; ".join(f"{p.place}: {p.code}" for p in self.problems[:3]))
 
 
+class Refusal(Exception):
+    """Why something cannot be used. The caller knows the place that names it."""
+
+    def __init__(self, code: str, message: str, hint: str | None = None) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+        self.hint = hint
+
+    def problem(self, place: SourcePlace) -> Problem:
+        return Problem(place, self.code, self.message, self.hint)
+
+
 def sort_problems(problems: Iterable[Problem]) -> list[Problem]:
     """Sort by place, code and message, and drop duplicates."""
     seen = {(p.file, p.line, p.column, p.code, p.message): p for p in problems}

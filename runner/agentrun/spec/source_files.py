@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agentrun.spec.problems import DocumentError, Problem, Source, SourcePlace, did_you_mean, quote_text
+from agentrun.spec.problems import DocumentError, Refusal, Source, SourcePlace, did_you_mean, quote_text
 
 MAX_FILE_BYTES = 1024 * 1024
 
@@ -31,14 +31,11 @@ _O_FOLDER = os.O_RDONLY | _O_CLOEXEC | _O_NOFOLLOW | getattr(os, "O_DIRECTORY", 
 _CAN_WALK = os.open in os.supports_dir_fd and bool(_O_NOFOLLOW)
 
 
-class FileRefused(Exception):
-    """A file that cannot be read, and why. The caller knows the place that names it."""
+class FileRefused(Refusal):
+    """Why a file cannot be read."""
 
     def __init__(self, code: str, message: str, hint: str | None = None, line: int = 1) -> None:
-        super().__init__(f"{code}: {message}")
-        self.code = code
-        self.message = message
-        self.hint = hint
+        super().__init__(code, message, hint)
         self.line = line
         """The line of the file with the encoding error."""
 
@@ -50,8 +47,7 @@ def read_source(path: Path, shown: str | None = None, root: Path | None = None) 
     try:
         return Source(full, name, read_text(path, name))
     except FileRefused as refused:
-        place = SourcePlace(Source(full, name, ""), refused.line, 1)
-        raise DocumentError([Problem(place, refused.code, refused.message, refused.hint)]) from None
+        raise DocumentError([refused.problem(SourcePlace(Source(full, name, ""), refused.line, 1))]) from None
 
 
 def read_project_file(root: Path, base_dir: Path, ref: str) -> Source:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from agentrun.spec.problems import SourcePlace
+from agentrun.spec.problems import Problem, SourcePlace
 
 ScalarStyle = Literal["plain", "single", "double", "literal", "folded", "file"]
 """How a scalar is written. `file`: it is the whole text of a separate file."""
@@ -27,10 +27,10 @@ class ScalarNode(Struct, frozen=True, gc=False):
     text: str
     """The text before it was converted to a number, boolean or null."""
     place: SourcePlace
-    style: ScalarStyle
-    start: int
+    style: ScalarStyle = "plain"
+    start: int = 0
     """The offset of the scalar in its source, including the quote or block indicator."""
-    end: int
+    end: int = 0
 
     def place_at(self, offset: int, width: int = 1) -> SourcePlace:
         """Return the place in the file of an offset in `text`."""
@@ -110,6 +110,55 @@ def place_at_path(node: Node, path: Iterable[str | int], *, key: bool = False) -
         place = node.entries[str(step)].key_place if key and isinstance(node, MappingNode) else found.place
         node = found
     return place
+
+
+class DocumentPath(Struct, frozen=True):
+    """A path in a document, with the node and the places there. The path need not exist."""
+
+    root: Node
+    steps: tuple[str | int, ...] = ()
+
+    def at(self, *steps: str | int) -> DocumentPath:
+        return DocumentPath(self.root, (*self.steps, *steps))
+
+    @property
+    def node(self) -> Node | None:
+        return node_at(self.root, self.steps)
+
+    @property
+    def existing_node(self) -> Node:
+        """The node of a key that is known to exist."""
+        node = self.node
+        assert node is not None
+        return node
+
+    @property
+    def scalar(self) -> ScalarNode | None:
+        node = self.node
+        return node if isinstance(node, ScalarNode) else None
+
+    @property
+    def scalars(self) -> list[ScalarNode]:
+        """The scalar, or the scalars in the list."""
+        node = self.node
+        items = node.items if isinstance(node, SequenceNode) else (node,)
+        return [item for item in items if isinstance(item, ScalarNode)]
+
+    @property
+    def place(self) -> SourcePlace:
+        return place_at_path(self.root, self.steps)
+
+    @property
+    def key_place(self) -> SourcePlace:
+        return place_at_path(self.root, self.steps, key=True)
+
+    def problem(self, code: str, message: str, hint: str | None = None) -> Problem:
+        """Return a problem at the value."""
+        return Problem(self.place, code, message, hint)
+
+    def key_problem(self, code: str, message: str, hint: str | None = None) -> Problem:
+        """Return a problem at the key."""
+        return Problem(self.key_place, code, message, hint)
 
 
 def walk(node: Node) -> Iterator[tuple[str, Node]]:

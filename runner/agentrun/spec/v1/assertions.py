@@ -277,33 +277,21 @@ class JournalSnapshot(AssertionBase, frozen=True, forbid_unknown_fields=True, kw
     """The canonical journal equals the snapshot in __snapshots__. `agentrun test --update` writes the snapshot."""
 
 
+AnswerAssertion: TypeAlias = (
+    Equals | Contains | ContainsAll | ContainsAny | IContains | IContainsAll | IContainsAny | Regex | StartsWith
+)
+JsonAssertion: TypeAlias = IsJson | JsonSchemaAssertion | JmespathAssertion
+CallAssertion: TypeAlias = ToolsExact | ToolsInOrder | ToolsAnyOrder | ToolCalled | ToolCalls | StepStatus
+PolicyAssertion: TypeAlias = RulingIs | ApprovalIs
+SpendAssertion: TypeAlias = TokensAssertion | CostAssertion | TurnsAssertion | TimeAssertion
 Assertion: TypeAlias = (
-    Equals
-    | Contains
-    | ContainsAll
-    | ContainsAny
-    | IContains
-    | IContainsAll
-    | IContainsAny
-    | Regex
-    | StartsWith
-    | IsJson
-    | JsonSchemaAssertion
-    | JmespathAssertion
+    AnswerAssertion
+    | JsonAssertion
     | CelAssertion
     | PythonAssertion
-    | ToolsExact
-    | ToolsInOrder
-    | ToolsAnyOrder
-    | ToolCalled
-    | ToolCalls
-    | StepStatus
-    | RulingIs
-    | ApprovalIs
-    | TokensAssertion
-    | CostAssertion
-    | TurnsAssertion
-    | TimeAssertion
+    | CallAssertion
+    | PolicyAssertion
+    | SpendAssertion
     | OutcomeIs
     | JournalSnapshot
 )
