@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from agentrun.spec import document_loader
 from agentrun.spec.document_loader import LATEST_VERSION, UPGRADES, Upgrade, load_document, upgrade_document
 from agentrun.spec.problems import Problem, Source
 from agentrun.spec.tree import MappingEntry, MappingNode, place_at_path, plain_data
@@ -32,20 +33,25 @@ CHAIN = {"-1": ("0", renamed("system", "prompt", "0")), "0": ("1", renamed("prom
 """Two versions that never were, and the way from each to the next."""
 
 
+@pytest.fixture(autouse=True)
+def _old_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document_loader, "UPGRADES", CHAIN)
+
+
 def test_latest_is_taken_as_it_is() -> None:
     root = tree('agentrun: "1"\nname: a\n')
-    assert upgrade_document(root, CHAIN, "1") is root
+    assert upgrade_document(root) is root
 
 
 def test_one_step() -> None:
-    root = upgrade_document(tree('agentrun: "0"\nprompt: Be kind.\n'), CHAIN, "1")
+    root = upgrade_document(tree('agentrun: "0"\nprompt: Be kind.\n'))
     assert isinstance(root, MappingNode)
     assert plain_data(root) == {"agentrun": "1", "instructions": "Be kind."}
 
 
 def test_the_whole_chain_and_its_places() -> None:
     """What is found in an upgraded document points at what was written."""
-    root = upgrade_document(tree('agentrun: "-1"\n\nsystem: Be kind.\n'), CHAIN, "1")
+    root = upgrade_document(tree('agentrun: "-1"\n\nsystem: Be kind.\n'))
     assert isinstance(root, MappingNode)
     assert plain_data(root) == {"agentrun": "1", "instructions": "Be kind."}
     place = place_at_path(root, ["instructions"])
@@ -53,7 +59,7 @@ def test_the_whole_chain_and_its_places() -> None:
 
 
 def problem(text: str) -> Problem:
-    found = upgrade_document(tree(text), CHAIN, "1")
+    found = upgrade_document(tree(text))
     assert isinstance(found, Problem)
     assert found.code == "spec.version"
     assert (found.line, found.column) == (1, 11)

@@ -134,7 +134,7 @@ def test_doubles_that_fit(text: str) -> None:
 def test_numbers_that_do_not_fit(text: str) -> None:
     with pytest.raises(BadNumber) as refused:
         parse_plain_scalar(text)
-    assert "quote it" in refused.value.hint
+    assert "quote it" in str(refused.value.hint)
     assert len(refused.value.message) < 150
 
 

@@ -31,6 +31,10 @@ _BOUNDS = {
 _BOUNDS["integer"] = _BOUNDS["number"]
 
 
+class _UnreadableAnnotation(Exception):
+    """An annotation that cannot be converted."""
+
+
 class AnnotationReader:
     """Reads the annotations of one module."""
 
@@ -48,12 +52,15 @@ class AnnotationReader:
     def schema(self, node: ast.expr | None) -> AnnotationSchema | None:
         """Return the schema of an annotation; None if it cannot be converted."""
         self._left = MAX_ANNOTATION_PARTS
-        return self._schema(node, 0, ())
+        try:
+            return self._schema(node, 0, ())
+        except _UnreadableAnnotation:
+            return None
 
-    def _schema(self, node: ast.expr | None, depth: int, trail: tuple[str, ...]) -> AnnotationSchema | None:
+    def _schema(self, node: ast.expr | None, depth: int, trail: tuple[str, ...]) -> AnnotationSchema:
         self._left -= 1
         if depth > MAX_ANNOTATION_DEPTH or self._left < 0:
-            return None
+            raise _UnreadableAnnotation
         match node:
             case ast.Constant(value=None):
                 return {"type": "null"}
@@ -61,27 +68,17 @@ class AnnotationReader:
                 return self._schema(_parse_annotation(text), depth + 1, trail)
             case ast.BinOp(op=ast.BitOr()):
                 return _any_of([self._schema(part, depth + 1, trail) for part in _alternatives(node)])
-            case ast.Name() | ast.Attribute():
-                return self._look_up_name(node, depth, trail)
+            case ast.Name(id=name) if name in self._classes and name not in trail:
+                return self._typed_dict(self._classes[name], depth + 1, (*trail, name))
+            case ast.Name(id=name) if name in self._aliases and name not in trail:
+                return self._schema(self._aliases[name], depth + 1, (*trail, name))
+            case ast.Name(id=name) if name in _SIMPLE:
+                return {"type": _SIMPLE[name]}
             case ast.Subscript(value=ast.Name() | ast.Attribute() as outer, slice=inner):
                 return self._generic(_name(outer), inner, depth + 1, trail)
-            case _:
-                return None
+        raise _UnreadableAnnotation
 
-    def _look_up_name(
-        self, node: ast.Name | ast.Attribute, depth: int, trail: tuple[str, ...]
-    ) -> AnnotationSchema | None:
-        name = _name(node)
-        if isinstance(node, ast.Name) and name not in trail:
-            if name in self._classes:
-                return self._typed_dict(self._classes[name], depth + 1, (*trail, name))
-            if name in self._aliases:
-                return self._schema(self._aliases[name], depth + 1, (*trail, name))
-        if isinstance(node, ast.Name) and name in _SIMPLE:
-            return {"type": _SIMPLE[name]}
-        return None
-
-    def _generic(self, outer: str, inner: ast.expr, depth: int, trail: tuple[str, ...]) -> AnnotationSchema | None:
+    def _generic(self, outer: str, inner: ast.expr, depth: int, trail: tuple[str, ...]) -> AnnotationSchema:
         parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
         match outer:
             case "Optional":
@@ -95,39 +92,32 @@ class AnnotationReader:
             case "tuple" | "Tuple":
                 return self._tuple(parts, depth, trail)
             case _ if outer in _LISTS:
-                items = self._schema(inner, depth, trail)
-                return None if items is None else {"type": "array", "items": items}
+                return {"type": "array", "items": self._schema(inner, depth, trail)}
             case _ if outer in _MAPPINGS and len(parts) == 2 and _name(parts[0]) == "str":
-                values = self._schema(parts[1], depth, trail)
-                return None if values is None else {"type": "object", "additionalProperties": values}
-        return None
+                return {"type": "object", "additionalProperties": self._schema(parts[1], depth, trail)}
+        raise _UnreadableAnnotation
 
-    def _tuple(self, parts: list[ast.expr], depth: int, trail: tuple[str, ...]) -> AnnotationSchema | None:
+    def _tuple(self, parts: list[ast.expr], depth: int, trail: tuple[str, ...]) -> AnnotationSchema:
         match parts:
+            case []:
+                raise _UnreadableAnnotation
             case [first, ast.Constant(value=rest)] if rest is ...:
-                items = self._schema(first, depth, trail)
-                return None if items is None else {"type": "array", "items": items}
+                return {"type": "array", "items": self._schema(first, depth, trail)}
         each = [self._schema(part, depth, trail) for part in parts]
-        if None in each or not each:
-            return None
         return {"type": "array", "prefixItems": each, "items": False, "minItems": len(each)}
 
-    def _typed_dict(self, node: ast.ClassDef, depth: int, trail: tuple[str, ...]) -> AnnotationSchema | None:
+    def _typed_dict(self, node: ast.ClassDef, depth: int, trail: tuple[str, ...]) -> AnnotationSchema:
         """Return the schema of a class if its only base is `TypedDict`."""
         if [_name(base) for base in node.bases] != ["TypedDict"] or node.decorator_list:
-            return None
+            raise _UnreadableAnnotation
         total = not any(each.arg == "total" and _constant(each.value) is False for each in node.keywords)
         properties: dict[str, Any] = {}
         required = []
         for field in node.body:
-            if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
-                continue
-            annotation, is_needed = _required(field.annotation, total)
-            schema = self._schema(annotation, depth, trail)
-            if schema is None:
-                return None
-            properties[field.target.id] = schema
-            required += [field.target.id] if is_needed else []
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                annotation, is_needed = _required(field.annotation, total)
+                properties[field.target.id] = self._schema(annotation, depth, trail)
+                required += [field.target.id] if is_needed else []
         return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
@@ -139,10 +129,8 @@ def _required(node: ast.expr, total: bool) -> tuple[ast.expr, bool]:
     return node, total
 
 
-def _add_notes(schema: AnnotationSchema | None, notes: list[ast.expr]) -> AnnotationSchema | None:
+def _add_notes(schema: AnnotationSchema, notes: list[ast.expr]) -> AnnotationSchema:
     """Add `Annotated[int, "how many"]` and `Annotated[int, Field(ge=1, description="how many")]` to a schema."""
-    if schema is None:
-        return None
     annotated = dict(schema)
     for note in notes:
         match note:
@@ -199,24 +187,22 @@ def _alternatives(node: ast.expr) -> list[ast.expr]:
     return [node, *reversed(right)]
 
 
-def _parse_annotation(text: str) -> ast.expr | None:
+def _parse_annotation(text: str) -> ast.expr:
     try:
         return ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, MemoryError):
-        return None
+        raise _UnreadableAnnotation from None
 
 
-def _any_of(schemas: list[AnnotationSchema | None]) -> AnnotationSchema | None:
-    known = [schema for schema in schemas if schema is not None]
-    if len(known) < len(schemas):
-        return None
-    flat = [inner for schema in known for inner in schema.get("anyOf", [schema])]
-    return {"anyOf": flat}
+def _any_of(schemas: list[AnnotationSchema]) -> AnnotationSchema:
+    return {"anyOf": [inner for schema in schemas for inner in schema.get("anyOf", [schema])]}
 
 
-def _literal(values: list[ast.expr]) -> AnnotationSchema | None:
+def _literal(values: list[ast.expr]) -> AnnotationSchema:
     plain = [each for value in values if is_json_scalar(each := _constant(value)) and not isinstance(each, float)]
-    return {"enum": plain} if plain and len(plain) == len(values) else None
+    if not plain or len(plain) < len(values):
+        raise _UnreadableAnnotation
+    return {"enum": plain}
 
 
 def is_json_scalar(value: object) -> bool:

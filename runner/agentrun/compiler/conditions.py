@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from cel_expr_python import cel
 
@@ -65,7 +65,7 @@ def check_condition(
     try:
         kind = compiled(node.text).return_type().name()
     except RuntimeError as error:
-        return _CelErrors(node, bare, variables).problems(str(error))
+        return _compiler_problems(node, bare, variables, str(error))
     problems = [*_field_problems(node, fields), *_pattern_problems(node, bare)]
     if not problems and kind not in ("BOOL", "DYN"):
         message = f"a condition must be true or false, but this is {_TYPE_DESCRIPTIONS.get(kind.lower(), kind.lower())}"
@@ -127,8 +127,7 @@ def _pattern_problems(node: ScalarNode, bare: str) -> Iterator[Problem]:
 
 
 def _field_problems(node: ScalarNode, fields: Mapping[str, Collection[str] | None]) -> Iterator[Problem]:
-    what = {"args": "argument", "params": "param", "calls": "tool"}
-    code = {"argument": "spec.unknown_arg", "param": "spec.unknown_param", "tool": "spec.unknown_tool"}
+    kinds = {"args": ("argument", "arg"), "params": ("param", "param"), "calls": ("tool", "tool")}
     for variable, field, offset in field_references(node.text):
         place = node.place_at(offset, len(field))
         if variable not in fields:
@@ -138,11 +137,11 @@ def _field_problems(node: ScalarNode, fields: Mapping[str, Collection[str] | Non
         known = fields[variable]
         if known is None or field in known:
             continue
-        kind = what.get(variable, "field")
-        message = f"{kind} {quote_text(field)} is not declared"
-        if kind == "field":
-            message = f"{variable} has no field {quote_text(field)}"
-        yield Problem(place, code.get(kind, "spec.condition"), message, near_or_known_hint(field, known))
+        code, message = "spec.condition", f"{variable} has no field {quote_text(field)}"
+        if variable in kinds:
+            noun, ending = kinds[variable]
+            code, message = f"spec.unknown_{ending}", f"{noun} {quote_text(field)} is not declared"
+        yield Problem(place, code, message, near_or_known_hint(field, known))
 
 
 def near_or_known_hint(name: str, known: Collection[str]) -> str:
@@ -178,76 +177,57 @@ _input = re.compile(r"Syntax error: (?:mismatched|extraneous) input '(.*?)' expe
 _unread = re.compile(r"Syntax error: token recognition error at: '(.*)'")
 
 
-class _CelError(NamedTuple):
-    line: int
-    column: int
-    message: str
+def _compiler_problems(node: ScalarNode, bare: str, variables: Collection[str], text: str) -> list[Problem]:
+    """Explain the errors of the CEL compiler."""
+    if "recursion" in text:
+        message = "the condition is nested deeper than 32 levels"
+        return [Problem(node.place, "spec.condition", message, "split it into several rules")]
+    errors = [(int(line), int(column), message) for line, column, message in _error.findall(text)]
+    placed = sorted(error for error in errors if error[0] > 0)
+    if not placed:
+        return [Problem(node.place, "spec.condition", "this is not a valid CEL expression")]
+    syntax = [error for error in placed if error[2].startswith("Syntax error")]
+    explained = (_explain(node, bare, variables, *error) for error in syntax[:1] or placed)
+    return [Problem(place, "spec.condition", message, hint) for place, message, hint in explained]
 
 
-class _CelErrors:
-    """Explains the errors of the CEL compiler."""
+def _explain(
+    node: ScalarNode, bare: str, variables: Collection[str], line: int, column: int, error: str
+) -> tuple[SourcePlace, str, str | None]:
+    at = sum(len(text) + 1 for text in bare.split("\n")[: line - 1]) + column - 1
+    place = node.place_at_line(line, column)
+    if found := _UNDECLARED_NAME.match(error):
+        return _undeclared_name(node, bare, variables, at, found[1].partition(".")[0])
+    if found := _overload.match(error):
+        return place, *_no_overload(found[1], found[2].split(", "))
+    if found := _input.match(error):
+        if found[1] == "<EOF>":
+            return place, "the condition is incomplete", None
+        last = bare[:at].split()[-1:]
+        hint = _WORD_HINTS.get(found[1]) or (_WORD_HINTS.get(last[0]) if last else None)
+        return node.place_at_line(line, column, len(found[1])), f"unexpected {quote_text(found[1])}", hint
+    if found := _unread.match(error):
+        return place, *_unreadable(found[1])
+    hint = "for special characters write 'the.name' in calls" if error.startswith("has()") else None
+    return place, error[:200].replace(" (in container '')", ""), hint
 
-    def __init__(self, node: ScalarNode, bare: str, variables: Collection[str]) -> None:
-        self.node = node
-        self.bare = bare
-        self.variables = variables
 
-    def problems(self, text: str) -> list[Problem]:
-        errors = [_CelError(int(line), int(column), message) for line, column, message in _error.findall(text)]
-        if "recursion" in text:
-            message = "the condition is nested deeper than 32 levels"
-            return [Problem(self.node.place, "spec.condition", message, "split it into several rules")]
-        placed = sorted(error for error in errors if error.line > 0)
-        syntax = [error for error in placed if error.message.startswith("Syntax error")]
-        if not placed:
-            return [Problem(self.node.place, "spec.condition", "this is not a valid CEL expression")]
-        return [self._problem(error) for error in syntax[:1] or placed]
-
-    def _problem(self, error: _CelError) -> Problem:
-        if found := _UNDECLARED_NAME.match(error.message):
-            return self._undeclared_name(error, found[1])
-        place = self.node.place_at_line(error.line, error.column)
-        if found := _overload.match(error.message):
-            return Problem(place, "spec.condition", *_no_overload(found[1], found[2].split(", ")))
-        if found := _input.match(error.message):
-            return self._unexpected_token(place, error, found[1])
-        if found := _unread.match(error.message):
-            return Problem(place, "spec.condition", *_unreadable(found[1]))
-        hint = "for special characters write 'the.name' in calls" if error.message.startswith("has()") else None
-        return Problem(place, "spec.condition", error.message[:200].replace(" (in container '')", ""), hint)
-
-    def _before(self, error: _CelError) -> str:
-        lines = self.bare.split("\n")[: error.line]
-        return "\n".join([*lines[:-1], lines[-1][: error.column - 1]])
-
-    def _unexpected_token(self, place: SourcePlace, error: _CelError, token: str) -> Problem:
-        if token == "<EOF>":
-            return Problem(place, "spec.condition", "the condition is incomplete")
-        last = self._before(error).split()[-1:]
-        hint = _WORD_HINTS.get(token) or (_WORD_HINTS.get(last[0]) if last else None)
-        place = self.node.place_at_line(error.line, error.column, len(token))
-        return Problem(place, "spec.condition", f"unexpected {quote_text(token)}", hint)
-
-    def _undeclared_name(self, error: _CelError, name: str) -> Problem:
-        """CEL reports the place after the name; report the name itself."""
-        first = name.partition(".")[0]
-        before = self._before(error)
-        at = self._line_start(error.line) + error.column - 1
-        word = [*re.finditer(rf"(?<![\w.]){re.escape(first)}\b", self.bare[: at + len(first)])]
-        place = self.node.place_at(word[-1].start() if word else at, len(first))
-        is_call = before.rstrip().endswith(first) and self.bare[at : at + 1] == "("
-        if is_call and first in _FUNCTIONS:
-            return Problem(place, "spec.condition", f"{first} cannot be called like this")
-        if is_call:
-            hint = did_you_mean(first, _FUNCTIONS) or f"functions: {', '.join(_FUNCTIONS)}"
-            return Problem(place, "spec.condition", f"there is no function {quote_text(first)}", hint)
-        if first in _OTHER_NAMES:
-            return Problem(place, "spec.condition", f"unknown name {quote_text(first)}", f"write {_OTHER_NAMES[first]}")
-        hint = did_you_mean(first, self.variables) or f"variables: {', '.join(self.variables)}"
-        return Problem(place, "spec.condition", f"unknown variable {quote_text(first)}", hint)
-
-    def _line_start(self, line: int) -> int:
-        return sum(len(text) + 1 for text in self.bare.split("\n")[: line - 1])
+def _undeclared_name(
+    node: ScalarNode, bare: str, variables: Collection[str], at: int, name: str
+) -> tuple[SourcePlace, str, str | None]:
+    """CEL reports the place after the name; report the name itself."""
+    word = [*re.finditer(rf"(?<![\w.]){re.escape(name)}\b", bare[: at + len(name)])]
+    place = node.place_at(word[-1].start() if word else at, len(name))
+    is_call = bare[:at].rstrip().endswith(name) and bare[at : at + 1] == "("
+    if is_call and name in _FUNCTIONS:
+        return place, f"{name} cannot be called like this", None
+    if is_call:
+        hint = did_you_mean(name, _FUNCTIONS) or f"functions: {', '.join(_FUNCTIONS)}"
+        return place, f"there is no function {quote_text(name)}", hint
+    if name in _OTHER_NAMES:
+        return place, f"unknown name {quote_text(name)}", f"write {_OTHER_NAMES[name]}"
+    hint = did_you_mean(name, variables) or f"variables: {', '.join(variables)}"
+    return place, f"unknown variable {quote_text(name)}", hint
 
 
 def _no_overload(function: str, types: list[str]) -> tuple[str, str | None]:
@@ -269,31 +249,22 @@ def _unreadable(found: str) -> tuple[str, str | None]:
 # --- CEL expressions in assertions ---
 
 
-ASSERTION_VARIABLES: dict[str, tuple[str, ...] | None] = {
-    "output": None,
-    "json": None,
-    "params": None,
-    "calls": None,
-    "rulings": None,
-    "approvals": None,
-    "spend": ("tokens", "cost", "turns", "time"),
-    "outcome": None,
-}
-"""The variables, with their fields if these are fixed. cost is in micro-dollars, time in milliseconds."""
-
 _STEP_TYPE = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
-_ASSERTION_ENVIRONMENT = cel.NewEnv(
-    variables={
-        "output": cel.Type.STRING,
-        "json": cel.Type.DYN,
-        "params": _STEP_TYPE,
-        "calls": cel.Type.List(_STEP_TYPE),
-        "rulings": cel.Type.List(_STEP_TYPE),
-        "approvals": cel.Type.List(_STEP_TYPE),
-        "spend": cel.Type.Map(cel.Type.STRING, cel.Type.INT),
-        "outcome": cel.Type.STRING,
-    }
-)
+_ASSERTION_TYPES = {
+    "output": cel.Type.STRING,
+    "json": cel.Type.DYN,
+    "params": _STEP_TYPE,
+    "calls": cel.Type.List(_STEP_TYPE),
+    "rulings": cel.Type.List(_STEP_TYPE),
+    "approvals": cel.Type.List(_STEP_TYPE),
+    "spend": cel.Type.Map(cel.Type.STRING, cel.Type.INT),
+    "outcome": cel.Type.STRING,
+}
+_ASSERTION_ENVIRONMENT = cel.NewEnv(variables=_ASSERTION_TYPES)
+
+ASSERTION_VARIABLES: dict[str, tuple[str, ...] | None] = dict.fromkeys(_ASSERTION_TYPES)
+ASSERTION_VARIABLES["spend"] = ("tokens", "cost", "turns", "time")
+"""The variables, with their fields if these are fixed. cost is in micro-dollars, time in milliseconds."""
 
 
 class UndecidedExpression(Exception):

@@ -18,7 +18,7 @@ from agentrun.spec.document_loader import Document, load_document
 from agentrun.spec.problems import DocumentError, Problem, Source, SourcePlace, quote_text
 from agentrun.spec.project import Project, find_project
 from agentrun.spec.source_files import FileRefused, read_project_file
-from agentrun.spec.tree import MappingEntry, MappingNode, Node, ScalarNode, SequenceNode, walk
+from agentrun.spec.tree import MappingEntry, MappingNode, Node, ScalarNode, SequenceNode, make_mapping, walk
 from agentrun.spec.v1.agent import SCHEMA_PATHS, SHARED_KEYS, TEXT_PATHS
 from agentrun.spec.yaml_parser import MAX_DOCUMENT_NODES, MAX_PROBLEMS, parse_yaml_document
 
@@ -46,17 +46,20 @@ class FileInliner:
 
     def inline(self, root: MappingNode) -> MappingNode:
         """Return the document with all file references replaced."""
+        changed: Node = root
         for key in SHARED_KEYS:
-            root = _change_at(root, (key,), partial(self._inline_shared, key=key))
+            changed = _change_at(changed, (key,), partial(self._inline_shared, key=key))
         for path in TEXT_PATHS:
-            root = _change_at(root, path, self._inline_text)
+            changed = _change_at(changed, path, self._inline_text)
         for path in SCHEMA_PATHS:
-            root = _change_at(root, path, partial(self._inline_schema, section=path[0]))
-        return root
+            changed = _change_at(changed, path, partial(self._inline_schema, section=path[0]))
+        assert isinstance(changed, MappingNode)
+        return changed
 
-    def inline_schema(self, node: Node) -> Node:
-        """Return a JSON Schema with its file reference replaced."""
-        return self._inline_schema(node, "")
+    def inline_assertion(self, node: Node) -> Node:
+        """Return an assertion of a case with the file of its schema inlined."""
+        schema = partial(self._inline_schema, section="")
+        return _change_at(node, ("value",), schema) if _names_schema_file(node) else node
 
     def _read(self, reference: ScalarNode) -> Source | None:
         """Read the file that a node names. If it cannot be read, add a problem and return None."""
@@ -111,7 +114,7 @@ class FileInliner:
         loaded = self._load(reference, source, "schema").root if source is not None else None
         if loaded is None:
             self.incomplete_sections.add(section)
-            return _permissive_schema(node.place)
+            return make_mapping({"type": "object", "additionalProperties": True}, node.place)  # causes no problems
         return loaded
 
     def _inline_shared(self, node: Node, key: str) -> Node:
@@ -157,12 +160,6 @@ class FileInliner:
         return MappingNode(entries, place)
 
 
-def _permissive_schema(place: SourcePlace) -> MappingNode:
-    """Return a schema for one that could not be read. It causes no further problems."""
-    kind, more = ScalarNode("object", "object", place), ScalarNode(True, "true", place)
-    return MappingNode({"type": MappingEntry(place, kind), "additionalProperties": MappingEntry(place, more)}, place)
-
-
 def _parse_schema(source: Source) -> Document:
     """Parse a file with a JSON Schema, as YAML or JSON."""
     try:
@@ -185,55 +182,45 @@ def _file_reference(node: Node) -> ScalarNode | None:
     return named if isinstance(named, ScalarNode) and isinstance(named.value, str) else None
 
 
-def _change_at(node: Node, path: tuple[str, ...], change: NodeChange) -> MappingNode:
-    """Apply a function to the node at a path, if it exists; `*` matches every key."""
-    assert isinstance(node, MappingNode)
-    entries = dict(node.entries)
-    for key in entries if path[0] == "*" else path[:1]:
-        entry = entries.get(key)
-        if entry is None:
-            continue
-        if len(path) == 1:
-            entries[key] = MappingEntry(entry.key_place, change(entry.node))
-        elif isinstance(entry.node, MappingNode):
-            entries[key] = MappingEntry(entry.key_place, _change_at(entry.node, path[1:], change))
-    return MappingNode(entries, node.place)
+def _change_at(node: Node, path: tuple[str, ...], change: NodeChange) -> Node:
+    """Apply a function to the node at a path, if it exists; `*` matches every key and `[]` every item."""
+    if not path:
+        return change(node)
+    match node:
+        case MappingNode():
+            entries = dict(node.entries)
+            for key in node.entries if path[0] == "*" else node.entries.keys() & path[:1]:
+                entries[key] = replace(entries[key], node=_change_at(entries[key].node, path[1:], change))
+            return MappingNode(entries, node.place)
+        case SequenceNode() if path[0] == "[]":
+            return SequenceNode(tuple(_change_at(item, path[1:], change) for item in node.items), node.place)
+    return node
 
 
 SCHEMA_ASSERTIONS = ("is-json", "json-schema", "not-is-json", "not-json-schema")
+_ASSERTION_PATHS = (
+    ("defaults", "assert", "[]"),
+    ("cases", "[]", "assert", "[]"),
+    ("cases", "[]", "turns", "[]", "assert", "[]"),
+)
 
 
 def inline_assertion_schemas(root: MappingNode, path: Path) -> MappingNode:
     """Return the cases with the schema files of their assertions inlined. Raises DocumentError."""
-    if not any(isinstance(node, MappingNode) and _named_schema_file(node) for _, node in walk(root)):
+    if not any(_names_schema_file(node) for _, node in walk(root)):
         return root
     inliner = FileInliner(find_project(path), path.parent)
-    changed = _inline_schemas_in(root, inliner)
+    changed: Node = root
+    for assertion in _ASSERTION_PATHS:
+        changed = _change_at(changed, assertion, inliner.inline_assertion)
     if inliner.problems:
         raise DocumentError(inliner.problems)
     assert isinstance(changed, MappingNode)
     return changed
 
 
-def _named_schema_file(node: MappingNode) -> MappingNode | None:
-    """Return the `{file: …}` of an assertion with a schema."""
-    kind, value = node.get("type"), node.get("value")
+def _names_schema_file(node: Node) -> bool:
+    """Return whether a node is an assertion with the schema `{file: …}`."""
+    kind, value = (node.get("type"), node.get("value")) if isinstance(node, MappingNode) else (None, None)
     is_one = isinstance(kind, ScalarNode) and kind.value in SCHEMA_ASSERTIONS
-    return value if is_one and isinstance(value, MappingNode) and list(value.entries) == ["file"] else None
-
-
-def _inline_schemas_in(node: Node, inliner: FileInliner) -> Node:
-    match node:
-        case MappingNode() if (value := _named_schema_file(node)) is not None:
-            entry = node.entries["value"]
-            return MappingNode(
-                {**node.entries, "value": MappingEntry(entry.key_place, inliner.inline_schema(value))}, node.place
-            )
-        case MappingNode():
-            entries = {
-                key: replace(entry, node=_inline_schemas_in(entry.node, inliner)) for key, entry in node.entries.items()
-            }
-            return MappingNode(entries, node.place)
-        case SequenceNode():
-            return SequenceNode(tuple(_inline_schemas_in(item, inliner) for item in node.items), node.place)
-    return node
+    return is_one and isinstance(value, MappingNode) and list(value.entries) == ["file"]

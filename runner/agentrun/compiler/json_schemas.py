@@ -95,8 +95,12 @@ def _meta_schema_problems(node: MappingNode) -> Iterator[Problem]:
         except jsonschema_rs.ValidationError as error:
             path, message = list(error.instance_path), error.message.splitlines()[0][:200]
         yield _meta_schema_problem(node, path, message)
-        if not path or not _remove_at(schema, path):
+        if not path:
             return
+        inner = schema
+        for step in path[:-1]:
+            inner = inner[step]
+        del inner[path[-1]]
 
 
 def _meta_schema_problem(node: MappingNode, path: list[str | int], message: str) -> Problem:
@@ -109,13 +113,6 @@ def _meta_schema_problem(node: MappingNode, path: list[str | int], message: str)
                 return Problem(item.place, "spec.json_schema", f"{quote_text(item.text)} is not a JSON type", hint)
     where = f"{quote_text(names[-1])}: " if names else ""
     return Problem(place_at_path(node, path), "spec.json_schema", f"not a valid JSON Schema: {where}{message}")
-
-
-def _remove_at(schema: Any, path: list[str | int]) -> bool:
-    for step in path[:-1]:
-        schema = schema[step]
-    del schema[path[-1]]
-    return True
 
 
 def _walk_schema(node: Node, depth: int, *, is_root: bool = False) -> Iterator[Problem]:

@@ -134,26 +134,16 @@ PinnedServers = Mapping[str, Mapping[str, PinnedTool]]
 def describe_pin_changes(before: PinnedServers, after: PinnedServers) -> Iterator[str]:
     """Describe the changed tools of MCP servers, one line or a few lines for each change."""
     for server in sorted({*before, *after}):
-        old, new = before.get(server), after.get(server)
-        if old is None:
-            yield f"{server}: added"
-        elif new is None:
-            yield f"{server}: removed"
-        else:
-            yield from _describe_server_changes(server, old, new)
-
-
-def _describe_server_changes(
-    server: str, old: Mapping[str, PinnedTool], new: Mapping[str, PinnedTool]
-) -> Iterator[str]:
-    for name in sorted({*old, *new}):
-        if name not in new:
-            yield f"{server}.{name}: removed"
-        elif name not in old:
-            yield f"{server}.{name}: added"
-        elif old[name] != new[name]:
-            parts = [msgspec.to_builtins(each) for each in (old[name], new[name])]
-            found = [each for each in diff_fields(server, name, *parts) if each.path != f"{name}.digest"]
-            yield from (each.describe() for each in found)
-            if not found:
-                yield f"{server}.{name}: changed, but not in what a model reads"
+        if server not in before or server not in after:
+            yield f"{server}: {'added' if server in after else 'removed'}"
+            continue
+        old, new = before[server], after[server]
+        for name in sorted({*old, *new}):
+            if name not in old or name not in new:
+                yield f"{server}.{name}: {'added' if name in new else 'removed'}"
+            elif old[name] != new[name]:
+                parts = msgspec.to_builtins((old[name], new[name]))
+                found = [each for each in diff_fields(server, name, *parts) if each.path != f"{name}.digest"]
+                yield from (each.describe() for each in found)
+                if not found:
+                    yield f"{server}.{name}: changed, but not in what a model reads"

@@ -19,7 +19,7 @@ from agentrun.spec.problems import DocumentError, Problem, Source, SourcePlace, 
 from agentrun.spec.project import Project, find_project
 from agentrun.spec.schema_check import SchemaProblem, find_schema_problems
 from agentrun.spec.source_files import read_source
-from agentrun.spec.tree import DocumentPath, MappingEntry, MappingNode, Node, ScalarNode, SequenceNode, plain_data
+from agentrun.spec.tree import DocumentPath, MappingEntry, MappingNode, Node, SequenceNode, make_mapping, plain_data
 from agentrun.spec.v1.agent import SHARED_KEYS, Agent
 from agentrun.spec.yaml_parser import MAX_DOCUMENT_DEPTH
 
@@ -140,8 +140,8 @@ def _to_models(root: MappingNode) -> Agent:
 
 AGENT_SECTIONS = frozenset(Agent.__struct_fields__)
 
-_REMOVABLE = (("tools", "*"), ("params", "*"), ("sinks", "*"), ("profiles", "*"), ("hooks", "*"))
-_REMOVABLE_DEEPER = (("policy", "rules", "*"), ("replay", "redact", "*"))
+_LISTS = (("tools",), ("params",), ("sinks",), ("profiles",), ("hooks",), ("policy", "rules"), ("replay", "redact"))
+"""Sections whose entries can be removed one by one."""
 
 SECTIONS_BEHIND_PROBLEM: dict[str, frozenset[str]] = {
     "spec.template_unknown_name": frozenset({"params"}),
@@ -173,14 +173,13 @@ def remove_problems(root: MappingNode, problems: Iterable[SchemaProblem]) -> tup
         removed.add(_removable_path(each.path))
     rest = _without_paths(root, removed, ())
     assert isinstance(rest, MappingNode)
-    return _fill_required_keys(rest), frozenset(doubtful)
+    placeholders = make_mapping(_PLACEHOLDERS, root.place)
+    return MappingNode({**placeholders.entries, **rest.entries}, root.place), frozenset(doubtful)
 
 
 def _removable_path(path: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    for unit in (*_REMOVABLE_DEEPER, *_REMOVABLE):
-        if path[: len(unit) - 1] == unit[:-1] and len(path) >= len(unit):
-            return path[: len(unit)]
-    return path[:1]
+    depth = next((len(each) for each in _LISTS if path[: len(each)] == each and len(path) > len(each)), 0)
+    return path[: depth + 1]
 
 
 def _without_paths(node: Node, removed: set[tuple[str | int, ...]], path: tuple[str | int, ...]) -> Node:
@@ -195,26 +194,15 @@ def _without_paths(node: Node, removed: set[tuple[str | int, ...]], path: tuple[
             }
             return MappingNode(entries, node.place)
         case SequenceNode():
-            items = [(item, (*path, index)) for index, item in enumerate(node.items)]
-            rest = (_without_paths(item, removed, at) for item, at in items if at not in removed)
-            return SequenceNode(tuple(rest), node.place)
+            items = [
+                _without_paths(item, removed, (*path, index))
+                for index, item in enumerate(node.items)
+                if (*path, index) not in removed
+            ]
+            return SequenceNode(tuple(items), node.place)
         case _:
             return node
 
 
-def _fill_required_keys(root: MappingNode) -> MappingNode:
-    """Add placeholders for the missing required keys."""
-    place = root.place
-    model = MappingNode({key: MappingEntry(place, _text_node("x", place)) for key in ("provider", "name")}, place)
-    placeholders: dict[str, Node] = {
-        "agentrun": _text_node("1", place),
-        "name": _text_node("x", place),
-        "model": model,
-        "instructions": _text_node("x", place),
-    }
-    missing = {key: MappingEntry(place, node) for key, node in placeholders.items() if key not in root.entries}
-    return MappingNode({**root.entries, **missing}, place)
-
-
-def _text_node(text: str, place: SourcePlace) -> ScalarNode:
-    return ScalarNode(text, text, place, "plain", 0, 0)
+_PLACEHOLDERS = {"agentrun": "1", "name": "x", "model": {"provider": "x", "name": "x"}, "instructions": "x"}
+"""Values for missing required keys."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -39,12 +39,8 @@ def find_documents(path: Path) -> Iterator[Path]:
         inner[:] = sorted(name for name in inner if not name.startswith(".") and name not in _SKIPPED)
         for name in sorted(names):
             found = Path(folder, name)
-            if (
-                found.suffix in _ENDINGS
-                and not name.startswith(".")
-                and found.is_file()
-                and _is_agentrun_document(found)
-            ):
+            is_yaml = found.suffix in _ENDINGS and not name.startswith(".") and found.is_file()
+            if is_yaml and _is_agentrun_document(found):
                 yield found
 
 
@@ -59,14 +55,30 @@ def _is_agentrun_document(path: Path) -> bool:
 
 def validate_document(path: Path) -> list[Problem]:
     """Return the problems of one document."""
+    try:
+        return sort_problems(_problems(path))
+    except DocumentError as error:
+        return error.problems
+    except PackageError as error:
+        place = SourcePlace(Source(path.absolute(), display_path(path), ""), 1, 1)
+        return [Problem(place, error.code, error.message, error.hint)]
+
+
+def _problems(path: Path) -> Iterable[Problem]:
     if path.suffix == ".json":
-        return _package(path)
+        read_package(path)
+        return ()
     if path.name.endswith(CASES_FILE_SUFFIX):
         return _cases(path)
     kind = _kind(path)
+    if kind != "provider" and kind not in SHARED_KEYS:
+        return validate_spec(path)
+    source = read_source(path, root=project_root(path))
     if kind == "provider":
-        return _script(path)
-    return _part(path, kind) if kind in SHARED_KEYS else validate_spec(path)
+        parse_script(source)
+        return islice(secrets_in_source(source), MAX_SECRETS)
+    document = load_document(source, kind)
+    return [*document.problems, *_secrets(source, document.root)]
 
 
 def _kind(path: Path) -> str:
@@ -81,45 +93,19 @@ def _kind(path: Path) -> str:
     return keys.pop() if len(keys) == 1 else "agent"
 
 
-def _script(path: Path) -> list[Problem]:
-    source = read_source(path, root=project_root(path))
-    try:
-        parse_script(source)
-    except DocumentError as error:
-        return error.problems
-    return list(islice(secrets_in_source(source), MAX_SECRETS))
-
-
-def _part(path: Path, kind: str) -> list[Problem]:
-    document = load_document(read_source(path, root=project_root(path)), kind)
-    return sort_problems([*document.problems, *_secrets(document.source, document.root)])
-
-
 def _secrets(source: Source, root: MappingNode | None) -> Iterator[Problem]:
     if root is not None:
         yield from islice(secrets_in_node(root), MAX_SECRETS)
     yield from islice(secrets_in_source(source), MAX_SECRETS)
 
 
-def _cases(path: Path) -> list[Problem]:
-    try:
-        root, cases = read_cases(path)
-    except DocumentError as error:
-        return error.problems
-    problems = list(_secrets(root.place.source, root))
+def _cases(path: Path) -> Iterator[Problem]:
+    root, cases = read_cases(path)
+    yield from _secrets(root.place.source, root)
     beside = spec_path(path)
-    if not beside.exists():
+    if beside.exists():
+        yield from islice(lint_cases(root, cases, read_spec(beside).spec), MAX_PROBLEMS)
+    else:
         message = f"there is no {beside.name} next to this file"
         hint = "a cases file must be next to its spec: name.cases.yaml and name.yaml"
-        return sort_problems([*problems, Problem(SourcePlace(root.place.source, 1, 1), "spec.no_spec", message, hint)])
-    problems += islice(lint_cases(root, cases, read_spec(beside).spec), MAX_PROBLEMS)
-    return sort_problems(problems)
-
-
-def _package(path: Path) -> list[Problem]:
-    try:
-        read_package(path)
-    except PackageError as error:
-        place = SourcePlace(Source(path.absolute(), display_path(path), ""), 1, 1)
-        return [Problem(place, error.code, error.message, error.hint)]
-    return []
+        yield Problem(SourcePlace(root.place.source, 1, 1), "spec.no_spec", message, hint)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from msgspec import Struct, structs
@@ -74,30 +74,28 @@ UPGRADES: dict[str, tuple[str, Upgrade]] = {}
 """Old version → the next version and the function that upgrades to it."""
 
 
-def upgrade_document(
-    root: MappingNode, upgrades: Mapping[str, tuple[str, Upgrade]] = UPGRADES, latest: str = LATEST_VERSION
-) -> MappingNode | Problem:
+def upgrade_document(root: MappingNode) -> MappingNode | Problem:
     """Return the document in the latest version, or the problem with its version."""
     node = root.get("agentrun")
     if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
-        return root if node is None else _unknown_version(node, upgrades, latest)
+        return root if node is None else _unknown_version(node)
     version = node.value
-    while version != latest:
-        if version not in upgrades:
-            return _unknown_version(node, upgrades, latest)
-        version, upgrade = upgrades[version]
+    while version != LATEST_VERSION:
+        if version not in UPGRADES:
+            return _unknown_version(node)
+        version, upgrade = UPGRADES[version]
         root = upgrade(root)
     return root
 
 
-def _unknown_version(node: object, upgrades: Mapping[str, tuple[str, Upgrade]], latest: str) -> Problem:
-    assert isinstance(node, ScalarNode) or hasattr(node, "place")
-    known = ", ".join(f'"{version}"' for version in [*upgrades, latest])
-    if isinstance(node, ScalarNode) and node.text in {*upgrades, latest}:
+def _unknown_version(node: Node) -> Problem:
+    known = [*UPGRADES, LATEST_VERSION]
+    if isinstance(node, ScalarNode) and node.text in known:
         hint = f'put it in quotes: agentrun: "{node.text}"'
         return Problem(node.place, "spec.version", "the version must be text", hint)
     text = f" {quote_text(node.text)}" if isinstance(node, ScalarNode) else ""
-    hint = f"this agentrun supports {known}; a newer document needs a newer agentrun"
+    supported = ", ".join(f'"{version}"' for version in known)
+    hint = f"this agentrun supports {supported}; a newer document needs a newer agentrun"
     return Problem(node.place, "spec.version", f"unknown version{text} of the spec language", hint)
 
 
@@ -131,11 +129,8 @@ def parse_setting(text: str) -> MappingNode:
     if not equals or not all(steps):
         message = f"--set {quote_text(text)} is not path=value"
         raise DocumentError([Problem(place, "spec.setting", message, "for example --set budgets.turns=3")])
-    node: Node = (
-        parse_yaml_document(Source(Path("--set"), "--set", value))
-        if value.strip()
-        else ScalarNode("", "", place, "plain", 0, 0)
-    )
+    parsed = parse_yaml_document(Source(Path("--set"), "--set", value)) if value.strip() else None
+    node: Node = parsed or ScalarNode("", "", place)
     for step in reversed(steps):
         node = MappingNode({step: MappingEntry(place, node)}, place)
     assert isinstance(node, MappingNode)

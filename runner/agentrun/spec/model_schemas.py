@@ -135,21 +135,15 @@ def field_descriptions(struct: type) -> dict[str, str]:
 
 def _replace_any_of(schema: SchemaDict) -> SchemaDict:
     """Replace anyOf by if/then everywhere in a schema."""
-    schema = {key: _replace_any_of_inside(key, value) for key, value in schema.items() if key != "anyOf"} | (
-        {"anyOf": [_replace_any_of(branch) for branch in schema["anyOf"]]} if "anyOf" in schema else {}
-    )
-    branches = schema.pop("anyOf", None)
-    if branches is None:
-        return schema
+    below = ("items", "additionalProperties", "propertyNames")
+    schema = {
+        key: _replace_any_of(value) if key in below and isinstance(value, dict) else value
+        for key, value in schema.items()
+    }
+    branches = [_replace_any_of(branch) for branch in schema.pop("anyOf", ())]
     if mapping := schema.pop("discriminator", None):
         return {**schema, **_by_kind(mapping["propertyName"], mapping["mapping"])}
-    return {**schema, **_by_type(branches)}
-
-
-def _replace_any_of_inside(key: str, value: Any) -> Any:
-    if key in ("items", "additionalProperties", "propertyNames") and isinstance(value, dict):
-        return _replace_any_of(value)
-    return value
+    return {**schema, **_by_type(branches)} if branches else schema
 
 
 def _by_kind(tag: str, mapping: dict[str, str]) -> SchemaDict:

@@ -40,9 +40,9 @@ class FileRefused(Refusal):
         """The line of the file with the encoding error."""
 
 
-def read_source(path: Path, shown: str | None = None, root: Path | None = None) -> Source:
-    """Read a file that the user named. `shown`: its name in messages. Raises `DocumentError`."""
-    name = shown if shown is not None else display_path(path, root)
+def read_source(path: Path, root: Path | None = None) -> Source:
+    """Read a file that the user named. `root`: its project, for messages. Raises `DocumentError`."""
+    name = display_path(path, root)
     full = Path(os.path.realpath(path.parent)) / path.name
     try:
         return Source(full, name, read_text(path, name))

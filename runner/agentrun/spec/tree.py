@@ -75,6 +75,15 @@ class MappingNode(Struct, frozen=True):
 Node = ScalarNode | SequenceNode | MappingNode
 
 
+def make_mapping(data: dict[str, Any], place: SourcePlace) -> MappingNode:
+    """Return a mapping that no document contains. All its parts have the same place."""
+    nodes = {
+        key: make_mapping(value, place) if isinstance(value, dict) else ScalarNode(value, str(value), place)
+        for key, value in data.items()
+    }
+    return MappingNode({key: MappingEntry(place, node) for key, node in nodes.items()}, place)
+
+
 def plain_data(node: Node) -> Any:
     """Return the data as dict, list, str, int, float, bool and None, with no shared parts.
 

@@ -17,10 +17,12 @@ from math import isinf
 from typing import Any
 
 import yaml
+from msgspec import Struct
 
 from agentrun.spec.problems import (
     DocumentError,
     Problem,
+    Refusal,
     Source,
     SourcePlace,
     did_you_mean,
@@ -63,16 +65,15 @@ def parse_yaml_document(source: Source, *, pure: bool = False) -> Node:
         builder.check_text()
         loader = yaml.SafeLoader if pure or not yaml.__with_libyaml__ else yaml.CSafeLoader
         for event in _yaml_events(source.text, Loader=loader):
-            builder.handle_event(event)
+            if handler := builder.handlers.get(type(event)):
+                handler(event)
     except _StopReading:
         pass
     except yaml.MarkedYAMLError as error:
         builder.add_syntax_error(error)
     except (ValueError, OverflowError):  # the Python parser, for escapes and versions that are out of range
-        message = "this is not valid YAML"
-        builder.problems.append(
-            Problem(builder.last_place, "spec.yaml_syntax", message, "check the escapes in double quotes")
-        )
+        hint = "check the escapes in double quotes"
+        builder.problems.append(Problem(builder.last_place, "spec.yaml_syntax", "this is not valid YAML", hint))
     if builder.root is None and not builder.problems:
         builder.problems.append(Problem(SourcePlace(source, 1, 1), "spec.empty", "the document is empty"))
     if builder.problems or builder.root is None:
@@ -84,21 +85,18 @@ class _StopReading(Exception):
     """Raised to stop reading."""
 
 
-class _OpenCollection:
+class _OpenCollection(Struct):
     """A mapping (with `entries`) or sequence (with `items`) that is being read."""
 
-    __slots__ = ("anchor", "counted", "entries", "items", "key", "key_place", "max_depth", "place", "wants_key")
-
-    def __init__(self, place: SourcePlace, anchor: str | None, is_mapping: bool, counted: int, depth: int) -> None:
-        self.place = place
-        self.anchor = anchor
-        self.entries: dict[str, MappingEntry] | None = {} if is_mapping else None
-        self.items: list[Node] = []
-        self.wants_key = is_mapping
-        self.key: str | None = None
-        self.key_place = place
-        self.counted = counted
-        self.max_depth = depth
+    place: SourcePlace
+    anchor: str | None
+    entries: dict[str, MappingEntry] | None
+    counted: int
+    max_depth: int
+    wants_key: bool
+    key_place: SourcePlace
+    key: str | None = None
+    items: list[Node] = []
 
 
 class _TreeBuilder:
@@ -137,14 +135,10 @@ class _TreeBuilder:
         if len(text) > MAX_FILE_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_FILE_BYTES:
             self.stop(self.last_place, "spec.too_large", "the document is larger than 1 MiB", "split it into files")
         for match in _FORBIDDEN_CHARACTER.finditer(text):
-            name = f"U+{ord(match[0]):04X}"
+            message = f"the character U+{ord(match[0]):04X} is not allowed here"
             hint = f"remove it, or write it as {quote_text(match[0])[1:-1]} in double quotes"
-            self.add_problem(
-                place_at(self.source, match.start()),
-                "spec.encoding",
-                f"the character {name} is not allowed here",
-                "remove it" if 0xD800 <= ord(match[0]) < 0xE000 else hint,
-            )
+            hint = hint if is_utf8_text(match[0]) else "remove it"
+            self.add_problem(place_at(self.source, match.start()), "spec.encoding", message, hint)
         if self.problems:
             raise _StopReading
 
@@ -153,11 +147,6 @@ class _TreeBuilder:
         found = explain_yaml_error(self.source, error)
         if not any(p.code == "spec.key" and p.line == found.line for p in self.problems):
             self.problems.append(found)
-
-    def handle_event(self, event: Any) -> None:
-        handler = self.handlers.get(type(event))
-        if handler is not None:
-            handler(event)
 
     def document(self, event: Any) -> None:
         self.documents += 1
@@ -176,9 +165,7 @@ class _TreeBuilder:
         if getattr(event, "anchor", None) is not None:
             begin = self.start_offset(event)
             line += self.source.text.count("\n", mark.index, begin)
-            column = (
-                begin - 1 - self.source.text.rfind("\n", 0, begin) if line > mark.line else column + begin - mark.index
-            )
+            column = begin - 1 - self.source.text.rfind("\n", 0, begin)
         width = end.column - column if end.line == line else 1
         self.last_place = SourcePlace(self.source, line + 1, column + 1, max(width, 1))
         return self.last_place
@@ -219,7 +206,7 @@ class _TreeBuilder:
             try:
                 value = parse_plain_scalar(text)
             except BadNumber as bad:
-                self.add_problem(place, "spec.number", bad.message, bad.hint)
+                self.add_problem(place, bad.code, bad.message, bad.hint)
         start, end = self.start_offset(event), event.end_mark.index
         if not text and style == "plain" and top is not None and not wants_key:
             place, start, end = top.key_place, 0, 0  # a missing value gets the place of its key
@@ -267,7 +254,8 @@ class _TreeBuilder:
         if depth > MAX_DOCUMENT_DEPTH:
             self.stop(place, "spec.depth_limit", f"the document is nested deeper than {MAX_DOCUMENT_DEPTH} levels")
         is_mapping = type(event) is yaml.MappingStartEvent
-        opened = _OpenCollection(place, event.anchor, is_mapping, self.nodes - 1, depth)
+        entries: dict[str, MappingEntry] | None = {} if is_mapping else None
+        opened = _OpenCollection(place, event.anchor, entries, self.nodes - 1, depth, is_mapping, key_place=place)
         if event.anchor is not None:
             self.anchors[event.anchor] = opened
         self.stack.append(opened)
@@ -349,13 +337,11 @@ _not_finite = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 _NONZERO_DIGIT = re.compile(r"[1-9]")
 
 
-class BadNumber(ValueError):
-    """A scalar that looks like a number but is ambiguous or not exact."""
+class BadNumber(Refusal):
+    """Why a scalar that looks like a number is refused: it is ambiguous or not exact."""
 
     def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        super().__init__("spec.number", message, hint)
 
 
 def is_null(text: str) -> bool:
@@ -386,20 +372,16 @@ def _decimal(text: str) -> int:
     digits = text.lstrip("+-")
     if len(digits) > 1 and digits[0] == "0":
         short = quote_text(text.replace(digits, digits.lstrip("0") or "0"), 30).strip('"')
-        raise BadNumber(
-            f"the number {quote_text(text, 30)} begins with 0 and could be octal or decimal",
-            f"quote it if it is text, or write {short}",
-        )
+        message = f"the number {quote_text(text, 30)} begins with 0 and could be octal or decimal"
+        raise BadNumber(message, f"quote it if it is text, or write {short}")
     return _exact_integer(text, text, 10)
 
 
 def _exact_integer(text: str, digits: str, base: int) -> int:
     value = int(digits, base) if len(digits) <= _MAX_DIGITS else MAX_EXACT_INTEGER + 1
     if abs(value) > MAX_EXACT_INTEGER:
-        raise BadNumber(
-            f"the number {quote_text(text, 30)} is beyond ±{MAX_EXACT_INTEGER} and would not be exact",
-            "quote it if it is text or an id",
-        )
+        message = f"the number {quote_text(text, 30)} is beyond ±{MAX_EXACT_INTEGER} and would not be exact"
+        raise BadNumber(message, "quote it if it is text or an id")
     return value
 
 
