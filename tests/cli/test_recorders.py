@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from agentrun.cassette.file import load_cassette
-from agentrun.compiler.cases import read_cases
+from agentrun.compiler.cases import read_cases_file
 from agentrun.testing.provider import ScriptedProvider
 
 from .agent import SMALL, agentrun
@@ -74,7 +74,7 @@ def record_at_once(root: Path, cases: list[str]) -> list[Done]:
 
 
 def names_in(root: Path) -> Counter[str]:
-    return Counter(case.name for case in read_cases(root / "small.cases.yaml")[1])
+    return Counter(case.name for case in read_cases_file(root / "small.cases.yaml")[1].cases)
 
 
 def record_different_cases(root: Path, count: int) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.compiler.cases import cases_path, read_cases, spec_path
+from agentrun.compiler.cases import cases_path, read_cases_file, spec_path
 from agentrun.compiler.validate import validate_document
 from agentrun.spec.problems import DocumentError
 
@@ -89,13 +89,13 @@ def test_where_they_are() -> None:
     assert spec_path(Path("a/triage.cases.yaml")) == Path("a/triage.yaml")
 
 
-def test_read_cases(tmp_path: Path) -> None:
+def test_read_cases_file(tmp_path: Path) -> None:
     put(tmp_path, {"spec.yaml": SPEC, "spec.cases.yaml": 'agentrun: "1"\ncases: [{name: a, input: Hi}]\n'})
-    _, cases = read_cases(tmp_path / "spec.cases.yaml")
-    assert [(case.name, case.input) for case in cases] == [("a", "Hi")]
+    _, file = read_cases_file(tmp_path / "spec.cases.yaml")
+    assert [(case.name, case.input) for case in file.cases] == [("a", "Hi")]
     (tmp_path / "spec.cases.yaml").write_text("cases: [")
     with pytest.raises(DocumentError):
-        read_cases(tmp_path / "spec.cases.yaml")
+        read_cases_file(tmp_path / "spec.cases.yaml")
 
 
 def test_many_wrong_cases_are_reported_up_to_a_hundred(tmp_path: Path) -> None:

@@ -30,8 +30,6 @@ MAX_AGENT_DEPTH = 6
 
 
 class AgentNames:
-    """The names of one agent."""
-
     def __init__(self, spec: Spec, above: tuple[Path, ...] = ()) -> None:
         self.spec = spec
         self._subjects = ToolTargets(spec.agent.tools)
@@ -63,7 +61,6 @@ class AgentNames:
             return None
 
     def has_own_tool(self, target: str) -> bool:
-        """Return whether a target can mean a tool of the agent itself."""
         return bool(self._subjects.matching_patterns(target))
 
     def has_tool(self, target: str) -> bool:
@@ -94,7 +91,6 @@ class AgentNames:
         )
 
     def any_sub_agent(self, has: Callable[[AgentNames], bool]) -> bool:
-        """Return whether `has` is true for a sub-agent."""
         return any(child is None or child.any_agent(has) for child in self.children.values())
 
     def has_sink(self, target: str) -> bool:
@@ -134,27 +130,22 @@ class AgentNames:
         return tools.args
 
     def is_only_agents(self, target: str) -> bool:
-        """Return whether a target can only mean sub-agents."""
         meant = list(self.matching_tools(target))
         return bool(meant) and all(isinstance(tool, AgentToolSpec) for tool in meant)
 
     def has_http(self, target: str) -> bool:
-        """Return whether a target may mean a tool of kind http."""
         return any(tool is None or isinstance(tool, HttpToolSpec) for tool in self.matching_tools(target))
 
     @cached_property
     def tool_names(self) -> list[str]:
-        """All names of tools, for hints."""
         own = list(self._subjects.patterns)
         below = [f"{name}/{each}" for name, child in self.children.items() if child for each in child.tool_names]
         return [*own, *below]
 
     @cached_property
     def targets(self) -> list[str]:
-        """All targets of rulings, for hints."""
         return [*self.tool_names, *self.spec.agent.sinks, *STAGE_NAMES]
 
     @cached_property
     def approval_targets(self) -> list[str]:
-        """All targets of approvals, for hints."""
         return [*self.tool_names, *self.spec.agent.sinks, *ASKING_STAGES]

@@ -36,8 +36,6 @@ class _UnreadableAnnotation(Exception):
 
 
 class AnnotationReader:
-    """Reads the annotations of one module."""
-
     def __init__(self, module: ast.Module) -> None:
         self._classes = {node.name: node for node in module.body if isinstance(node, ast.ClassDef)}
         self._aliases: dict[str, ast.expr] = {}

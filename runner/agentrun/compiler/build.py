@@ -20,7 +20,6 @@ from agentrun.spec.v1.policy import RuleSpec
 
 
 def build_package(spec: Spec, lock: Lock | None, agents: Mapping[str, CompiledChild]) -> made.Package:
-    """Build the package of a spec without problems."""
     agent = spec.agent
     return made.Package(
         name=agent.name,

@@ -20,8 +20,6 @@ from agentrun.wire import METADATA_HOSTS
 
 
 class CompiledChild(Struct, frozen=True):
-    """A compiled sub-agent and its own description."""
-
     package: Package
     description: str | None
 
@@ -59,7 +57,6 @@ def _sorted_tuple(values: list[Any]) -> tuple[Any, ...]:
 
 
 def build_tool(spec: Spec, name: str, agents: Mapping[str, CompiledChild], lock: Lock | None) -> made.Tool:
-    """Build one tool of a spec without problems."""
     tool = spec.agent.tools[name]
     match tool:
         case written.PythonToolSpec():

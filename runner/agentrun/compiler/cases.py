@@ -30,24 +30,18 @@ def spec_path(cases: Path) -> Path:
     return cases.with_name(cases.name.removesuffix(CASES_FILE_SUFFIX) + ".yaml")
 
 
-def read_cases(path: Path) -> tuple[MappingNode, list[Case]]:
-    """Read the cases in a file, with its defaults applied. Raises DocumentError with all its problems."""
-    root, file = read_cases_file(path)
-    return root, complete_cases(file)
-
-
 def cases_for_spec(spec: Path) -> list[Case]:
     """Read the cases next to a spec; without a cases file there are none. Raises SpecError."""
     path = cases_path(spec)
     if not path.exists():
         return []
     try:
-        root, cases = read_cases(path)
+        root, file = read_cases_file(path)
     except DocumentError as error:
         raise SpecError(error.problems) from None
-    if problems := list(duplicate_names(DocumentPath(root, ("cases",)), "name", [case.name for case in cases])):
+    if problems := list(duplicate_names(DocumentPath(root, ("cases",)), "name", [case.name for case in file.cases])):
         raise SpecError(problems)
-    return cases
+    return complete_cases(file)
 
 
 def read_cases_file(path: Path) -> tuple[MappingNode, CasesFile]:
@@ -65,7 +59,6 @@ def parse_cases(source: Source, path: Path) -> tuple[MappingNode, CasesFile]:
 
 
 def complete_cases(file: CasesFile) -> list[Case]:
-    """Return the cases of a file with the defaults of the file applied."""
     return [_apply_defaults(case, file.defaults) for case in file.cases]
 
 

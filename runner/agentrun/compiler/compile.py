@@ -39,8 +39,6 @@ MAX_SPEC_TEXT = 3 * 1024 * 1024
 
 
 class CompileResult(Struct, frozen=True):
-    """The result of compiling a spec."""
-
     spec: Spec | None
     package: Package | None
     """The package; None if there are errors."""
@@ -82,8 +80,6 @@ def validate_spec(path: Path) -> list[Problem]:
 
 
 class _CallingAgent(NamedTuple):
-    """An agent above a sub-agent."""
-
     path: Path
     depth: int
     """How deep sub-agents may be nested below it."""
@@ -94,8 +90,6 @@ class _CallingAgent(NamedTuple):
 
 
 class _Compiler:
-    """Compiles a spec and its sub-agents."""
-
     def __init__(self) -> None:
         self.agents = 0
         self.text = 0

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from agentrun.spec.document_loader import Document, load_document
+from agentrun.spec.document_loader import Document, load_document, load_mapping
 from agentrun.spec.problems import DocumentError, Problem, Source, SourcePlace, quote_text
 from agentrun.spec.project import Project, find_project
 from agentrun.spec.source_files import FileRefused, read_project_file
 from agentrun.spec.tree import MappingEntry, MappingNode, Node, ScalarNode, SequenceNode, make_mapping, walk
 from agentrun.spec.v1.agent import SCHEMA_PATHS, SHARED_KEYS, TEXT_PATHS
-from agentrun.spec.yaml_parser import MAX_DOCUMENT_NODES, MAX_PROBLEMS, parse_yaml_document
+from agentrun.spec.yaml_parser import MAX_DOCUMENT_NODES, MAX_PROBLEMS
 
 NodeChange = Callable[[Node], Node]
 
@@ -45,7 +45,6 @@ class FileInliner:
         self._loaded: dict[tuple[Path, str], Document] = {}
 
     def inline(self, root: MappingNode) -> MappingNode:
-        """Return the document with all file references replaced."""
         changed: Node = root
         for key in SHARED_KEYS:
             changed = _change_at(changed, (key,), partial(self._inline_shared, key=key))
@@ -87,7 +86,11 @@ class FileInliner:
         """Load the document in a file: a shared part, or a JSON Schema."""
         key = (source.path, kind)
         if key not in self._loaded:
-            self._loaded[key] = load_document(source, kind) if kind in SHARED_KEYS else _parse_schema(source)
+            self._loaded[key] = (
+                load_document(source, kind)
+                if kind in SHARED_KEYS
+                else load_mapping(source, "spec.json_schema", "the JSON Schema must be a mapping")
+            )
             self.problems += self._loaded[key].problems
         document = self._loaded[key]
         self._nodes += _count_nodes(document.root) if document.root is not None else 0
@@ -106,7 +109,6 @@ class FileInliner:
         return ScalarNode(text, text, place, "file", 0, len(text))
 
     def _inline_schema(self, node: Node, section: str) -> Node:
-        """Inline a JSON Schema."""
         reference = _file_reference(node)
         if reference is None:
             return node
@@ -158,18 +160,6 @@ class FileInliner:
                     message = f"{quote_text(f'{key}.{name}')} is set twice; the first is at {first.key_place}"
                     self.problems.append(Problem(entry.key_place, "spec.given_twice", message, "remove one of the two"))
         return MappingNode(entries, place)
-
-
-def _parse_schema(source: Source) -> Document:
-    """Parse a file with a JSON Schema, as YAML or JSON."""
-    try:
-        root = parse_yaml_document(source)
-    except DocumentError as error:
-        return Document(source, None, tuple(error.problems))
-    if not isinstance(root, MappingNode):
-        wrong = Problem(root.place, "spec.json_schema", "the JSON Schema must be a mapping")
-        return Document(source, None, (wrong,))
-    return Document(source, root)
 
 
 def _count_nodes(root: Node) -> int:

@@ -53,7 +53,6 @@ class _SchemaRefused(Exception):
 
 
 def check_schema(node: Node) -> list[Problem]:
-    """Return the problems of a schema."""
     if not isinstance(node, MappingNode):
         return [Problem(node.place, "spec.json_schema", "the JSON Schema must be a mapping")]
     problems = list(islice(_walk_schema(node, 1, is_root=True), MAX_PROBLEMS))
@@ -116,7 +115,6 @@ def _meta_schema_problem(node: MappingNode, path: list[str | int], message: str)
 
 
 def _walk_schema(node: Node, depth: int, *, is_root: bool = False) -> Iterator[Problem]:
-    """Yield the problems of a schema and of the schemas in it."""
     if depth > MAX_SCHEMA_DEPTH:
         yield Problem(node.place, "spec.json_schema", f"the schema is nested deeper than {MAX_SCHEMA_DEPTH} levels")
         return
@@ -169,7 +167,6 @@ def _subschemas(node: MappingNode) -> Iterator[Node]:
 
 
 def map_subschemas(schema: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
-    """Apply a function to the direct subschemas of a schema."""
     changed = dict(schema)
     for key, value in schema.items():
         if key in _SCHEMA_KEYS:

@@ -12,22 +12,23 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import partial
 from os.path import isfile, join
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import msgspec
 from msgspec import UNSET
 
 from agentrun.compiler.agent_names import ASKING_STAGES, AgentNames
+from agentrun.compiler.cases import complete_cases
 from agentrun.compiler.conditions import near_or_known_hint
 from agentrun.compiler.lint_assertions import assertion_problems, check_tool_target
 from agentrun.compiler.lint_policy import duplicate_names, globs_overlap
 from agentrun.compiler.spec_reader import Spec, read_spec
 from agentrun.spec.problems import Problem, did_you_mean, quote_text
-from agentrun.spec.tree import DocumentPath, MappingNode, plain_data
-from agentrun.spec.v1.assertions import JournalSnapshot, split_part_negations
+from agentrun.spec.tree import DocumentPath, MappingNode
+from agentrun.spec.v1.assertions import JournalSnapshot
 from agentrun.spec.v1.cases import (
     Case,
     CaseDefaults,
+    CasesFile,
     CaseTurn,
     ClockSetting,
     FaultInjectionSpec,
@@ -38,28 +39,26 @@ from agentrun.spec.v1.field_types import milliseconds
 from agentrun.spec.v1.tools import AgentToolSpec
 
 
-def lint_cases(root: MappingNode, cases: list[Case], spec: Spec | None) -> Iterator[Problem]:
-    """Yield the problems of the cases in a file. `spec`: the spec next to it, if it can be read."""
-    return _CaseLint(root, cases, spec).problems()
+def lint_cases(root: MappingNode, file: CasesFile, spec: Spec | None) -> Iterator[Problem]:
+    """Yield the problems of a cases file. `spec`: the spec next to it, if it can be read."""
+    return _CaseLint(root, file, spec).problems()
 
 
 class _CaseLint:
-    def __init__(self, root: MappingNode, cases: list[Case], spec: Spec | None) -> None:
-        self._file = DocumentPath(root)
-        self._cases = cases
+    def __init__(self, root: MappingNode, file: CasesFile, spec: Spec | None) -> None:
+        self._root = DocumentPath(root)
+        self._defaults = file.defaults
+        self._own_cases = file.cases
+        self._cases = complete_cases(file)
         self._spec = spec
         self._project = None if spec is None else spec.project
-        node = root.get("defaults")
-        self._defaults = (
-            CaseDefaults() if node is None else msgspec.convert(split_part_negations(plain_data(node)), CaseDefaults)
-        )
         self._names: dict[str | None, AgentNames | None] = {}
 
     def problems(self) -> Iterator[Problem]:
         yield from self._defaults_problems()
-        yield from duplicate_names(self._file.at("cases"), "name", [case.name for case in self._cases])
-        for index, case in enumerate(self._cases):
-            yield from self._case(self._file.at("cases", index), case)
+        yield from duplicate_names(self._root.at("cases"), "name", [case.name for case in self._cases])
+        for index, (own, case) in enumerate(zip(self._own_cases, self._cases, strict=True)):
+            yield from self._case(self._root.at("cases", index), own, case)
 
     def _names_of(self, case: Case) -> AgentNames | None:
         """Return the names of the agent with the profile of a case."""
@@ -74,7 +73,7 @@ class _CaseLint:
 
     def _defaults_problems(self) -> Iterator[Problem]:
         """Yield the problems of the defaults that every case has."""
-        path = self._file.at("defaults")
+        path = self._root.at("defaults")
         if path.node is None:
             return
         found = [
@@ -83,9 +82,10 @@ class _CaseLint:
         ]
         yield from (problem for key, problem in found[0].items() if all(key in others for others in found[1:]))
 
-    def _case(self, path: DocumentPath, case: Case) -> Iterator[Problem]:
+    def _case(self, path: DocumentPath, own: Case, case: Case) -> Iterator[Problem]:
+        """`own`: the case as it is written. `case`: the same with the defaults of the file."""
         names = self._names_of(case)
-        yield from self._part(path, _own_values(path, case, self._defaults), names)
+        yield from self._part(path, own, names)
         if case.input is not UNSET and case.turns is not UNSET:
             message = "a case can have `input` or `turns`, not both"
             yield path.at("turns").key_problem("spec.case", message, "move the input to the first of the turns")
@@ -194,23 +194,6 @@ def _may_ask(target: str, names: AgentNames) -> bool:
     )
 
 
-def _own_values(path: DocumentPath, case: Case, defaults: CaseDefaults) -> CaseDefaults:
-    """Return the values that the case itself sets, without the defaults."""
-
-    def own(key: str, values: dict[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in values.items() if path.at(key, name).node is not None}
-
-    return CaseDefaults(
-        params=own("params", case.params),
-        profile=UNSET if path.at("profile").node is None else case.profile,
-        approvals=own("approvals", case.approvals),
-        stubs=own("stubs", case.stubs),
-        clock=ClockSetting(**own("clock", {"start": case.clock.start, "step": case.clock.step})),
-        faults=case.faults[len(defaults.faults) :],
-        assertions=case.assertions[len(defaults.assertions) :],
-    )
-
-
 # --- stubs and fault injections ---
 
 
@@ -250,8 +233,6 @@ def _stubs(
 
 
 class ParsedFaultPlace(NamedTuple):
-    """The parts of the place of a fault."""
-
     calls: str | None
     """The path of a sub-agent, if it is given."""
     kind: str

@@ -253,7 +253,6 @@ class ToolTargets:
         self._found: dict[str, tuple[str, ...]] = {}
 
     def matching_patterns(self, target: str) -> tuple[str, ...]:
-        """Return the patterns that overlap with a target."""
         if target not in self._found:
             exact = [target] if target in self.patterns else []
             among = self.patterns if "*" in target else dict.fromkeys([*exact, *self._globs])

@@ -200,7 +200,6 @@ def _http(path: DocumentPath, tool: HttpToolSpec) -> Iterator[Problem]:
 
 
 def _conflicting_type(schema: dict[str, Any], field: str, function: PythonFunction) -> str | None:
-    """Return the declared type of an argument if it conflicts with the annotation of the function."""
     declared = schema["properties"][field]
     kind = declared.get("type") if isinstance(declared, dict) else None
     takes = function.types.get(field)

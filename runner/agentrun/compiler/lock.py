@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from decimal import ROUND_CEILING, Decimal
@@ -34,15 +35,11 @@ from agentrun.spec.yaml_parser import parse_yaml_document
 
 
 class RoutePin(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The pinned data of one route."""
-
     price: Price | None
     context_window: int | None
 
 
 class Lock(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The pins of one spec."""
-
     agentrun_lock: str = "1"
     origin: str
     """The source of the data. It is not part of a package."""
@@ -164,14 +161,12 @@ _MAYBE_INVISIBLE = re.compile(r"[^\n\x20-\x7e]")
 
 
 def select_pinned_tools(tool: McpToolSpec, pinned: Mapping[str, PinnedTool]) -> dict[str, PinnedTool]:
-    """Return the pinned tools of a server that an agent can use."""
     return {
         name: pinned[name] for name in sorted(pinned) if any(matches_pattern(pattern, name) for pattern in tool.tools)
     }
 
 
 def unpinned_problems(spec: Spec, servers: Mapping[str, Mapping[str, PinnedTool]]) -> Iterator[Problem]:
-    """Yield the servers and tools in a spec that are not in the lock file."""
     for name, tool in spec.agent.tools.items():
         if not isinstance(tool, McpToolSpec) or (tool.command is UNSET) == (tool.url is UNSET):
             continue  # not a server, or without an address
@@ -192,15 +187,9 @@ def unpinned_problems(spec: Spec, servers: Mapping[str, Mapping[str, PinnedTool]
 
 
 def escape_invisible_json(text: str) -> str:
-    """Escape the invisible characters in JSON."""
     return _MAYBE_INVISIBLE.sub(
-        lambda found: found[0] if escape_invisible(found[0]) == found[0] else _json_escape(found[0]), text
+        lambda found: found[0] if escape_invisible(found[0]) == found[0] else json.dumps(found[0])[1:-1], text
     )
-
-
-def _json_escape(char: str) -> str:
-    units = char.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 def _with_expanded_references(root: Node, lock: Lock) -> dict[str, dict[str, PinnedTool]]:

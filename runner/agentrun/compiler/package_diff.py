@@ -27,8 +27,6 @@ _SUB_AGENTS = re.compile(r"(agents\.[^.]+\.)*")
 
 
 class PackageDifference(Struct, frozen=True):
-    """One field that differs."""
-
     section: str
     path: str
     """The field inside the section, dotted; empty for the section itself."""
@@ -38,7 +36,6 @@ class PackageDifference(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Section and field."""
         return f"{self.section}.{self.path}" if self.path else self.section
 
     def describe(self) -> str:
@@ -100,7 +97,6 @@ def _routes_by_name(routes: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def diff_fields(section: str, path: str, old: Any, new: Any) -> Iterator[PackageDifference]:
-    """Yield the differences between two values, field by field."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted({*old, *new}):
             inner = f"{path}.{key}" if path else key

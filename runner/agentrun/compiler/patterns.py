@@ -67,17 +67,14 @@ def _runs_in_schemas(pattern: str) -> bool:
 
 
 def is_usable_in_schemas(pattern: str) -> bool:
-    """Return whether a pattern can be used in a JSON Schema."""
     return check_pattern(pattern).reason is None and _runs_in_schemas(pattern)
 
 
 def pattern_problems(node: ScalarNode) -> Iterator[Problem]:
-    """Yield the problem of a pattern that RE2 refuses."""
     yield from pattern_problems_at(node.text, node.place)
 
 
 def schema_pattern_problems(pattern: str, place: SourcePlace) -> Iterator[Problem]:
-    """Yield the problem of a pattern that cannot be used in a JSON Schema."""
     found = list(pattern_problems_at(pattern, place))
     yield from found
     if not found and not _runs_in_schemas(pattern):

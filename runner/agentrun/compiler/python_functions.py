@@ -95,7 +95,6 @@ def callback_problems(project: Project, reference: str, place: SourcePlace, para
 
 
 def module_source(project: Project, module: str) -> Source:
-    """Return the file of a module."""
     parts = module.split(".")
     if not all(part.isidentifier() for part in parts):
         raise FunctionRefused("spec.python", f"{quote_text(module)} is not the name of a module")

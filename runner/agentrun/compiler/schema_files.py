@@ -13,7 +13,6 @@ SCHEMA_NAMES = (*DOCUMENT_MODELS, "package", "journal")
 
 
 def schema_text(name: str) -> str:
-    """Return the content of a schema file."""
     schema = document_schema(name) if name in DOCUMENT_MODELS else _OTHER_SCHEMAS[name]()
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 

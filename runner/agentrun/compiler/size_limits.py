@@ -47,7 +47,6 @@ def exceeded_limits(spec: Spec) -> Iterator[Problem]:
 
 
 def spec_conditions(spec: Spec) -> Iterator[ScalarNode]:
-    """Yield every condition of a spec."""
     paths = [spec.at("policy", "rules", index, "when") for index in range(len(spec.agent.policy.rules))]
     paths += [spec.at("tools", name, "visible") for name in spec.agent.tools]
     yield from (node for path in paths if (node := path.scalar))

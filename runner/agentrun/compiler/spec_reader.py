@@ -48,8 +48,6 @@ class Spec(Struct, frozen=True):
 
 
 class SpecReadResult(Struct, frozen=True):
-    """The result of reading a spec: the spec, or its problems."""
-
     spec: Spec | None
     problems: tuple[Problem, ...]
     profiles: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from agentrun.compiler.cases import CASES_FILE_SUFFIX, read_cases, spec_path
+from agentrun.compiler.cases import CASES_FILE_SUFFIX, read_cases_file, spec_path
 from agentrun.compiler.compile import validate_spec
 from agentrun.compiler.lint_cases import lint_cases
 from agentrun.compiler.lint_texts import MAX_SECRETS, secrets_in_node, secrets_in_source
@@ -54,7 +54,6 @@ def _is_agentrun_document(path: Path) -> bool:
 
 
 def validate_document(path: Path) -> list[Problem]:
-    """Return the problems of one document."""
     try:
         return sort_problems(_problems(path))
     except DocumentError as error:
@@ -100,11 +99,11 @@ def _secrets(source: Source, root: MappingNode | None) -> Iterator[Problem]:
 
 
 def _cases(path: Path) -> Iterator[Problem]:
-    root, cases = read_cases(path)
+    root, file = read_cases_file(path)
     yield from _secrets(root.place.source, root)
     beside = spec_path(path)
     if beside.exists():
-        yield from islice(lint_cases(root, cases, read_spec(beside).spec), MAX_PROBLEMS)
+        yield from islice(lint_cases(root, file, read_spec(beside).spec), MAX_PROBLEMS)
     else:
         message = f"there is no {beside.name} next to this file"
         hint = "a cases file must be next to its spec: name.cases.yaml and name.yaml"

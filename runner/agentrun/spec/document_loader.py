@@ -26,13 +26,10 @@ class Document(Struct, frozen=True):
 
 def load_document(source: Source, kind: str) -> Document:
     """Load a document of a kind: agent, tools, policy, budgets, cases or provider."""
-    try:
-        root = parse_yaml_document(source)
-    except DocumentError as error:
-        return Document(source, None, tuple(error.problems))
-    if not isinstance(root, MappingNode):
-        message = f"{_DOCUMENT_NOUNS[kind]} must be a mapping"
-        return Document(source, None, (Problem(root.place, "spec.wrong_type", message),))
+    document = load_mapping(source, "spec.wrong_type", f"{_DOCUMENT_NOUNS[kind]} must be a mapping")
+    root = document.root
+    if root is None:
+        return document
     if kind == "agent" and "agentrun" not in root.entries and root.entries.keys() >= _PACKAGE_KEYS:
         message = "this file is a compiled package, not a spec"
         hint = "run the spec it was compiled from, or use agentrun.run(package) in Python"
@@ -44,6 +41,17 @@ def load_document(source: Source, kind: str) -> Document:
         return Document(source, None, wrong)
     found = tuple(find_schema_problems(meant, kind))
     return Document(source, meant, (*wrong, *(each.problem for each in found)), found)
+
+
+def load_mapping(source: Source, code: str, message: str) -> Document:
+    """Parse a document that must be a mapping, of any kind. `code`, `message`: the problem if it is not."""
+    try:
+        root = parse_yaml_document(source)
+    except DocumentError as error:
+        return Document(source, None, tuple(error.problems))
+    if not isinstance(root, MappingNode):
+        return Document(source, None, (Problem(root.place, code, message),))
+    return Document(source, root)
 
 
 def _with_version(root: MappingNode) -> MappingNode | None:

@@ -43,7 +43,6 @@ KEYS_NOT_IN_PROFILES = ("agentrun", "name", "profiles")
 
 
 def document_schema(name: str) -> SchemaDict:
-    """Return the schema of one kind of document."""
     model = DOCUMENT_MODELS[name]
     defs = struct_schemas((model,))
     if name == "agent":
@@ -97,7 +96,6 @@ def _add_factory_defaults(struct: type[msgspec.Struct], properties: SchemaDict) 
 
 
 def _reachable_structs(models: Iterable[type]) -> Iterable[type[msgspec.Struct]]:
-    """Return every struct class that can be reached from the models."""
     seen: dict[type[msgspec.Struct], None] = {}
 
     def visit(info: msgspec.inspect.Type) -> None:

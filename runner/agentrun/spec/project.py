@@ -57,12 +57,10 @@ class Project(Struct, frozen=True):
 
     @property
     def cassette_tree(self) -> ProjectTree:
-        """The directory tree to write cassettes to."""
         return self._tree("cassette", "cassettes", self.cassettes)
 
     @property
     def data_tree(self) -> ProjectTree:
-        """The directory tree to write run data to."""
         return self._tree("data", "data", self.data)
 
     def source_tree(self, kind: str) -> ProjectTree:

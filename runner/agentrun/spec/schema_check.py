@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from agentrun.secret import names_credential
 from agentrun.spec.problems import Problem, did_you_mean, quote_text
-from agentrun.spec.tree import MappingNode, Node, SequenceNode, node_at, place_at_path, plain_data
+from agentrun.spec.tree import DocumentPath, MappingNode, Node, SequenceNode, node_at, plain_data
 from agentrun.spec.v1 import agent, cases, field_types, policy, provider, tools
 from agentrun.spec.v1.assertions import NEGATION_PREFIX
 from agentrun.spec.yaml_parser import MAX_PROBLEMS
@@ -85,8 +85,8 @@ def _iter_problems(root: Node, data: Any, name: str) -> Iterator[SchemaProblem]:
     for first, piece in _chunks(data):
         for error in _validator(name).evaluate(piece).errors():
             steps = [_unescape_pointer(part) for part in error["schemaLocation"].split("/")[1:]]
-            path = _document_path(root, error["instanceLocation"], first)
-            yield from _ErrorReader(root, _schema(name), path).problems(steps)
+            path = DocumentPath(root, _document_path(root, error["instanceLocation"], first))
+            yield from _ErrorReader(_schema(name), path).problems(steps)
 
 
 def _chunks(data: Any) -> Iterator[tuple[int, Any]]:
@@ -158,15 +158,14 @@ def _describe_path(path: NodePath) -> str:
 class _ErrorReader:
     """Explains why the schema refuses the value at a path."""
 
-    def __init__(self, root: Node, schema: dict[str, Any], path: NodePath) -> None:
-        self.root = root
+    def __init__(self, schema: dict[str, Any], path: DocumentPath) -> None:
         self.schema = schema
         self.path = path
-        node = node_at(root, path)
+        node = path.node
         self.value = plain_data(node) if node is not None and not isinstance(node, MappingNode) else {}
         self.keys = list(node.entries) if isinstance(node, MappingNode) else []
-        names = [step for step in path if isinstance(step, str)]
-        self.key = _describe_path(path)
+        names = [step for step in path.steps if isinstance(step, str)]
+        self.key = _describe_path(path.steps)
         self.is_secret = bool(names) and names_credential(names[-1])
 
     def problems(self, steps: list[str]) -> Iterator[SchemaProblem]:
@@ -182,16 +181,14 @@ class _ErrorReader:
             yield from self._missing_keys(part, {each.problem.hint for each in unknown})
         else:
             around = self._subschema(steps[: steps.index("allOf")]) if "allOf" in steps else part
-            yield self._problem(*self._describe_error(keyword, part, around.get("type")))
+            code, message, hint = self._describe_error(keyword, part, around.get("type"))
+            yield SchemaProblem(self.path.steps, self.path.problem(code, message, hint))
 
     def _subschema(self, steps: list[str]) -> dict[str, Any]:
         part: Any = self.schema
         for step in steps:
             part = part[int(step)] if isinstance(part, list) else part[step]
         return part if isinstance(part, dict) else {}
-
-    def _problem(self, code: str, message: str, hint: str | None) -> SchemaProblem:
-        return SchemaProblem(self.path, Problem(place_at_path(self.root, self.path), code, message, hint))
 
     def _describe_error(self, keyword: str, part: dict[str, Any], types: Any) -> tuple[str, str, str | None]:
         """`types`: all allowed types of the value, if `part` is only about one of them."""
@@ -213,31 +210,30 @@ class _ErrorReader:
         known = part.get("properties", {})
         if part.get("additionalProperties") is not False:
             return
-        where = f"in {quote_text('.'.join(map(str, self.path)))}" if self.path else "at the top of the document"
+        steps = ".".join(map(str, self.path.steps))
+        where = f"in {quote_text(steps)}" if steps else "at the top of the document"
         for key in self.keys:
             if key not in known:
-                path = (*self.path, key)
+                path = self.path.at(key)
                 hint = did_you_mean(key, known) or (f"known keys: {', '.join(sorted(known))}" if known else None)
-                message = f"unknown key {quote_text(key)} {where}"
-                place = place_at_path(self.root, path, key=True)
-                yield SchemaProblem(path, Problem(place, "spec.unknown_key", message, hint))
+                problem = path.key_problem("spec.unknown_key", f"unknown key {quote_text(key)} {where}", hint)
+                yield SchemaProblem(path.steps, problem)
 
     def _missing_keys(self, part: dict[str, Any], hints: set[str | None]) -> Iterator[SchemaProblem]:
         """Skip keys that are misspelt, because a hint about an unknown key already suggests them."""
         for key in part.get("required", ()):
             if key not in self.keys and f"did you mean {quote_text(key)}?" not in hints:
                 text = part.get("properties", {}).get(key, {}).get("description")
-                place = place_at_path(self.root, self.path, key=True)
                 message = f"{self.key} needs the key {quote_text(key)}"
-                yield SchemaProblem(self.path, Problem(place, "spec.missing_key", message, text))
+                yield SchemaProblem(self.path.steps, self.path.key_problem("spec.missing_key", message, text))
 
     def _invalid_names(self, names: dict[str, Any]) -> Iterator[SchemaProblem]:
         validator = jsonschema_rs.Draft202012Validator(names, offline=True)
         for key in self.keys:
             if not validator.is_valid(key):
-                path = (*self.path, key)
+                path = self.path.at(key)
                 words = RejectedValue("the key", key).wrong_text(names.get("pattern", ""))
-                yield SchemaProblem(path, Problem(place_at_path(self.root, path, key=True), "spec.name", *words))
+                yield SchemaProblem(path.steps, path.key_problem("spec.name", *words))
 
 
 PATTERN_DESCRIPTIONS: dict[str, str] = {
@@ -297,7 +293,6 @@ _ENV_NAME = re.compile(r"\$?\{?([A-Z][A-Z0-9_]{2,60})\}?")
 
 
 def _yaml_text(option: Any) -> str:
-    """Return an option as it is written in YAML."""
     return str(option).lower() if isinstance(option, bool) else str(option)
 
 
@@ -370,7 +365,6 @@ class RejectedValue(Struct, frozen=True):
         return f"{self.key} must have at {'least' if keyword.startswith('min') else 'most'} {size}"
 
     def _suggest_spelling(self, pattern: str) -> str | None:
-        """Suggest the spelling that was probably meant."""
         value = self.value
         if pattern == field_types.SECRET_PATTERN:
             named = _ENV_NAME.fullmatch(value)
@@ -397,5 +391,4 @@ def _format_number(limit: float) -> str:
 
 
 def shorten_value(value: Any) -> str:
-    """Format a value for a message."""
     return quote_text(value) if isinstance(value, str) else quote_text(json.dumps(value, ensure_ascii=False))[1:-1]

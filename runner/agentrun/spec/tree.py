@@ -100,7 +100,6 @@ def plain_data(node: Node) -> Any:
 
 
 def node_at(node: Node, path: Iterable[str | int]) -> Node | None:
-    """Return the node at a path, or None."""
     for step in path:
         found = _child(node, step)
         if found is None:

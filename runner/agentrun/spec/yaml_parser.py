@@ -103,9 +103,9 @@ class _TreeBuilder:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.problems: list[Problem] = []
-        self.root: Node | None = None
         self.last_place = SourcePlace(source, 1, 1)
-        self.stack: list[_OpenCollection] = []
+        self.stack = [_OpenCollection(self.last_place, None, None, 0, 0, False, self.last_place)]
+        """The open collections. The first contains only the root."""
         self.anchors: dict[str, tuple[Node, int, int] | _OpenCollection] = {}
         """By name: the node with its size and height, or the collection that is still being read."""
         self.nodes = 0
@@ -120,6 +120,12 @@ class _TreeBuilder:
             yaml.AliasEvent: self.alias,
             yaml.DocumentStartEvent: self.document,
         }
+
+    @property
+    def root(self) -> Node | None:
+        """The root of the document, unless the document is empty."""
+        root = next(iter(self.stack[0].items), None)
+        return None if isinstance(root, ScalarNode) and not root.text and root.style == "plain" else root
 
     def add_problem(self, place: SourcePlace, code: str, message: str, hint: str | None = None) -> None:
         self.problems.append(Problem(place, code, message, hint))
@@ -184,36 +190,36 @@ class _TreeBuilder:
             message = f"the document has more than {MAX_DOCUMENT_NODES:,} values{more}"
             self.stop(place, code, message, "split it into files")
 
-    def refuse_tag(self, event: Any, place: SourcePlace) -> None:
+    def begin_node(self, event: Any) -> SourcePlace:
+        place = self.place(event)
+        self.count(place, 1)
         if event.tag is not None:
             hint = "remove the tag; quote a value to make it text"
             tag = event.tag.replace("tag:yaml.org,2002:", "!!")
             self.add_problem(place, "spec.tag", f"the tag {quote_text(tag)} is not allowed", hint)
+        return place
 
     def scalar(self, event: Any) -> None:
-        place = self.place(event)
-        self.count(place, 1)
-        self.refuse_tag(event, place)
+        place = self.begin_node(event)
         style = _STYLES[event.style]
         text: str = event.value
         if style == "double" and not is_utf8_text(text):
             hint = "write the character itself"
             self.add_problem(place, "spec.encoding", "this text has half of a surrogate pair", hint)
-        top = self.stack[-1] if self.stack else None
-        wants_key = top is not None and top.wants_key
+        top = self.stack[-1]
         value: Any = text
-        if style == "plain" and not wants_key:
+        if style == "plain" and not top.wants_key:
             try:
                 value = parse_plain_scalar(text)
             except BadNumber as bad:
                 self.add_problem(place, bad.code, bad.message, bad.hint)
         start, end = self.start_offset(event), event.end_mark.index
-        if not text and style == "plain" and top is not None and not wants_key:
+        if not text and style == "plain" and not top.wants_key:
             place, start, end = top.key_place, 0, 0  # a missing value gets the place of its key
         node = ScalarNode(value, text, place, style, start, end)
         if event.anchor is not None:
             self.anchors[event.anchor] = (node, 1, 0)
-        if top is not None and wants_key:
+        if top.wants_key:
             self.set_key(top, node)
         else:
             self.add_node(node)
@@ -245,12 +251,10 @@ class _TreeBuilder:
             self.add_problem(place, "spec.key", "a key must be text", "put the key in quotes")
 
     def open(self, event: Any) -> None:
-        place = self.place(event)
-        self.count(place, 1)
-        self.refuse_tag(event, place)
-        if self.stack and self.stack[-1].wants_key:
+        place = self.begin_node(event)
+        if self.stack[-1].wants_key:
             self.refuse_complex_key(place, event.start_mark.index)
-        depth = len(self.stack) + 1
+        depth = len(self.stack)
         if depth > MAX_DOCUMENT_DEPTH:
             self.stop(place, "spec.depth_limit", f"the document is nested deeper than {MAX_DOCUMENT_DEPTH} levels")
         is_mapping = type(event) is yaml.MappingStartEvent
@@ -261,15 +265,12 @@ class _TreeBuilder:
         self.stack.append(opened)
 
     def close(self, _: Any) -> None:
-        depth = len(self.stack)
         done = self.stack.pop()
         entries = done.entries
         node = SequenceNode(tuple(done.items), done.place) if entries is None else MappingNode(entries, done.place)
         if done.anchor is not None and self.anchors[done.anchor] is done:
-            self.anchors[done.anchor] = (node, self.nodes - done.counted, done.max_depth - depth + 1)
-        if self.stack:
-            self.stack[-1].max_depth = max(self.stack[-1].max_depth, done.max_depth)
-        self.add_node(node)
+            self.anchors[done.anchor] = (node, self.nodes - done.counted, done.max_depth - len(self.stack) + 1)
+        self.add_node(node, done.max_depth)
 
     def alias(self, event: Any) -> None:
         place = self.place(event)
@@ -279,7 +280,7 @@ class _TreeBuilder:
             message = f"the document has more than {MAX_DOCUMENT_ALIASES} aliases"
             self.stop(place, "spec.alias_limit", message, "write the values out")
         target = self.anchors.get(event.anchor)
-        if self.stack and self.stack[-1].wants_key:
+        if self.stack[-1].wants_key:
             self.add_problem(place, "spec.key", "a key cannot be an alias", "write the key out")
         if target is None:
             hint = did_you_mean(event.anchor, self.anchors)
@@ -289,23 +290,18 @@ class _TreeBuilder:
         else:
             node, size, height = target
             self.count(place, size)
-            deepest = len(self.stack) + height
+            deepest = len(self.stack) - 1 + height
             if deepest > MAX_DOCUMENT_DEPTH:
                 message = f"with {name} the document is nested deeper than {MAX_DOCUMENT_DEPTH} levels"
                 self.stop(place, "spec.depth_limit", message)
-            if self.stack:
-                self.stack[-1].max_depth = max(self.stack[-1].max_depth, deepest)
-            self.add_node(node)
+            self.add_node(node, deepest)
             return
         self.add_node(ScalarNode(None, "", place, "plain", event.start_mark.index, event.start_mark.index))
 
-    def add_node(self, node: Node) -> None:
+    def add_node(self, node: Node, depth: int = 0) -> None:
         """Add a finished node to the open collection. The value of a refused key is dropped."""
-        if not self.stack:
-            empty = isinstance(node, ScalarNode) and not node.text and node.style == "plain"
-            self.root = None if empty else node
-            return
         top = self.stack[-1]
+        top.max_depth = max(top.max_depth, depth)
         if top.entries is None:
             top.items.append(node)
         elif top.wants_key:

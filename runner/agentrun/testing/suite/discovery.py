@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec import UNSET, Struct
 
-from agentrun.compiler.cases import CASES_FILE_SUFFIX, cases_path, read_cases, spec_path
+from agentrun.compiler.cases import CASES_FILE_SUFFIX, cases_path, complete_cases, read_cases_file, spec_path
 from agentrun.compiler.lint_cases import lint_cases
 from agentrun.compiler.spec_reader import read_spec
 from agentrun.errors import SpecError
@@ -83,12 +83,12 @@ def read_located_cases(file: Path) -> list[LocatedCase]:
     """The cases of a file, in its order. Raises SpecError with all its problems."""
     spec = spec_path(file)
     try:
-        root, cases = read_cases(file)
+        root, cases = read_cases_file(file)
     except DocumentError as error:
         raise SpecError(error.problems) from None
     if problems := [each for each in lint_cases(root, cases, read_spec(spec).spec) if each.severity == "error"]:
         raise SpecError(problems)
     return [
         LocatedCase(file=file, spec=spec, case=case, line=place_at_path(root, ["cases", index]).line)
-        for index, case in enumerate(cases)
+        for index, case in enumerate(complete_cases(cases))
     ]
