@@ -11,6 +11,7 @@ Importing this module takes half a second, so only live runs do.
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -73,14 +74,19 @@ class Settings:
 
     def _read(self, name: str, kind: Any) -> Any:
         """The variable as this type, None, or an error without the value."""
-        model = create_model("Variable", __base__=_Variables, value=(kind | None, Field(None, validation_alias=name)))
         try:
-            return model(_env_file=self._file).value  # type: ignore[call-arg,attr-defined]  # made just now
+            return _model(name, kind)(_env_file=self._file).value
         except ValidationError:
             hint = f"set {name} to true or false" if kind is bool else None
             return _variable_error(name, "has a value that cannot be used", hint)
         except (OSError, UnicodeError):
             return HostError("host.missing", f"{self._file} cannot be read", fields={"name": str(self._file)})
+
+
+@lru_cache(maxsize=64)
+def _model(name: str, kind: Any) -> Any:
+    """The model of one variable. Creating one takes a millisecond, and a run reads the same few variables often."""
+    return create_model("Variable", __base__=_Variables, value=(kind | None, Field(None, validation_alias=name)))
 
 
 def _variable_error(name: str, why: str, hint: str | None) -> HostError:
