@@ -13,6 +13,7 @@ import importlib
 import json
 import os
 import pkgutil
+import shutil
 import socket
 import sys
 import tempfile
@@ -28,10 +29,26 @@ name: first
 model: {provider: openai, name: gpt-4.1-mini}
 params: {who: {type: string, pattern: "^a", default: a}}
 instructions: "Hello {{ who }}."
+input: Hello
 tools: {look: {kind: shell, description: Looks., argv: [ls]}}
 policy: {default: deny, rules: [{id: reads, allow: look, when: "params.who.matches('a')"}]}
 budgets: {turns: 2, tokens: 2k}
+retry: {attempts: 1}
 """
+SHIPPED = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+EXAMPLE = "support"
+"""An example with Python tools, cases, approvals and a recording."""
+NO_PROVIDER = {"OPENAI_API_KEY": "sk-first-0123456789abcdef", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
+FIRST = (
+    "validate a.yaml",
+    "compile a.yaml",
+    "a.yaml --mode live",
+    "a.yaml --mode record --yes",
+    f"specs/{EXAMPLE}.yaml --journal journal.jsonl",
+    f"test specs/{EXAMPLE}.cases.yaml",
+    "cassette ls",
+    f"cassette show cassettes/{EXAMPLE}/default.yaml",
+)
 
 
 def main(channel: socket.socket, script: str) -> None:
@@ -47,7 +64,7 @@ def main(channel: socket.socket, script: str) -> None:
 def _import_everything() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # theirs, when they are compiled
-        for name in ("httpx", "mcp", "vcr"):
+        for name in ("anyio._backends._asyncio", "httpx", "mcp", "vcr"):
             importlib.import_module(name)
     package = importlib.import_module("agentrun")
     for module in pkgutil.walk_packages(package.__path__, "agentrun."):
@@ -55,24 +72,47 @@ def _import_everything() -> None:
 
 
 def _first_use() -> None:
-    """Validate and compile a small agent, for what is made when it is used first: validators, decoders, patterns."""
-    before, (out, err) = os.getcwd(), (sys.stdout, sys.stderr)
+    """Run commands on small agents, for what is made when it is used first: validators, decoders, patterns.
+
+    One is ours, and has a provider that does not answer. The other is an example that is shipped.
+    """
+    before, environment, (out, err) = os.getcwd(), dict(os.environ), (sys.stdout, sys.stderr)
+    modules, path = set(sys.modules), [*sys.path]
     with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w", encoding="utf-8") as null:
         os.chdir(folder)
-        with open("a.yaml", "w", encoding="utf-8") as file:
-            file.write(AGENT)
+        _write_project()
+        os.environ.update(NO_PROVIDER)
         sys.stdout = sys.stderr = null
         try:
-            for sys.argv in (["agentrun", "validate", "a.yaml"], ["agentrun", "compile", "a.yaml"]):
+            for command in FIRST:
+                sys.argv = ["agentrun", *command.split()]
                 with contextlib.suppress(SystemExit):
                     importlib.import_module("agentrun.cli").main()
         finally:
             sys.stdout, sys.stderr = out, err
+            os.environ.clear()
+            os.environ.update(environment)
             os.chdir(before)
+        for name in sys.modules.keys() - modules:
+            if str(getattr(sys.modules[name], "__file__", None)).startswith(os.path.realpath(folder)):
+                del sys.modules[name]
+    sys.path[:] = path
+    importlib.import_module("agentrun.tools.pinned_modules")._finder.loaders.clear()
+    importlib.import_module("agentrun.cli.console").environment_redactor.cache_clear()
+    importlib.import_module("agentrun.testing.suite.failure_text")._environment_redactor.cache_clear()
     if len(os.listdir("/proc/self/task")) > 1:
         raise SystemExit("what was imported has started a thread, which a copy would not have")
     gc.collect()
     gc.freeze()
+
+
+def _write_project() -> None:
+    """The two agents, in this folder."""
+    with open("a.yaml", "w", encoding="utf-8") as file:
+        file.write(AGENT)
+    for each in ("specs", f"cassettes/{EXAMPLE}"):
+        shutil.copytree(os.path.join(SHIPPED, each), each)
+    shutil.copy(os.path.join(SHIPPED, "pyproject.toml"), ".")
 
 
 def _asked(channel: socket.socket) -> tuple[int, list[int]]:
