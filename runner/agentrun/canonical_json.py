@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -18,9 +19,24 @@ _sorted_encoder = msgspec.json.Encoder(order="sorted")
 
 def canonical_json(value: Any) -> bytes:
     """RFC 8785 canonical JSON of plain data or msgspec structs."""
+    plain = msgspec.to_builtins(value, str_keys=True)
+    try:
+        packed = msgspec.msgpack.encode(plain)
+    except (OverflowError, UnicodeEncodeError):  # the error of RFC 8785 is a better one
+        packed = None
+    return _dump_rfc8785(plain) if packed is None else _canonical(packed)
+
+
+@lru_cache(maxsize=32)
+def _canonical(packed: bytes) -> bytes:
+    """Many runs use the same few packages, and each checks the fingerprint of its package."""
+    return _dump_rfc8785(msgspec.msgpack.decode(packed))
+
+
+def _dump_rfc8785(plain: Any) -> bytes:
     import rfc8785  # late: 12 ms of start-up that only fingerprints need
 
-    return rfc8785.dumps(msgspec.to_builtins(value, str_keys=True))
+    return rfc8785.dumps(plain)
 
 
 def fingerprint(value: Any) -> str:
