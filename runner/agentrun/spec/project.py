@@ -13,6 +13,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ def find_project(spec_path: Path) -> Project:
         return Project(root, **chosen)
     source = Source(root / "pyproject.toml", display_path(root / "pyproject.toml", root), text)
     try:
-        table = _agentrun_table(tomllib.loads(text))
+        table = _agentrun_table(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         at = re.search(r"line (\d+), column (\d+)", str(error))
         place = SourcePlace(source, int(at[1]), int(at[2])) if at else SourcePlace(source, 1, 1)
@@ -142,13 +143,15 @@ def _settings_text(folder: Path) -> str | None:
     if "agentrun" not in text:
         return None
     try:
-        return text if _agentrun_table(tomllib.loads(text)) is not None else None
+        return text if _agentrun_table(text) is not None else None
     except (tomllib.TOMLDecodeError, RecursionError):  # report it if the file has settings of agentrun
         return text if re.search(r"^\s*\[\s*tool\s*\.\s*agentrun\b", text, re.MULTILINE) else None
 
 
-def _agentrun_table(data: dict[str, Any]) -> Any:
-    tool = data.get("tool")
+@lru_cache(maxsize=8)
+def _agentrun_table(text: str) -> Any:
+    """Return `[tool.agentrun]` of a pyproject.toml. A command looks up the project of many files: the same text."""
+    tool = tomllib.loads(text).get("tool")
     return tool.get("agentrun") if isinstance(tool, dict) else None
 
 
