@@ -27,6 +27,7 @@ instructions: Answer in one word.
 input: Hello
 sinks: {page: {kind: file, path: out/page.txt, delivery: optional}}
 budgets: {turns: 2, tokens: 2k}
+retry: {first_delay: 1ms}
 """
 CASES = (
     'agentrun: "1"\ncases:\n  - {name: default, assert: [{type: journal-snapshot}]}\n  - {name: other, input: Bye}\n'
