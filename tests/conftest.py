@@ -22,6 +22,21 @@ collect_ignore = ["golden"]
 _PROJECTS = (os.path.realpath(tempfile.gettempdir()) + os.sep, str(Path(__file__).parents[1] / "specs") + os.sep)
 """Where the Python modules of agents are."""
 
+LONGEST = (
+    "tests/attacks/test_cassette_secrets.py::test_nothing_is_given_away",
+    "tests/attacks/test_cassette_secrets.py::test_planted",
+    "tests/attacks/test_spec_bounds.py::test_wide_documents",
+    "tests/attacks/test_spec_bounds.py::test_wide_policies",
+    "tests/attacks/test_specs.py::test_10_cycles_and_growth",
+    "tests/attacks/test_tool_python.py::test_42_every_attack_in_one_run",
+    "tests/cli/test_approval_prompt.py::test_the_time_of_a_question_begins_when_it_is_shown",
+    "tests/docs/test_testing.py::test_commands",
+    "tests/examples/test_suites.py::test_in_two_processes",
+    "tests/tools/test_processes.py::test_cancelled_at_every_moment_of_the_start",
+    "tests/tools/test_python_process.py::test_the_same_as_in_a_thread",
+)
+"""Tests that take seconds. They come first: while one that begins last goes on, the other workers are idle."""
+
 settings.register_profile(
     "normal",
     max_examples=40,
@@ -54,6 +69,10 @@ def pytest_xdist_auto_num_workers() -> int:
     """What `-n auto` is: more workers than cores, for a worker waits while the commands that it has started work."""
     cores = os.cpu_count() or 1
     return cores + cores // 2
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
 
 
 @pytest.hookimpl(wrapper=True)
