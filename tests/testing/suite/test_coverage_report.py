@@ -75,9 +75,13 @@ def test_a_threshold_is_reached_from_its_number_on() -> None:
 
 
 @pytest.fixture(scope="module")
-def halves(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], ...]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("halves")
+
+
+@pytest.fixture(scope="module")
+def halves(folder: Path) -> tuple[dict[str, Any], ...]:
     """What each run alone gives."""
-    folder = tmp_path_factory.mktemp("halves")
     return tuple(Covered(folder, TOOLS).run(*run, approver=approving("denied")).covering.to_dict() for run in RUNS)
 
 
@@ -102,8 +106,10 @@ def test_merged_in_any_order_and_more_than_once_it_is_the_same(
     assert _merged(tuple(halves[index] for index in [*order, *again])) == whole
 
 
-def test_merging_loses_nothing_and_adds_nothing(halves: tuple[dict[str, Any], ...], whole: Coverage) -> None:
-    covered = Covered(Path(halves[0]["specs"][0][0]).parent, TOOLS)
+def test_merging_loses_nothing_and_adds_nothing(
+    folder: Path, halves: tuple[dict[str, Any], ...], whole: Coverage
+) -> None:
+    covered = Covered(folder, TOOLS)
     for run in RUNS:
         covered.run(*run, approver=approving("denied"))
     assert covered.covering.report() == whole
