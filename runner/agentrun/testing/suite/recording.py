@@ -23,7 +23,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from agentrun.cassette.file import cassette_exists, load_cassette
-from agentrun.cassette.match_tiers import DEFAULT_TIER, MatchTier
+from agentrun.cassette.match_tiers import MatchTier
 from agentrun.compiler.cases import cassette_owner
 from agentrun.compiler.prompts import complete_params
 from agentrun.core.outcome import Outcome
@@ -79,7 +79,7 @@ class LiveCallbacks(Struct, frozen=True, kw_only=True):
     run: Callable[[Coroutine[Any, Any, Any]], Any] = _run_in_event_loop
 
 
-def replay_runner(require: MatchTier = DEFAULT_TIER) -> CaseRunner:
+def replay_runner(require: MatchTier) -> CaseRunner:
     """Replay cases. `require`: the least exact tier that is accepted."""
     return _catch_errors(
         lambda located, agent: replay_case(located, agent, make_case_player(located, agent, require=require))
