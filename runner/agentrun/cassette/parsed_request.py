@@ -9,13 +9,15 @@ Rule 3  Consecutive messages of one role are joined, so that all four formats gi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from agentrun.canonical_json import NOT_JSON, json_or_text, read_json
 from agentrun.providers.request_encoding import SCHEMA_GUIDANCE
 from agentrun.wire import HttpCall
+
+ValueT = TypeVar("ValueT")
 
 ADDRESS_SETTING = "the address"
 SCHEMA_SETTING = "the schema of the answer"
@@ -66,7 +68,7 @@ def parse_request(call: HttpCall) -> ParsedRequest | None:
     if read is None or call.method.upper() != "POST":
         return None
     try:
-        return read(call.url, _expect_dict(read_json(call.body)))
+        return read(call.url, _expect(read_json(call.body), dict))
     except (*NOT_JSON, UnexpectedShape):
         return None
 
@@ -84,7 +86,7 @@ def _chat(url: str, body: dict[str, Any]) -> ParsedRequest:
 def _chat_parts(messages: list[dict[str, Any]]) -> RoleParts:
     names: dict[str, str] = {}
     for message in messages:
-        role = _expect_string(message.get("role"))
+        role = _expect(message.get("role"), str)
         if role == "tool":
             value = _text_or_value(message.get("content"))
             yield role, RequestPart("result", value, names.get(str(message.get("tool_call_id")), ""))
@@ -92,17 +94,17 @@ def _chat_parts(messages: list[dict[str, Any]]) -> RoleParts:
         for part in _content(message.get("content")):
             yield role, part
         if message.get("refusal"):
-            yield role, RequestPart("text", _expect_string(message["refusal"]))
+            yield role, RequestPart("text", _expect(message["refusal"], str))
         for call in _expect_dicts(message.get("tool_calls") or []):
-            function = _expect_dict(call.get("function"))
-            names[str(call.get("id"))] = name = _expect_string(function.get("name"))
+            function = _expect(call.get("function"), dict)
+            names[str(call.get("id"))] = name = _expect(function.get("name"), str)
             yield role, RequestPart("call", _arguments(function.get("arguments")), name)
 
 
 def _responses(url: str, body: dict[str, Any]) -> ParsedRequest:
     value = body.pop("input", None)
     items = [{"role": "user", "content": value}] if isinstance(value, str) else _expect_dicts(value)
-    instructions = _expect_string(body.pop("instructions", None) or "")
+    instructions = _expect(body.pop("instructions", None) or "", str)
     tools = dict(map(_function_tool, _expect_dicts(body.pop("tools", None) or [])))
     return _make_request("OpenAI Responses", url, instructions, _responses_parts(items), tools, body)
 
@@ -113,9 +115,9 @@ def _responses_parts(items: list[dict[str, Any]]) -> RoleParts:
         match item.get("type", "message"):
             case "message":
                 for part in _content(item.get("content")):
-                    yield _expect_string(item.get("role")), part
+                    yield _expect(item.get("role"), str), part
             case "function_call":
-                names[str(item.get("call_id"))] = name = _expect_string(item.get("name"))
+                names[str(item.get("call_id"))] = name = _expect(item.get("name"), str)
                 yield "assistant", RequestPart("call", _arguments(item.get("arguments")), name)
             case "function_call_output":
                 name = names.get(str(item.get("call_id")), "")
@@ -128,7 +130,7 @@ def _anthropic(url: str, body: dict[str, Any]) -> ParsedRequest:
     messages = _expect_dicts(body.pop("messages", None))
     instructions = _text(body.pop("system", None))
     tools = {
-        _expect_string(one.get("name")): _with_parameters(one, "input_schema")
+        _expect(one.get("name"), str): _with_parameters(one, "input_schema")
         for one in _expect_dicts(body.pop("tools", None) or [])
     }
     return _make_request("Anthropic Messages", url, instructions, _anthropic_parts(messages), tools, body)
@@ -137,13 +139,13 @@ def _anthropic(url: str, body: dict[str, Any]) -> ParsedRequest:
 def _anthropic_parts(messages: list[dict[str, Any]]) -> RoleParts:
     names: dict[str, str] = {}
     for message in messages:
-        role, content = _expect_string(message.get("role")), message.get("content")
+        role, content = _expect(message.get("role"), str), message.get("content")
         for block in [{"type": "text", "text": content}] if isinstance(content, str) else _expect_dicts(content):
             match block.get("type"):
                 case "text":
-                    yield role, RequestPart("text", _expect_string(block.get("text")))
+                    yield role, RequestPart("text", _expect(block.get("text"), str))
                 case "tool_use":
-                    names[str(block.get("id"))] = name = _expect_string(block.get("name"))
+                    names[str(block.get("id"))] = name = _expect(block.get("name"), str)
                     yield role, RequestPart("call", block.get("input"), name)
                 case "tool_result":
                     name = names.get(str(block.get("tool_use_id")), "")
@@ -154,14 +156,14 @@ def _anthropic_parts(messages: list[dict[str, Any]]) -> RoleParts:
 
 def _gemini(url: str, body: dict[str, Any]) -> ParsedRequest:
     contents = _expect_dicts(body.pop("contents", None))
-    system = _expect_dict(body.pop("systemInstruction", None) or {})
-    instructions = "".join(_expect_string(part.get("text")) for part in _expect_dicts(system.get("parts", [])))
+    system = _expect(body.pop("systemInstruction", None) or {}, dict)
+    instructions = "".join(_expect(part.get("text"), str) for part in _expect_dicts(system.get("parts", [])))
     tools: dict[str, dict[str, Any]] = {}
     for one in _expect_dicts(body.pop("tools", None) or []):
         for key, value in one.items():
             if key == "functionDeclarations":
                 tools |= {
-                    _expect_string(each.get("name")): _with_parameters(each, "parametersJsonSchema")
+                    _expect(each.get("name"), str): _with_parameters(each, "parametersJsonSchema")
                     for each in _expect_dicts(value)
                 }
             else:
@@ -174,15 +176,15 @@ def _gemini(url: str, body: dict[str, Any]) -> ParsedRequest:
 
 def _gemini_parts(contents: list[dict[str, Any]]) -> RoleParts:
     for content in contents:
-        role = {"model": "assistant"}.get(_expect_string(content.get("role", "user")), "user")
+        role = {"model": "assistant"}.get(_expect(content.get("role", "user"), str), "user")
         for part in _expect_dicts(content.get("parts")):
             match part:
                 case {"functionCall": dict(call)}:
-                    yield role, RequestPart("call", call.get("args"), _expect_string(call.get("name")))
+                    yield role, RequestPart("call", call.get("args"), _expect(call.get("name"), str))
                 case {"functionResponse": dict(result)}:
-                    response = _expect_dict(result.get("response"))
+                    response = _expect(result.get("response"), dict)
                     value = response["output"] if response.keys() == {"output"} else response
-                    yield "tool", RequestPart("result", value, _expect_string(result.get("name")))
+                    yield "tool", RequestPart("result", value, _expect(result.get("name"), str))
                 case {"text": str(text)} if not part.get("thought"):
                     yield role, RequestPart("text", text)
                 case _:
@@ -255,7 +257,7 @@ def _function_tool(tool: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     inner = tool.get("function")
     rest = {key: value for key, value in tool.items() if key != "function" and (key, value) != ("type", "function")}
     fields = rest | (inner if isinstance(inner, dict) else {})
-    name = _expect_string(fields.pop("name", None) or fields.get("type"))
+    name = _expect(fields.pop("name", None) or fields.get("type"), str)
     return name, fields
 
 
@@ -264,22 +266,14 @@ def _with_parameters(tool: dict[str, Any], schema: str) -> dict[str, Any]:
 
 
 def _arguments(text: Any) -> Any:
-    return json_or_text(_expect_string(text))
+    return json_or_text(_expect(text, str))
 
 
-def _expect_dict(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
+def _expect(value: Any, kind: type[ValueT]) -> ValueT:
+    if not isinstance(value, kind):
         raise UnexpectedShape
     return value
 
 
 def _expect_dicts(value: Any) -> list[dict[str, Any]]:
-    if not isinstance(value, list):
-        raise UnexpectedShape
-    return [_expect_dict(item) for item in value]
-
-
-def _expect_string(value: Any) -> str:
-    if not isinstance(value, str):
-        raise UnexpectedShape
-    return value
+    return [_expect(item, dict) for item in _expect(value, list)]

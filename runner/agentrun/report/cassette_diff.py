@@ -15,7 +15,6 @@ import msgspec
 from msgspec.structs import replace
 
 from agentrun.canonical_json import json_or_text, sorted_json
-from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply
 from agentrun.providers.wire_names import wire_name
 from agentrun.report.cassette_text import describe_interaction
@@ -39,6 +38,9 @@ _RESULTS: dict[str, tuple[ChangeKind, str]] = {
     "sink": ("delivery", "the delivery to {}"),
     "http": ("result", "the reply of {}"),
 }
+
+_PLACE = ChangePlace()
+"""A cassette is one place: `compare_cassettes` adds the number of the interaction."""
 
 
 def compare_cassettes(before: ParsedCassette, after: ParsedCassette) -> tuple[RunChange, ...]:
@@ -78,12 +80,12 @@ def _metadata(before: dict[str, Any], after: dict[str, Any]) -> Iterator[RunChan
         for name in [*one, *(name for name in two if name not in one)]:
             if one.get(name) != two.get(name):
                 words = f"the section {short_text(str(name), 60)} of the spec changed"
-                yield ChangePlace().make_change("metadata", words)
+                yield _PLACE.make_change("metadata", words)
     elif before.get("fingerprint") != after.get("fingerprint"):
-        yield ChangePlace().make_change("metadata", "the spec changed: the fingerprints differ")
+        yield _PLACE.make_change("metadata", "the spec changed: the fingerprints differ")
     was, now = ({key: each[key] for key in _COMPARED_METADATA if key in each} for each in (before, after))
     for field in compare_fields(was, now):
-        yield ChangePlace().field_change("metadata", field)
+        yield _PLACE.field_change("metadata", field)
 
 
 def _exact_key(parsed: ParsedInteraction) -> Hashable:
@@ -117,68 +119,58 @@ def _tool_names(*cassettes: ParsedCassette) -> dict[str, str]:
 def _interaction(
     was: ParsedInteraction | None, now: ParsedInteraction | None, tools: dict[str, str], *, has_cause: bool
 ) -> Iterator[RunChange]:
-    place = ChangePlace()
     if was is None or now is None:
         known = now or was
         assert known is not None
         text, how = describe_interaction(known), _new_or_gone(is_new=was is None)
         kind: ChangeKind = "call" if known.kind == "tool" else "request"
-        yield place.make_change(kind, f"it is {how}: {text.request} → {text.outcome}", how)
+        yield _PLACE.make_change(kind, f"it is {how}: {text.request} → {text.outcome}", how)
     elif was.exchange is not None and now.exchange is not None:
-        yield from _questions(place, was.exchange, now.exchange, has_cause=has_cause)
-        yield from _answers(place, was, now, was.exchange, now.exchange, tools)
+        yield from _questions(was.exchange, now.exchange, has_cause=has_cause)
+        yield from _answers(was, now, tools)
     else:
-        yield from _requests(place, was, now)
-        yield from _results(place, was, now)
+        yield from _requests(was, now)
+        yield from _results(was, now)
 
 
 def _new_or_gone(*, is_new: bool) -> ChangeStatus:
     return "new" if is_new else "gone"
 
 
-def _questions(
-    place: ChangePlace, before: ModelExchange, after: ModelExchange, *, has_cause: bool
-) -> Iterator[RunChange]:
+def _questions(before: ModelExchange, after: ModelExchange, *, has_cause: bool) -> Iterator[RunChange]:
     was, now = before.request, after.request
-    yield from compare_text(place, "instructions", "instructions", was.instructions, now.instructions)
+    yield from compare_text(_PLACE, "instructions", "instructions", was.instructions, now.instructions)
     for name in sorted(was.tools.keys() | now.tools.keys()):
         if name not in was.tools or name not in now.tools:
             how = _new_or_gone(is_new=name in now.tools)
-            yield place.make_change("tools", f"the tool {short_text(name, 60)} is {how}", how)
+            yield _PLACE.make_change("tools", f"the tool {short_text(name, 60)} is {how}", how)
         else:
             title = f"the tool {short_text(name, 60)}"
-            yield from compare_data(place, "tools", title, was.tools[name], now.tools[name])
+            yield from compare_data(_PLACE, "tools", title, was.tools[name], now.tools[name])
     for field in compare_fields(was.settings, now.settings):
-        yield place.field_change("setting", field)
+        yield _PLACE.field_change("setting", field)
     if not has_cause:
         for text in before.history_changes(after):
-            yield place.make_change("history", text)
+            yield _PLACE.make_change("history", text)
 
 
-def _answers(
-    place: ChangePlace,
-    was: ParsedInteraction,
-    now: ParsedInteraction,
-    before: ModelExchange,
-    after: ModelExchange,
-    tools: dict[str, str],
-) -> Iterator[RunChange]:
-    one, two = before.reply, after.reply
-    if isinstance(one, Fault) or isinstance(two, Fault) or was.recorded.failure or now.recorded.failure:
-        yield from _outcomes(place, was, now)
+def _answers(was: ParsedInteraction, now: ParsedInteraction, tools: dict[str, str]) -> Iterator[RunChange]:
+    one, two = (each.exchange and each.exchange.reply for each in (was, now))
+    if not isinstance(one, Reply) or not isinstance(two, Reply) or was.recorded.failure or now.recorded.failure:
+        yield from _outcomes(was, now)
         return
-    yield from compare_reply(place, "reply", "the reply", one.message.text, two.message.text)
-    yield from compare_calls(place, _calls(one, tools), _calls(two, tools))
+    yield from compare_reply(_PLACE, "reply", "the reply", one.message.text, two.message.text)
+    yield from compare_calls(_PLACE, _calls(one, tools), _calls(two, tools))
     if one.finish != two.finish:
-        yield place.value_change("finish", "the finish reason", one.finish, two.finish)
+        yield _PLACE.value_change("finish", "the finish reason", one.finish, two.finish)
     if one.model != two.model:
-        yield place.value_change("model", "the model that answered", one.model, two.model)
+        yield _PLACE.value_change("model", "the model that answered", one.model, two.model)
 
 
-def _outcomes(place: ChangePlace, was: ParsedInteraction, now: ParsedInteraction) -> Iterator[RunChange]:
+def _outcomes(was: ParsedInteraction, now: ParsedInteraction) -> Iterator[RunChange]:
     before, after = describe_interaction(was).outcome, describe_interaction(now).outcome
     if before != after:
-        yield place.make_change("fault", f"the outcome: {before} → {after}", before=before, after=after)
+        yield _PLACE.make_change("fault", f"the outcome: {before} → {after}", before=before, after=after)
 
 
 def _calls(reply: Reply, tools: dict[str, str]) -> list[CallNode]:
@@ -186,26 +178,26 @@ def _calls(reply: Reply, tools: dict[str, str]) -> list[CallNode]:
     return [replace(call, tool=tools.get(call.tool, call.tool)) for call in calls]
 
 
-def _requests(place: ChangePlace, was: ParsedInteraction, now: ParsedInteraction) -> Iterator[RunChange]:
+def _requests(was: ParsedInteraction, now: ParsedInteraction) -> Iterator[RunChange]:
     kind: ChangeKind = "argument" if now.kind == "tool" else "request"
     old, new = was.recorded.call, now.recorded.call
     if old.method.upper() != new.method.upper():
-        yield place.value_change(kind, "the method", old.method, new.method)
+        yield _PLACE.value_change(kind, "the method", old.method, new.method)
     if old.url != new.url:
-        yield place.value_change(kind, "the address", old.url, new.url)
-    yield from compare_data(place, kind, f"the call of {_name(now)}", json_or_text(old.body), json_or_text(new.body))
+        yield _PLACE.value_change(kind, "the address", old.url, new.url)
+    yield from compare_data(_PLACE, kind, f"the call of {_name(now)}", json_or_text(old.body), json_or_text(new.body))
 
 
-def _results(place: ChangePlace, was: ParsedInteraction, now: ParsedInteraction) -> Iterator[RunChange]:
+def _results(was: ParsedInteraction, now: ParsedInteraction) -> Iterator[RunChange]:
     kind, name = _RESULTS.get(now.kind, _RESULTS["http"])
     before, after = was.recorded, now.recorded
     if before.failure or after.failure or before.stopped != after.stopped:
-        yield from _outcomes(place, was, now)
+        yield from _outcomes(was, now)
         return
     if before.reply.status != after.reply.status:
-        yield place.value_change(kind, "the status", before.reply.status, after.reply.status)
+        yield _PLACE.value_change(kind, "the status", before.reply.status, after.reply.status)
     one, two = (each.reply.body.decode("utf-8", "replace") for each in (before, after))
-    yield from compare_reply(place, kind, f"{name.format(_name(now))} changed", one, two)
+    yield from compare_reply(_PLACE, kind, f"{name.format(_name(now))} changed", one, two)
 
 
 def _name(parsed: ParsedInteraction) -> str:

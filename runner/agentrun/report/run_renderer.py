@@ -57,7 +57,7 @@ class RunRenderer:
 
     def __init__(self, package: Package, *, shows_failure: bool = True) -> None:
         """`shows_failure`: whether to render why the run failed. False if the caller prints that."""
-        self._package = package
+        self.package = package
         self._shows_failure = shows_failure
         self._state = State()
         self._depth = 0
@@ -76,7 +76,7 @@ class RunRenderer:
     @property
     def usage(self) -> str:
         """The used part of the budgets."""
-        return format_usage(self._package, self._state)
+        return format_usage(self.package, self._state)
 
     def _render_fact(self, fact: facts.Fact) -> tuple[OutputLine, ...]:
         match fact:
@@ -95,10 +95,10 @@ class RunRenderer:
         return self._render_plain(fact)
 
     def _render_plain(self, fact: facts.Fact) -> tuple[OutputLine, ...]:
-        return FACT_RENDERERS[type(fact)](self._package, self._state, fact)
+        return FACT_RENDERERS[type(fact)](self.package, self._state, fact)
 
     def _render_reply(self, fact: facts.ModelReplied) -> tuple[OutputLine, ...]:
-        asking, message, budgets = self._state.requests.asking, fact.reply.message, self._package.budgets
+        asking, message, budgets = self._state.requests.asking, fact.reply.message, self.package.budgets
         if asking is not None and asking.purpose == "compact":
             return ()
         text = make_paragraph(message.text, indent=1)
@@ -111,8 +111,8 @@ class RunRenderer:
 
     def _render_tool_result(self, fact: facts.ToolFinished) -> tuple[OutputLine, ...]:
         """The result of a call. The result of a terminal tool may be the answer."""
-        warnings = warn_empty_result(self._package, self._state, fact.call, fact.parts)
-        if has_gate(self._package, "after_tool", "tool_result"):
+        warnings = warn_empty_result(self.package, self._state, fact.call, fact.parts)
+        if has_gate(self.package, "after_tool", "tool_result"):
             self._checked_calls += (fact.call,)
             return warnings
         line = render_result(self._state, fact.call, fact.parts, fact.spent)
@@ -131,11 +131,11 @@ class RunRenderer:
         )
 
     def _is_terminal(self, name: str) -> bool:
-        tool = find_tool(self._package, name)
+        tool = find_tool(self.package, name)
         return tool is not None and tool.terminal
 
     def _hold(self, lines: tuple[OutputLine, ...]) -> None:
-        if not has_gate(self._package, "on_output", "output"):
+        if not has_gate(self.package, "on_output", "output"):
             self._held += lines
 
     def _release_held(self) -> tuple[OutputLine, ...]:
@@ -187,17 +187,13 @@ class RunTreeRenderer:
     def __init__(self, package: Package, *, shows_failure: bool = False) -> None:
         """`shows_failure`: whether the renderer of the root run renders why it failed."""
         self.root = RunRenderer(package, shows_failure=shows_failure)
-        self._packages: dict[str, Package] = {}
         self._renderers: dict[str, RunRenderer] = {}
-        self._package = package
 
     def renderer_for(self, run: str, record: facts.Record) -> RunRenderer:
         """The renderer of a record. The first run is the root; a journal announces a child before the child starts."""
         if not self._renderers:
-            self._packages[run], self._renderers[run] = self._package, self.root
-        fact = record.fact
+            self._renderers[run] = self.root
+        renderer, fact = self._renderers[run], record.fact
         if isinstance(fact, facts.ChildStarted):
-            child = self._packages[run].agents[fact.tool]
-            self._packages[fact.run] = child
-            self._renderers.setdefault(fact.run, RunRenderer(child))
-        return self._renderers[run]
+            self._renderers.setdefault(fact.run, RunRenderer(renderer.package.agents[fact.tool]))
+        return renderer

@@ -11,8 +11,6 @@ from msgspec import Struct
 
 from agentrun.testing.provider import wire_format as wire
 
-_FINISH = {"unknown": "scripted"}
-
 
 class _Call(Struct):
     id: str
@@ -116,7 +114,7 @@ def _choice(delta: dict[str, Any], finish: str | None) -> dict[str, Any]:
 
 
 def _finish(reply: wire.WireReply) -> str:
-    return _FINISH.get(reply.finish, reply.finish)
+    return "scripted" if reply.finish == "unknown" else reply.finish
 
 
 def _usage(reply: wire.WireReply) -> dict[str, Any]:

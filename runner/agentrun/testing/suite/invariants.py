@@ -149,8 +149,7 @@ def check_calls_journaled(records: Sequence[facts.Record], tool_runs: Mapping[st
 def check_audit(package: Package, records: Sequence[facts.Record]) -> Iterator[str]:
     divergence = find_divergence(package, records)
     if divergence is not None:
-        instead: list[facts.Fact] = list(divergence.instead)
-        now = facts.fact_kind(instead[0]) if instead else "nothing"
+        now = next(map(facts.fact_kind, divergence.instead), "nothing")
         yield f"record {divergence.seq} is {facts.fact_kind(divergence.was)}, but the current code would write {now}"
 
 

@@ -81,9 +81,15 @@ def sweep_results(located: LocatedCase, agent: CompiledAgent) -> Iterator[SweepR
     why a run does not start. Failures with a fault are in the results.
     """
     cassette = agent.load_cassette(located)
-    clean, places = _run_without_fault(located, agent, cassette)
-    packages = {path: package for run in clean for path, package, _ in _agent_journals(agent.file.agent, run)}
-    for place in places:
+    player = make_case_player(located, agent, cassette)
+    injection = FaultInjection(located.case, player, watched=True)
+    clean = replay_case(located, agent, player, injection)
+    if clean.any_error is not None and not is_rest_of_shared_cassette(located, clean.any_error):
+        raise clean.any_error
+    if (miss := ending_miss(clean.runs[-1])) is not None:
+        raise miss
+    packages = {path: package for run in clean.runs for path, package, _ in _agent_journals(agent.file.agent, run)}
+    for place in injection.faults.places:
         for inject in fault_variants(place, packages[place.run_path.path]):
             yield _run_with_fault(FaultInjectionSpec(at=place.at, inject=inject), located, agent, cassette)
 
@@ -111,20 +117,6 @@ def fault_variants(place: FaultPlace, package: Package) -> Iterator[InjectedFaul
             yield from (InjectedFaultSpec(answer=answer) for answer in NOT_APPROVED)
         case "hook" | "sink":
             yield from (InjectedFaultSpec(error=SWEEP_MESSAGE), InjectedFaultSpec(timeout=True))
-
-
-def _run_without_fault(
-    located: LocatedCase, agent: CompiledAgent, cassette: Cassette
-) -> tuple[tuple[FinishedRun, ...], list[FaultPlace]]:
-    """The runs of a case without further faults, and the places that they reached."""
-    player = make_case_player(located, agent, cassette)
-    injection = FaultInjection(located.case, player, watched=True)
-    case_runs = replay_case(located, agent, player, injection)
-    if case_runs.any_error is not None and not is_rest_of_shared_cassette(located, case_runs.any_error):
-        raise case_runs.any_error
-    if (miss := ending_miss(case_runs.runs[-1])) is not None:
-        raise miss
-    return case_runs.runs, injection.faults.places
 
 
 def _run_with_fault(
