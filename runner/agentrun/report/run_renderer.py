@@ -25,18 +25,8 @@ from agentrun.core.package import Package
 from agentrun.core.package_lookup import find_tool
 from agentrun.core.state import State
 from agentrun.errors import StorageError
+from agentrun.report import render_facts
 from agentrun.report.formatting import OutputLine, format_budget, format_dollars, make_paragraph
-from agentrun.report.render_facts import (
-    render_call,
-    render_end,
-    render_gate,
-    render_model,
-    render_requested_call,
-    render_result,
-    render_run,
-    tool_of_call,
-    warn_empty_result,
-)
 from agentrun.spec.safe_text import plural
 
 CHILD_INDENT = 2
@@ -44,10 +34,10 @@ CHILD_INDENT = 2
 
 FactRenderer: TypeAlias = Callable[[Package, State, Any], tuple[OutputLine, ...]]
 FACT_RENDERERS: Mapping[type[facts.Fact], FactRenderer] = {
-    **dict.fromkeys(get_args(facts.RunFact), render_run),
-    **dict.fromkeys(get_args(facts.ModelFact), render_model),
-    **dict.fromkeys(get_args(facts.GateFact), render_gate),
-    **dict.fromkeys(get_args(facts.CallFact), render_call),
+    **dict.fromkeys(get_args(facts.RunFact), render_facts.render_run),
+    **dict.fromkeys(get_args(facts.ModelFact), render_facts.render_model),
+    **dict.fromkeys(get_args(facts.GateFact), render_facts.render_gate),
+    **dict.fromkeys(get_args(facts.CallFact), render_facts.render_call),
 }
 """The function that renders a fact. It gets the state before the fact."""
 
@@ -102,7 +92,7 @@ class RunRenderer:
         if asking is not None and asking.purpose == "compact":
             return ()
         text = make_paragraph(message.text, indent=1)
-        calls = tuple(render_requested_call(message.calls, call) for call in message.calls)
+        calls = tuple(render_facts.render_requested_call(message.calls, call) for call in message.calls)
         last = budgets.on_turns == "stop" and fact.turn >= budgets.turns
         if calls and not last:
             return text + calls
@@ -111,12 +101,12 @@ class RunRenderer:
 
     def _render_tool_result(self, fact: facts.ToolFinished) -> tuple[OutputLine, ...]:
         """The result of a call. The result of a terminal tool may be the answer."""
-        warnings = warn_empty_result(self.package, self._state, fact.call, fact.parts)
+        warnings = render_facts.warn_empty_result(self.package, self._state, fact.call, fact.parts)
         if has_gate(self.package, "after_tool", "tool_result"):
             self._checked_calls += (fact.call,)
             return warnings
-        line = render_result(self._state, fact.call, fact.parts, fact.spent)
-        if not self._is_terminal(tool_of_call(self._state, fact.call)):
+        line = render_facts.render_result(self._state, fact.call, fact.parts, fact.spent)
+        if not self._is_terminal(render_facts.tool_of_call(self._state, fact.call)):
             return (line, *warnings)
         self._hold((line,))
         return warnings
@@ -125,7 +115,7 @@ class RunRenderer:
         """The results as the model gets them, after hooks and rules have checked them."""
         checked, self._checked_calls = self._checked_calls, ()
         return tuple(
-            render_result(self._state, call.call.id, call.parts)
+            render_facts.render_result(self._state, call.call.id, call.parts)
             for call in self._state.calls
             if call.call.id in checked and call.status == "finished" and not self._is_terminal(call.call.tool)
         )
@@ -149,8 +139,8 @@ class RunRenderer:
         self._ended = True
         lines = self._release_held()
         if stop.status == "completed":
-            return render_end(stop, is_child=self._depth > 0)
-        return lines + (render_end(stop) if self._shows_failure else ())
+            return render_facts.render_end(stop, is_child=self._depth > 0)
+        return lines + (render_facts.render_end(stop) if self._shows_failure else ())
 
 
 def outcome_summary(outcome: Outcome) -> str:

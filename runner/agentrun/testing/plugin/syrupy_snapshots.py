@@ -23,15 +23,7 @@ from agentrun.engine.ci import in_ci
 from agentrun.errors import AgentrunError
 from agentrun.spec.project import Project, find_project
 from agentrun.store.lock import lock_project_files
-from agentrun.testing.suite.snapshots import (
-    accepted_snapshot,
-    check_snapshot_writable,
-    journal_diff,
-    may_accept_snapshot,
-    read_snapshot,
-    refuse_credentials,
-    snapshot_directory,
-)
+from agentrun.testing.suite import snapshots
 from agentrun.testing.suite.verdict import CaseVerdict, complaint_of
 
 if TYPE_CHECKING:
@@ -89,7 +81,7 @@ class JournalSnapshotExtension(SingleFileSnapshotExtension):
         session_id: str,  # noqa: ARG002  # nothing is cached
     ) -> str | None:
         """Read the file like `agentrun test`."""
-        return read_snapshot(Path(snapshot_location))
+        return snapshots.read_snapshot(Path(snapshot_location))
 
     @classmethod
     def write_snapshot_collection(
@@ -113,7 +105,7 @@ class JournalSnapshotExtension(SingleFileSnapshotExtension):
         project.source_tree("snapshot").remove_empty_directory(path.parent)
 
     def diff_lines(self, serialized_data: SerializedData, snapshot_data: SerializedData) -> Any:
-        yield from journal_diff(str(snapshot_data), str(serialized_data), "accepted", "now")
+        yield from snapshots.journal_diff(str(snapshot_data), str(serialized_data), "accepted", "now")
 
 
 class CaseSnapshotExtension(JournalSnapshotExtension):
@@ -126,7 +118,7 @@ class CaseSnapshotExtension(JournalSnapshotExtension):
 
     @classmethod
     def dirname(cls, *, test_location: PyTestLocation) -> str:
-        return str(snapshot_directory(_case_item(test_location).located.file))
+        return str(snapshots.snapshot_directory(_case_item(test_location).located.file))
 
     def discover_snapshots(
         self, *, test_location: PyTestLocation, ignore_extensions: list[str] | None = None
@@ -168,11 +160,11 @@ class CaseSnapshot:
         """Accepted if the case passes."""
 
     def compare(self, located: LocatedCase, now: str) -> str | None:
-        if not may_accept_snapshot(located):
-            return accepted_snapshot(located, now)
-        is_new = self._assertion.update_new_snapshots_only and accepted_snapshot(located, "") is None
+        if not snapshots.may_accept_snapshot(located):
+            return snapshots.accepted_snapshot(located, now)
+        is_new = self._assertion.update_new_snapshots_only and snapshots.accepted_snapshot(located, "") is None
         if self._assertion.update_snapshots or is_new:
-            refuse_credentials(located, now)
+            snapshots.refuse_credentials(located, now)
             self._new = now
             return now
         return self._compare_with_syrupy(now)
@@ -187,10 +179,11 @@ class CaseSnapshot:
 
     def _settle(self, *, passed: bool) -> None:
         if self._new is not None and passed:
-            check_snapshot_writable(self._located)  # syrupy writes after all tests, when no test can fail any more
+            # Checked now, because syrupy writes after all tests, when no test can fail any more.
+            snapshots.check_snapshot_writable(self._located)
             self._compare_with_syrupy(self._new)
         elif self._has_snapshot and not self._assertion.num_executions:
-            before = accepted_snapshot(self._located, "")
+            before = snapshots.accepted_snapshot(self._located, "")
             if before is not None:
                 self._compare_with_syrupy(before)  # marks it as used, so that syrupy does not remove it
 

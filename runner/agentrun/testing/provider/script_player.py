@@ -20,14 +20,7 @@ from agentrun.providers.wire_names import wire_name
 from agentrun.spec.safe_text import plural
 from agentrun.spec.v1.field_types import milliseconds
 from agentrun.spec.v1.provider import Expectation, ProviderFile, ScriptedFault, ScriptedTurn
-from agentrun.testing.provider.wire_format import (
-    BadProviderRequest,
-    UnsupportedByFormat,
-    WireFormat,
-    WireRequest,
-    make_wire_reply,
-    reasoning_signature,
-)
+from agentrun.testing.provider import wire_format as wire
 
 NO_FAULT = ScriptedFault()
 ENDLESS_GAP = 10
@@ -70,10 +63,10 @@ class ScriptPlayer:
     def length(self) -> int:
         return len(self._turns)
 
-    def reply_to(self, format: WireFormat, path: str, body: bytes) -> ServerReply:
+    def reply_to(self, format: wire.WireFormat, path: str, body: bytes) -> ServerReply:
         try:
             request = format.parse_request(path, body)
-        except BadProviderRequest as error:
+        except wire.BadProviderRequest as error:
             return error_reply(format, 400, str(error))
         with self._lock:
             number = self._arrived if self._script.order == "arrival" else request.model_turns
@@ -88,7 +81,7 @@ class ScriptPlayer:
                 self._arrived += 1
         try:
             return _build_reply(turn, number, fault, request, format)
-        except UnsupportedByFormat as error:
+        except wire.UnsupportedByFormat as error:
             return error_reply(format, 500, f"turn {number + 1}: {error}", number + 1)
 
     def _next_fault(self, turn: ScriptedTurn, number: int) -> ScriptedFault | None:
@@ -101,7 +94,7 @@ class ScriptPlayer:
         return None
 
     def _find_mismatches(
-        self, expect: Expectation, number: int, request: WireRequest, format: WireFormat
+        self, expect: Expectation, number: int, request: wire.WireRequest, format: wire.WireFormat
     ) -> Iterator[str]:
         """The expectations that are not met, each as the end of a sentence."""
         if expect.model is not UNSET and expect.model != request.model:
@@ -116,7 +109,7 @@ class ScriptPlayer:
             yield f"the tools {', '.join(expect.tools) or 'none'}, not {', '.join(request.tools) or 'none'}"
         if expect.reasoning and format.accepts_reasoning:
             for before, turn in enumerate(self._turns[:number]):
-                if turn.reasoning and reasoning_signature(before) not in request.thoughts:
+                if turn.reasoning and wire.reasoning_signature(before) not in request.thoughts:
                     yield f"the reasoning of turn {before + 1} in the history"
 
 
@@ -135,13 +128,17 @@ def _loses_reply(fault: ScriptedFault) -> bool:
     return fault.endless or any(value is not UNSET for value in damaged)
 
 
-def error_reply(format: WireFormat, status: int, message: str, turn: int | None = None) -> ServerReply:
+def error_reply(format: wire.WireFormat, status: int, message: str, turn: int | None = None) -> ServerReply:
     body = sorted_json(format.error_body(status, message))
     return ServerReply(status=status, content_type=JSON_CONTENT_TYPE, pieces=(body,), turn=turn)
 
 
 def _build_reply(
-    turn: ScriptedTurn, number: int, scripted_fault: ScriptedFault | None, request: WireRequest, format: WireFormat
+    turn: ScriptedTurn,
+    number: int,
+    scripted_fault: ScriptedFault | None,
+    request: wire.WireRequest,
+    format: wire.WireFormat,
 ) -> ServerReply:
     status, content_type, pieces = 200, SSE_CONTENT_TYPE if request.stream else JSON_CONTENT_TYPE, list[bytes]()
     fault = scripted_fault or NO_FAULT
@@ -149,9 +146,9 @@ def _build_reply(
         status = 200 if fault.status is UNSET else fault.status
         content_type, pieces = JSON_CONTENT_TYPE, [_fault_body(fault, status, number, format)]
     elif request.stream:
-        pieces = format.reply_events(make_wire_reply(turn, number, request.model), request)
+        pieces = format.reply_events(wire.make_wire_reply(turn, number, request.model), request)
     else:
-        pieces = [sorted_json(format.reply_body(make_wire_reply(turn, number, request.model), request))]
+        pieces = [sorted_json(format.reply_body(wire.make_wire_reply(turn, number, request.model), request))]
     is_stream = content_type == SSE_CONTENT_TYPE
     framing = "chunked" if is_stream or fault.endless else "length"
     return ServerReply(
@@ -169,7 +166,7 @@ def _build_reply(
     )
 
 
-def _fault_body(fault: ScriptedFault, status: int, number: int, format: WireFormat) -> bytes:
+def _fault_body(fault: ScriptedFault, status: int, number: int, format: wire.WireFormat) -> bytes:
     body: Any = fault.body
     if body is UNSET:
         body = format.error_body(status, f"the script has this fault before turn {number + 1}") if status >= 400 else ""

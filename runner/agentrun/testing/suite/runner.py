@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from agentrun.cassette.match_tiers import DEFAULT_TIER, MatchTier
 from agentrun.errors import AgentrunError
+from agentrun.testing.suite import snapshots
 from agentrun.testing.suite.coverage import CoverageCollector
 from agentrun.testing.suite.discovery import LocatedCase
 from agentrun.testing.suite.evaluation import evaluate_case, find_miss
@@ -30,14 +31,6 @@ from agentrun.testing.suite.replay import (
     CompiledAgents,
     is_rest_of_shared_cassette,
     replay_case,
-)
-from agentrun.testing.suite.snapshots import (
-    SnapshotLookup,
-    SnapshotUpdate,
-    WrittenSnapshot,
-    accepted_snapshot,
-    journal_diff,
-    snapshot_text,
 )
 from agentrun.testing.suite.verdict import CaseVerdict, Complaint, case_verdict, complaint_of
 
@@ -59,7 +52,7 @@ class SweepCounts(Struct, frozen=True):
 
 class CaseResult(Struct, frozen=True, kw_only=True):
     verdict: CaseVerdict
-    written: WrittenSnapshot | None = None
+    written: snapshots.WrittenSnapshot | None = None
     swept: SweepCounts | None = None
 
 
@@ -75,7 +68,9 @@ class SuiteRunner:
         self._last: tuple[CompiledAgent, CaseRuns] | None = None
         self._coverage = coverage or CoverageCollector()
 
-    def run_case(self, located: LocatedCase, compare: SnapshotLookup = accepted_snapshot) -> CaseResult:
+    def run_case(
+        self, located: LocatedCase, compare: snapshots.SnapshotLookup = snapshots.accepted_snapshot
+    ) -> CaseResult:
         """`compare`: used unless `update` is set."""
         self._last = None
         try:
@@ -88,9 +83,9 @@ class SuiteRunner:
             complaint = _internal_error_complaint(error)
         return CaseResult(verdict=case_verdict(located, "failed", complaint))
 
-    def _run_case(self, located: LocatedCase, compare: SnapshotLookup) -> CaseResult:
+    def _run_case(self, located: LocatedCase, compare: snapshots.SnapshotLookup) -> CaseResult:
         options = self._options
-        update = SnapshotUpdate() if options.update else None
+        update = snapshots.SnapshotUpdate() if options.update else None
         verdict = evaluate_repeatedly(options.repeat, located, self._agents, update or compare, self._run_and_remember)
         swept = written = None
         if self._last is not None and (new := self._last[1].new_cassette) is not None:
@@ -159,7 +154,7 @@ def evaluate_repeatedly(
     times: int,
     located: LocatedCase,
     agents: CompiledAgents,
-    compare: SnapshotLookup,
+    compare: snapshots.SnapshotLookup,
     run_case: CaseRunner = replay_case,
 ) -> CaseVerdict:
     """Like `evaluate_case`, but several times."""
@@ -169,7 +164,7 @@ def evaluate_repeatedly(
 
     def run_and_keep_journal(located: LocatedCase, agent: CompiledAgent) -> CaseRuns:
         case_runs = run_case(located, agent)
-        journals.append(snapshot_text(case_runs.runs))
+        journals.append(snapshots.snapshot_text(case_runs.runs))
         return case_runs
 
     first = evaluate_case(located, agents, compare, run_and_keep_journal)
@@ -197,7 +192,7 @@ def _repeat_differences(first: CaseVerdict, again: CaseVerdict, journals: list[s
         yield f"first {_verdict_line(first)}"
         yield f"then {_verdict_line(again)}"
     if journals[-1:] != journals[:1]:
-        yield from journal_diff(journals[0], journals[-1], "first", "then")
+        yield from snapshots.journal_diff(journals[0], journals[-1], "first", "then")
 
 
 def _verdict_line(verdict: CaseVerdict) -> str:
