@@ -54,12 +54,9 @@ def command(paths: tuple[Path, ...], yes: bool, now: int, as_json: bool) -> int:
         click.echo(_format_step(step, done=done, as_json=as_json))
     if not as_json:
         could = sum(step.action != "keep" for step in steps)
-        print_stderr(f"{plural(changed, 'file')} changed" if yes else _prune_advice(could))
+        advice = "nothing was changed; add --yes to remove them" if could else "there is nothing to prune"
+        print_stderr(f"{plural(changed, 'file')} changed" if yes else advice)
     return code
-
-
-def _prune_advice(could: int) -> str:
-    return "nothing was changed; add --yes to remove them" if could else "there is nothing to prune"
 
 
 def _format_step(step: PruneStep, *, done: bool, as_json: bool) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, closing, nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
@@ -78,33 +77,20 @@ async def open_real_world(
             yield world
 
 
-@contextmanager
 def _open_journals(
     plan: RunPlan, request: Request, run: str, session: StoredSession | None
-) -> Iterator[MemoryJournals]:
-    path: Path | None = None
+) -> AbstractContextManager[MemoryJournals]:
     if session is not None:
-        path = session.next
-    elif plan.journal is not None and streams_journal(plan, request):
-        path = plan.journal.resolve()
-        remove_old_journals(path)
-    if path is None:
-        yield MemoryJournals()
-        return
-    journals = FileJournals(run, path, None if session is None else plan.spec.project.data_tree)
-    try:
-        yield journals
-    finally:
-        journals.close()
+        return closing(FileJournals(run, session.next, plan.spec.project.data_tree))
+    if plan.journal is None or not streams_journal(plan, request):
+        return nullcontext(MemoryJournals())
+    path = plan.journal.resolve()
+    remove_old_journals(path)
+    return closing(FileJournals(run, path, None))
 
 
-@contextmanager
-def _open_session(plan: RunPlan, request: Request) -> Iterator[StoredSession | None]:
-    if request.session is None:
-        yield None
-        return
-    with open_session(plan.spec.project, request.session) as session:
-        yield session
+def _open_session(plan: RunPlan, request: Request) -> AbstractContextManager[StoredSession | None]:
+    return nullcontext() if request.session is None else open_session(plan.spec.project, request.session)
 
 
 def _warn_unanswered(done: FinishedRun, output: RunOutput) -> None:

@@ -29,10 +29,6 @@ MAX_ATTACHMENT = 20 * 1024 * 1024
 MAX_STDIN_MESSAGE = 1024 * 1024
 
 
-def read_attachments(paths: tuple[Path, ...]) -> tuple[Attachment, ...]:
-    return tuple(map(_read_attachment, paths))
-
-
 def _read_attachment(path: Path) -> Attachment:
     from agentrun.core.messages import File, Image
     from agentrun.engine.request import Attachment
@@ -136,10 +132,14 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
         package=file,
         message=message,
         params=params,
-        attachments=read_attachments(options["attached"]),
+        attachments=tuple(map(_read_attachment, options["attached"])),
         session=options["session"],
     )
-    recording = _make_recording(plan, request)  # raises before the first line is printed
+    recording = None
+    if plan.mode == "record":
+        from agentrun.cli.record import make_recording
+
+        recording = make_recording(plan, request)  # raises before the first line is printed
     if not options["quiet"] and not options["as_json"]:
         show_problems(list(compiled.problems), as_json=False)
     output.begin(plan)
@@ -148,14 +148,6 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
 
         confirm_run(plan, file.agent, options["approve"], output, yes=options["yes"])
     return _run_plan(plan, request, approver, output, recording)
-
-
-def _make_recording(plan: RunPlan, request: Request) -> CassetteRecording | None:
-    if plan.mode != "record":
-        return None
-    from agentrun.cli.record import make_recording
-
-    return make_recording(plan, request)
 
 
 def _run_plan(

@@ -89,16 +89,12 @@ def report_lines(suite_result: SuiteResult, *, quiet: bool, color: bool) -> Iter
     yield from _recordings(suite_result)
     yield from _sweep_and_coverage(suite_result, color=color)
     yield from _case_list(LIVE_TITLE, suite_result.live)
-    yield _paint(_counts_line(suite_result), color, fg=_result_color(suite_result), bold=True)
+    yield _paint(_counts_line(suite_result), color, fg="red" if suite_result.exit_code else "green", bold=True)
     yield from _advice(suite_result)
 
 
 def _paint(text: str, color: bool, **style: Any) -> str:
     return click.style(text, **style) if color else text
-
-
-def _result_color(suite_result: SuiteResult) -> str:
-    return "red" if suite_result.exit_code else "green"
 
 
 def _failures(suite_result: SuiteResult, *, color: bool) -> Iterator[str]:

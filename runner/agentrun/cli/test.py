@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from time import monotonic
 from types import FrameType
@@ -215,13 +215,14 @@ def _run_cases(
     from agentrun.testing.suite.runner import relaxed_garbage_collection
 
     began, covering = monotonic(), CoverageCollector()
+    mostly_waits = options["count"] > 1 or _is_live(options)  # for workers, or for live runs
     progress.begin(len(found.cases))
     results = _case_results(found, suite_result, options, progress, covering)
     try:
         with (
             relaxed_garbage_collection(),
             _guard_stdout(options, progress),
-            stop_on_signal(at_once=_mostly_waits(options)) as stop,
+            stop_on_signal(at_once=mostly_waits) as stop,
         ):
             for result in results:
                 suite_result.results.append(redact_result(result))
@@ -278,25 +279,17 @@ def _suite_options(options: dict[str, Any]) -> SuiteOptions:
     )
 
 
-def _mostly_waits(options: dict[str, Any]) -> bool:
-    """Whether this process mostly waits for workers or for live runs."""
-    return options["count"] > 1 or _is_live(options)
-
-
 def _is_live(options: dict[str, Any]) -> bool:
     return bool(options["record"] or options["live_tools"] or options["live_model"])
 
 
-@contextmanager
-def _guard_stdout(options: dict[str, Any], progress: SuiteProgress) -> Iterator[None]:
+def _guard_stdout(options: dict[str, Any], progress: SuiteProgress) -> AbstractContextManager[None]:
     """Keep standard output for the report while tools run in this process."""
     if not _is_live(options):
-        yield
-        return
+        return nullcontext()
     from agentrun.cli.suite_live import guard_suite_stdout
 
-    with guard_suite_stdout(progress):
-        yield
+    return guard_suite_stdout(progress)
 
 
 def _handle_unclaimed(found: SelectedCases, suite_result: SuiteResult, *, update: bool) -> None:

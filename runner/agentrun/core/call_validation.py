@@ -78,7 +78,8 @@ def validate_call(package: Package, state: State, call: CallState) -> CallRefuse
         result = _parse(call.call.arguments)
         reason = result.errors[0] if isinstance(result, Invalid) else texts.NOT_AN_OBJECT
         return refuse(call, "tool.invalid_arguments", texts.ARGUMENTS_NOT_AN_OBJECT.format(name, reason))
-    if isinstance(tool, AgentTool) and _nesting_depth(state) >= depth:
+    parent = state.started.parent
+    if isinstance(tool, AgentTool) and (parent.depth if parent else 0) >= depth:
         return refuse(call, "tool.invalid_call", texts.NESTED_TOO_DEEP.format(name, depth), reason="depth", limit=depth)
     if isinstance(tool, AgentTool) and _count_runs(package, state, call) >= (runs := run_limit(package, state)):
         return refuse(call, "tool.invalid_call", texts.TOO_MANY_RUNS.format(name, runs), reason="runs", limit=runs)
@@ -92,10 +93,6 @@ def _count_runs(package: Package, state: State, call: CallState) -> int:
         each.status in UNCOUNTED_STATUSES and not each.counted and each.tool in package.agents for each in before
     )
     return state.meter.runs + sum(to_begin)
-
-
-def _nesting_depth(state: State) -> int:
-    return state.started.parent.depth if state.started.parent else 0
 
 
 def _validate_arguments(call: CallState, tool: Tool, arguments: Mapping[str, Any]) -> CallRefused | None:

@@ -36,37 +36,23 @@ from agentrun.core.state import Phase, State, pending_effects
 from agentrun.core.tool_calls import advance_calls
 from agentrun.errors import StorageError
 
-# --- phases in which the run waits, or is over ---
-
-
-def wait_for_start(_: Package, __: State) -> NextStep:
-    return Wait()
-
-
-def wait_for_reply(_: Package, state: State) -> NextStep:
-    return Wait(inflight=pending_effects(state))
-
 
 def wait_for_retry(package: Package, state: State) -> NextStep:
     return request_reply(package, state) if state.now >= state.requests.until else Wait(deadline=state.requests.until)
 
 
-def give_outcome(_: Package, state: State) -> NextStep:
-    return Finished(outcome_of(state))
-
-
 PHASE_STEPS: Mapping[Phase, Callable[[Package, State], NextStep]] = {
-    "fresh": wait_for_start,
+    "fresh": lambda package, state: Wait(),
     "starting": check_input,
     "thinking": request_reply,
-    "asking": wait_for_reply,
+    "asking": lambda package, state: Wait(inflight=pending_effects(state)),
     "failed": retry_or_fail,
     "waiting": wait_for_retry,
     "answered": process_reply,
     "acting": advance_calls,
     "ending": deliver_answer,
     "stopping": close_run,
-    "stopped": give_outcome,
+    "stopped": lambda package, state: Finished(outcome_of(state)),
 }
 
 

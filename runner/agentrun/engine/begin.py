@@ -29,7 +29,7 @@ from agentrun.core.package_validation import validate_package
 from agentrun.core.policy import PolicyDecision, condition_variables, evaluate_policy
 from agentrun.core.state import State
 from agentrun.engine.driver import RunLog, open_run_log
-from agentrun.engine.request import Request, rejected_input_error, store_attachments
+from agentrun.engine.request import Request, store_attachments
 from agentrun.engine.sessions import Session, earlier_runs
 from agentrun.engine.world import World, find_missing_port
 from agentrun.errors import AgentrunError, PackageError, PolicyError, RequestError
@@ -206,7 +206,8 @@ def refuse_without_open_message(before: EarlierRuns) -> None:
 
 def refuse_duplicate_input(package: Package, session: Session, text: str, input_id: str) -> None:
     if package.admission.dedupe and session.has_seen(text):
-        raise rejected_input_error("duplicate", "the same message was already sent in this session", input_id)
+        message = "the same message was already sent in this session"
+        raise _rejected_input_error("duplicate", message, input_id=input_id)
 
 
 class AdmittedRequest(Struct, frozen=True):
@@ -256,12 +257,12 @@ def _render_prompts(package: Package, values: Mapping[str, Any]) -> dict[str, st
 def _check_message(package: Package, message: str | None) -> str:
     if message is None or not message.strip():
         hint = None if message is not None else "pass a message, or set `input` in the spec"
-        raise _rejected_message_error("empty", texts.MESSAGE_EMPTY, hint)
+        raise _rejected_input_error("empty", texts.MESSAGE_EMPTY, hint)
     limit = package.admission.max_chars
     if limit is not None and len(message) > limit:
-        raise _rejected_message_error("too_long", texts.message_too_long(len(message), limit), limit=limit)
+        raise _rejected_input_error("too_long", texts.message_too_long(len(message), limit), limit=limit)
     return message
 
 
-def _rejected_message_error(reason: str, message: str, hint: str | None = None, **fields: Any) -> RequestError:
+def _rejected_input_error(reason: str, message: str, hint: str | None = None, **fields: Any) -> RequestError:
     return RequestError("input.rejected", message, hint=hint, fields={"reason": reason, **fields})

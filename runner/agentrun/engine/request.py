@@ -99,12 +99,6 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     """Null if the run is not finished."""
 
 
-def rejected_input_error(
-    reason: str, message: str, input_id: str, hint: str | None = None, **fields: Any
-) -> RequestError:
-    return RequestError("input.rejected", message, hint=hint, fields={"input_id": input_id, "reason": reason, **fields})
-
-
 def new_run_id() -> str:
     """A random run id, for runs in real time."""
     return f"run-{token_hex(8)}"

@@ -30,7 +30,7 @@ from agentrun.core.tool_results import clip_parts, fault_parts
 from agentrun.engine.clock import StepClock
 from agentrun.engine.fact_redaction import redact_struct
 from agentrun.engine.guarded_call import RaisedException, TimedOut, call_guarded, call_with_timeout, is_valid_fault
-from agentrun.engine.ports import Blobs, Executor, ToolProgress
+from agentrun.engine.ports import Blobs, Clock, Executor, ToolProgress
 from agentrun.engine.world import World, find_executor
 from agentrun.errors import AgentrunError
 from agentrun.secret import mask
@@ -129,7 +129,7 @@ class CallProgress:
         """Lines before this moment are dropped."""
         self._left = MAX_PROGRESS_LINES
         self._closed = False
-        self._schedule = _call_now if isinstance(world.clock, StepClock) else _loop_scheduler()
+        self._schedule = _scheduler(world.clock)
 
     def __call__(self, text: str) -> None:
         now = self._world.clock.now()
@@ -149,12 +149,10 @@ class CallProgress:
             self._world.listen(self._run, ToolProgress(self._run, self._call.id, self._call.name, line))
 
 
-def _call_now(publish: Callable[[], None]) -> None:
-    publish()
-
-
-def _loop_scheduler() -> Callable[[Callable[[], None]], object]:
+def _scheduler(clock: Clock) -> Callable[[Callable[[], None]], object]:
     """Listeners run in the current context. In the context of the tool, their output would be captured as its own."""
+    if isinstance(clock, StepClock):
+        return lambda publish: publish()
     from asyncio import get_running_loop  # late: a step clock needs no event loop
 
     return partial(get_running_loop().call_soon_threadsafe, context=copy_context())

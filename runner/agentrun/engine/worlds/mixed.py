@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from agentrun.cassette.player import Player
 from agentrun.core.package import SINK_KINDS, Package
+from agentrun.engine import unreachable_ports
 from agentrun.engine.cassette_ports import (
     ReplayExchanger,
     answer_comparison_wrapper,
@@ -21,12 +22,6 @@ from agentrun.engine.cassette_ports import (
     other_ports_wrapper,
 )
 from agentrun.engine.ports import Approver
-from agentrun.engine.unreachable_ports import (
-    UNREACHABLE,
-    unreachable_executors,
-    unreachable_hooks,
-    unreachable_providers,
-)
 from agentrun.engine.world import World, wrap
 from agentrun.engine.worlds.live import live_world
 from agentrun.spec.project import Project
@@ -50,20 +45,17 @@ async def mixed_world(
     exchanger = ReplayExchanger(player, None)
     if live == "tools":
         async with live_world(package, project, run, models=False, approver=approver, **options) as world:
-            world = replace(world, providers=unreachable_providers(package))
+            world = replace(world, providers=unreachable_ports.unreachable_providers(package))
             yield wrap(world, models_wrapper(exchanger), answer_comparison_wrapper(exchanger))
     else:
+        parts = replace(package, tools={}, hooks=(), sinks={}, agents={})
         async with live_world(
-            package, project, run, parts=_without_tools(package), approver=UNREACHABLE, **options
+            package, project, run, parts=parts, approver=unreachable_ports.UNREACHABLE, **options
         ) as world:
             world = replace(
                 world,
-                executors=unreachable_executors(),
-                hooks=unreachable_hooks(package),
-                sinks=dict.fromkeys(SINK_KINDS, UNREACHABLE),
+                executors=unreachable_ports.unreachable_executors(),
+                hooks=unreachable_ports.unreachable_hooks(package),
+                sinks=dict.fromkeys(SINK_KINDS, unreachable_ports.UNREACHABLE),
             )
             yield wrap(world, other_ports_wrapper(exchanger, approver))
-
-
-def _without_tools(package: Package) -> Package:
-    return replace(package, tools={}, hooks=(), sinks={}, agents={})

@@ -8,18 +8,13 @@ from __future__ import annotations
 
 from agentrun.cassette.player import Player
 from agentrun.core.package import SINK_KINDS, Package
+from agentrun.engine import unreachable_ports
 from agentrun.engine.cassette_ports import ReplayExchanger, models_wrapper, other_ports_wrapper
 from agentrun.engine.clock import StepClock
 from agentrun.engine.crew_registry import CrewRegistry
 from agentrun.engine.memory import MemoryBlobs, MemoryJournals
 from agentrun.engine.perform import make_crew
 from agentrun.engine.ports import Approver
-from agentrun.engine.unreachable_ports import (
-    UNREACHABLE,
-    unreachable_executors,
-    unreachable_hooks,
-    unreachable_providers,
-)
 from agentrun.engine.world import Listener, World, Wrapper, wrap
 
 
@@ -45,11 +40,11 @@ def replay_world(
         journals=MemoryJournals(),
         crews=CrewRegistry(clock),
         crew=make_crew,
-        providers=unreachable_providers(package),
-        executors=unreachable_executors(),
-        hooks=unreachable_hooks(package),
-        sinks=dict.fromkeys(SINK_KINDS, UNREACHABLE),
-        approver=UNREACHABLE,
+        providers=unreachable_ports.unreachable_providers(package),
+        executors=unreachable_ports.unreachable_executors(),
+        hooks=unreachable_ports.unreachable_hooks(package),
+        sinks=dict.fromkeys(SINK_KINDS, unreachable_ports.UNREACHABLE),
+        approver=unreachable_ports.UNREACHABLE,
         listen=listen,
         replayed=True,
         run=run,
