@@ -55,29 +55,20 @@ __all__ = [
     "run",
 ]
 
-_HOMES = {
-    "AgentrunError": "agentrun.errors",
-    "SpecError": "agentrun.errors",
-    "ToolError": "agentrun.errors",
-    "progress": "agentrun.tools.progress",
-    "Continue": "agentrun.core.facts",
-    "Deny": "agentrun.core.facts",
-    "Inject": "agentrun.core.facts",
-    "Modify": "agentrun.core.facts",
-    "HookQuestion": "agentrun.engine.hooks",
-    "PackageFile": "agentrun.compiler.package_file",
-    "compile": "agentrun.compiler.compile",
-    "load": "agentrun.compiler.compile",
-    "Outcome": "agentrun.core.outcome",
-    "Parked": "agentrun.core.outcome",
-    "Suspended": "agentrun.core.outcome",
-    "Request": "agentrun.engine.request",
-    "RunHandle": "agentrun.engine.handle",
-    "Runtime": "agentrun.engine.runtime",
-    "audit": "agentrun.engine.api",
-    "resume": "agentrun.engine.api",
-    "run": "agentrun.engine.api",
+_NAMES_BY_MODULE = {
+    "agentrun.compiler.compile": ("compile", "load"),
+    "agentrun.compiler.package_file": ("PackageFile",),
+    "agentrun.core.facts": ("Continue", "Deny", "Inject", "Modify"),
+    "agentrun.core.outcome": ("Outcome", "Parked", "Suspended"),
+    "agentrun.engine.api": ("audit", "resume", "run"),
+    "agentrun.engine.handle": ("RunHandle",),
+    "agentrun.engine.hooks": ("HookQuestion",),
+    "agentrun.engine.request": ("Request",),
+    "agentrun.engine.runtime": ("Runtime",),
+    "agentrun.errors": ("AgentrunError", "SpecError", "ToolError"),
+    "agentrun.tools.progress": ("progress",),
 }
+_HOMES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

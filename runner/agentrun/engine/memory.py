@@ -70,17 +70,14 @@ class MemoryJournals:
         return self._packages[run, fingerprint]
 
     def open(self, run: str) -> Journal:
-        self._journals.setdefault(run, MemoryJournal())
+        journal = self._journals.setdefault(run, MemoryJournal())
         self._epochs[run] = self._epochs.get(run, 0) + 1
-        return _OwnedJournal(self, run, self._epochs[run])
+        return _OwnedJournal(self, run, journal, self._epochs[run])
 
     def records(self, run: str) -> tuple[Record, ...]:
         if run not in self:
             raise run_not_found_error(run)
         return self._journals[run].records()
-
-    def lines_after(self, run: str, seq: int) -> Iterable[bytes]:
-        return self._journals[run].lines_after(seq)
 
     def text(self, run: str) -> bytes:
         """The journal of a run as the content of a file."""
@@ -101,30 +98,28 @@ class MemoryJournals:
             raise StorageError("journal.stale_owner", f"another process has taken over the run {run}", fields=fields)
         self._journals[run].append(record)
 
-    def head(self, run: str) -> str:
-        return self._journals[run].head
-
 
 class _OwnedJournal:
     """The journal of one owner."""
 
-    def __init__(self, journals: MemoryJournals, run: str, epoch: int) -> None:
+    def __init__(self, journals: MemoryJournals, run: str, journal: MemoryJournal, epoch: int) -> None:
         self._journals = journals
         self._run = run
+        self._journal = journal
         self.epoch = epoch
 
     @property
     def head(self) -> str:
-        return self._journals.head(self._run)
+        return self._journal.head
 
     def append(self, record: Record) -> None:
         self._journals.append(self._run, record)
 
     def records(self) -> tuple[Record, ...]:
-        return self._journals.records(self._run) if self._run in self._journals else ()
+        return self._journal.records()
 
     def lines_after(self, seq: int) -> Iterable[bytes]:
-        return self._journals.lines_after(self._run, seq)
+        return self._journal.lines_after(seq)
 
 
 class MemoryBlobs:
