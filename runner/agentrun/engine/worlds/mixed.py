@@ -14,13 +14,7 @@ from msgspec.structs import replace
 
 from agentrun.cassette.player import Player
 from agentrun.core.package import SINK_KINDS, Package
-from agentrun.engine import unreachable_ports
-from agentrun.engine.cassette_ports import (
-    ReplayExchanger,
-    answer_comparison_wrapper,
-    models_wrapper,
-    other_ports_wrapper,
-)
+from agentrun.engine import cassette_ports, unreachable_ports
 from agentrun.engine.ports import Approver
 from agentrun.engine.world import World, wrap
 from agentrun.engine.worlds.live import live_world
@@ -42,11 +36,13 @@ async def mixed_world(
 ) -> AsyncIterator[World]:
     """The world of a partial replay. `approver`: answers approval questions; if the tools are replayed, its answers
     replace the recorded ones. `options`: those of a live world."""
-    exchanger = ReplayExchanger(player, None)
+    exchanger = cassette_ports.ReplayExchanger(player, None)
     if live == "tools":
         async with live_world(package, project, run, models=False, approver=approver, **options) as world:
             world = replace(world, providers=unreachable_ports.unreachable_providers(package))
-            yield wrap(world, models_wrapper(exchanger), answer_comparison_wrapper(exchanger))
+            yield wrap(
+                world, cassette_ports.models_wrapper(exchanger), cassette_ports.answer_comparison_wrapper(exchanger)
+            )
     else:
         parts = replace(package, tools={}, hooks=(), sinks={}, agents={})
         async with live_world(
@@ -58,4 +54,4 @@ async def mixed_world(
                 hooks=unreachable_ports.unreachable_hooks(package),
                 sinks=dict.fromkeys(SINK_KINDS, unreachable_ports.UNREACHABLE),
             )
-            yield wrap(world, other_ports_wrapper(exchanger, approver))
+            yield wrap(world, cassette_ports.other_ports_wrapper(exchanger, approver))
