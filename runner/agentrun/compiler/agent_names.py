@@ -13,11 +13,11 @@ from typing import get_args
 
 from msgspec import UNSET
 
-from agentrun.compiler.lint_policy import ToolTargets, globs_overlap
+from agentrun.compiler.lint_policy import ToolTargets, overlaps_any
 from agentrun.compiler.lint_tools import KnownArguments, ToolLint
 from agentrun.compiler.spec_reader import Spec, read_spec
 from agentrun.core.package_lookup import matches_pattern
-from agentrun.spec.source_files import FileRefused, read_project_file
+from agentrun.spec.source_files import FileRefused
 from agentrun.spec.v1.policy import StageSpec
 from agentrun.spec.v1.tools import AgentToolSpec, HttpToolSpec, ToolSpec
 
@@ -41,24 +41,18 @@ class AgentNames:
         """The sub-agents by the names of their tools. None: the spec cannot be read; its own check reports that."""
         found: dict[str, AgentNames | None] = {}
         for name, tool in self.spec.agent.tools.items():
-            path = self._path(name, tool) if isinstance(tool, AgentToolSpec) else None
-            if not isinstance(tool, AgentToolSpec) or path in self._trail or len(self._trail) == MAX_AGENT_DEPTH:
-                continue  # a cycle, or nested too deeply: the check of the spec reports it
-            found[name] = None if path is None else self._child(path, tool)
+            if not isinstance(tool, AgentToolSpec) or len(self._trail) == MAX_AGENT_DEPTH:
+                continue
+            try:
+                path = self.spec.sub_agent_path(name, tool.spec)
+            except FileRefused:
+                found[name] = None
+                continue
+            if path not in self._trail:  # the check of the spec reports a cycle
+                read = read_spec(path, None if tool.profile is UNSET else tool.profile)
+                spec = read.spec or read.partial_spec  # the check of that spec reports its problems
+                found[name] = None if spec is None else AgentNames(spec, self._trail)
         return found
-
-    def _child(self, path: Path, tool: AgentToolSpec) -> AgentNames | None:
-        """Use the valid parts of its spec. The check of that spec reports its problems."""
-        read = read_spec(path, None if tool.profile is UNSET else tool.profile)
-        spec = read.spec or read.partial_spec
-        return None if spec is None else AgentNames(spec, self._trail)
-
-    def _path(self, name: str, tool: AgentToolSpec) -> Path | None:
-        folder = self.spec.at("tools", name, "spec").place.source.path.parent
-        try:
-            return read_project_file(self.spec.project.root, folder, tool.spec).path
-        except FileRefused:
-            return None
 
     def has_own_tool(self, target: str) -> bool:
         return bool(self._subjects.matching_patterns(target))
@@ -70,19 +64,19 @@ class AgentNames:
         return self._known[target]
 
     def _below(self, target: str, has: Callable[[AgentNames, str], bool]) -> bool:
+        return any(child is None or has(child, rest) for child, rest in self._matching_children(target))
+
+    def _matching_children(self, target: str) -> Iterator[tuple[AgentNames | None, str]]:
+        """Yield the sub-agents that `head/rest` can mean, each with the rest of the target."""
         head, slash, rest = target.partition("/")
-        if not slash:
-            return False
-        return any(
-            child is None or has(child, rest) for name, child in self.children.items() if matches_pattern(head, name)
-        )
+        for name, child in self.children.items() if slash else ():
+            if matches_pattern(head, name):
+                yield child, rest
 
     def has_target(self, target: str, stages: tuple[str, ...] = STAGE_NAMES) -> bool:
         """Return whether a target can mean a tool, a sink or a stage."""
-        others = (*stages, *self.spec.agent.sinks)
-        if self.has_tool(target) or any(globs_overlap(target, each) for each in others):
-            return True
-        return self._below(target, lambda child, rest: child.has_target(rest, stages))
+        is_own = self.has_tool(target) or overlaps_any(target, (*stages, *self.spec.agent.sinks))
+        return is_own or self._below(target, lambda child, rest: child.has_target(rest, stages))
 
     def any_agent(self, has: Callable[[AgentNames], bool], *, unknown: bool = True) -> bool:
         """Return whether `has` is true for the agent or a sub-agent. `unknown`: the value for an unreadable one."""
@@ -94,13 +88,11 @@ class AgentNames:
         return any(child is None or child.any_agent(has) for child in self.children.values())
 
     def has_sink(self, target: str) -> bool:
-        return any(globs_overlap(target, each) for each in self.spec.agent.sinks) or self._below(
-            target, AgentNames.has_sink
-        )
+        return overlaps_any(target, self.spec.agent.sinks) or self._below(target, AgentNames.has_sink)
 
     def has_hook(self, target: str) -> bool:
-        own = any(globs_overlap(target, hook.id) for hook in self.spec.agent.hooks)
-        return own or self._below(target, AgentNames.has_hook)
+        own = [hook.id for hook in self.spec.agent.hooks]
+        return overlaps_any(target, own) or self._below(target, AgentNames.has_hook)
 
     def has_rule(self, id: str) -> bool:
         return any(rule.id == id for rule in self.spec.agent.policy.rules)
@@ -109,10 +101,8 @@ class AgentNames:
         """Yield the tools that a target may mean. None: an unknown tool."""
         for name in self._subjects.matching_tools([target]):
             yield self.spec.agent.tools[name]
-        head, slash, rest = target.partition("/")
-        for name, child in self.children.items() if slash else ():
-            if matches_pattern(head, name):
-                yield from child.matching_tools(rest) if child is not None else [None]
+        for child, rest in self._matching_children(target):
+            yield from child.matching_tools(rest) if child is not None else [None]
 
     def args_of(self, target: str) -> Collection[str] | None:
         """Return the arguments of a tool. None: they are unknown, or the target may mean several tools."""

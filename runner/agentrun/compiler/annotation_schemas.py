@@ -15,7 +15,6 @@ from agentrun.spec.problems import is_utf8_text
 AnnotationSchema: TypeAlias = dict[str, Any]
 
 MAX_ANNOTATION_DEPTH = 16
-"""The maximum nesting depth of an annotation."""
 MAX_ANNOTATION_PARTS = 1000
 """The maximum number of parts of an annotation, including the types it names."""
 

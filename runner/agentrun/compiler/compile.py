@@ -26,7 +26,7 @@ from agentrun.core.package import Package
 from agentrun.errors import SpecError
 from agentrun.providers.registry import CODECS, codec_for
 from agentrun.spec.problems import DocumentError, Problem, SourcePlace, did_you_mean, quote_text, sort_problems
-from agentrun.spec.source_files import FileRefused, read_project_file
+from agentrun.spec.source_files import FileRefused
 from agentrun.spec.tree import DocumentPath
 from agentrun.spec.v1.agent import FallbackModelSpec
 from agentrun.spec.v1.tools import AgentToolSpec
@@ -146,7 +146,7 @@ class _Compiler:
             message = f"there are more than {MAX_SUB_AGENTS} sub-agents, or their specs are too large together"
             return CompileResult(None, None, (Problem(place, "spec.too_large", message, "use fewer sub-agents"),))
         try:
-            path = read_project_file(spec.project.root, place.source.path.parent, tool.spec).path
+            path = spec.sub_agent_path(name, tool.spec)
         except FileRefused as refused:
             return CompileResult(None, None, (refused.problem(place),))
         refusal = _cycle_problem(path, place, trail) or _depth_problem(place, trail)

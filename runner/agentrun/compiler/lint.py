@@ -87,8 +87,8 @@ def _template_code(text: str) -> Iterator[str]:
 
 
 def _visible(spec: Spec) -> Iterator[Problem]:
-    fields = {**CONDITION_VARIABLES, "params": spec.agent.params}
-    fields["calls"] = None if ToolTargets(spec.agent.tools).servers else tuple(spec.agent.tools)
+    calls = None if ToolTargets(spec.agent.tools).servers else spec.agent.tools
+    fields = {**CONDITION_VARIABLES, "params": spec.agent.params, "calls": calls}
     del fields["args"]
     for name in spec.agent.tools:
         if node := spec.at("tools", name, "visible").scalar:

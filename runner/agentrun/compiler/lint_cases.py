@@ -20,7 +20,7 @@ from agentrun.compiler.agent_names import ASKING_STAGES, AgentNames
 from agentrun.compiler.cases import complete_cases
 from agentrun.compiler.conditions import near_or_known_hint
 from agentrun.compiler.lint_assertions import assertion_problems, check_tool_target
-from agentrun.compiler.lint_policy import duplicate_names, globs_overlap
+from agentrun.compiler.lint_policy import duplicate_names, overlaps_any
 from agentrun.compiler.spec_reader import Spec, read_spec
 from agentrun.spec.problems import Problem, did_you_mean, quote_text
 from agentrun.spec.tree import DocumentPath, MappingNode
@@ -189,9 +189,7 @@ def _approvals(path: DocumentPath, part: CaseDefaults, names: AgentNames) -> Ite
 
 def _may_ask(target: str, names: AgentNames) -> bool:
     """Return whether the agent itself may ask about a target."""
-    return names.has_own_tool(target) or any(
-        globs_overlap(target, each) for each in (*ASKING_STAGES, *names.spec.agent.sinks)
-    )
+    return names.has_own_tool(target) or overlaps_any(target, (*ASKING_STAGES, *names.spec.agent.sinks))
 
 
 # --- stubs and fault injections ---
@@ -209,7 +207,6 @@ PLACES_BY_FAULT: dict[str, tuple[str, ...]] = {
 }
 """The faults, and the places where each can be injected."""
 HTTP_ONLY_FAULTS = ("status", "refused")
-"""Faults that are possible only for tools of kind http."""
 
 _PLACE = re.compile(r"(?:([a-z0-9.]+)/)?(model|tool|approval|hook|sink)(?::([^#]+))?(?:#([0-9]+))?")
 _CALLS = re.compile(r"c[0-9]+\.[0-9]+(?:\.c[0-9]+\.[0-9]+)*")

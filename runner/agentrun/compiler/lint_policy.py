@@ -156,11 +156,12 @@ class PolicyLint:
         return Problem(node.place, "spec.unknown_tool", f"tool {quote_text(target)} is not declared", hint)
 
     def _condition(self, node: ScalarNode, rule: RuleSpec) -> Iterator[Problem]:
+        calls = None if self.tool_targets.servers or "tools" in self.incomplete_sections else self.tools
         fields: dict[str, Collection[str] | None] = dict(CONDITION_VARIABLES)
-        fields["params"] = self.spec.agent.params
-        fields["calls"] = None if self.tool_targets.servers or "tools" in self.incomplete_sections else self.tools
-        fields["args"] = self._known_args(rule_targets(rule))
-        if rule.on != "tool_call" and rule.on != "tool_result":
+        fields |= {"params": self.spec.agent.params, "calls": calls}
+        if rule.on in ("tool_call", "tool_result"):
+            fields["args"] = self._known_args(rule_targets(rule))
+        else:
             del fields["args"]
         found = check_condition(node, fields)
         yield from found
@@ -181,26 +182,20 @@ class PolicyLint:
     def _unreachable_tools(self, rules: list[RuleSpec]) -> Iterator[Problem]:
         calls = [(rule, rule_rulings(rule)[0]) for rule in rules if rule.on == "tool_call"]
         stopped = self._always_stopped([rule for rule, ruling in calls if ruling in ("defer", "deny", "interrupt")])
-        allowed: set[str] = set()
-        for rule, ruling in calls:
-            if ruling in ("allow", "ask"):
-                allowed.update(
-                    name for target in rule_targets(rule) for name in self.tool_targets.matching_patterns(target)
-                )
-        default = self.spec.agent.policy.default
+        permitted = [target for rule, ruling in calls if ruling in ("allow", "ask") for target in rule_targets(rule)]
+        allowed = {name for target in permitted for name in self.tool_targets.matching_patterns(target)}
         for name, owner in self.tool_targets.patterns.items():
             if name in stopped:
-                message = (
-                    f"tool {quote_text(name)} can never run, because rule {quote_text(stopped[name])} always stops it"
-                )
+                reason = f"rule {quote_text(stopped[name])} always stops it"
                 hint = "add a `when:` to that rule, or remove the tool"
-                yield Problem(self._tool_place(name, owner), "spec.tool_never_allowed", message, hint)
-            elif default == "deny" and name not in allowed:
+            elif self.spec.agent.policy.default == "deny" and name not in allowed:
+                reason = "no rule allows it or asks for approval"
                 target = f'"{name}"' if "*" in name else name
-                rule_id = f"allow-{owner}"[:64]
-                hint = f"add under policy.rules:  - {{id: {rule_id}, allow: {target}}}"
-                message = f"tool {quote_text(name)} can never run, because no rule allows it or asks for approval"
-                yield Problem(self._tool_place(name, owner), "spec.tool_never_allowed", message, hint)
+                hint = f"add under policy.rules:  - {{id: {f'allow-{owner}'[:64]}, allow: {target}}}"
+            else:
+                continue
+            message = f"tool {quote_text(name)} can never run, because {reason}"
+            yield Problem(self._tool_place(name, owner), "spec.tool_never_allowed", message, hint)
 
     def _always_stopped(self, rules: list[RuleSpec]) -> dict[str, str]:
         """Return the tools that are always stopped, each with the rule that stops it."""
@@ -229,6 +224,10 @@ def globs_overlap(one: str, other: str) -> bool:
     (start, *_, end), (other_start, *_, other_end) = one.split("*"), other.split("*")
     begins = start.startswith(other_start) or other_start.startswith(start)
     return begins and (end.endswith(other_end) or other_end.endswith(end))
+
+
+def overlaps_any(target: str, globs: Iterable[str]) -> bool:
+    return any(globs_overlap(target, each) for each in globs)
 
 
 def glob_covers(target: str, pattern: str) -> bool:

@@ -147,7 +147,6 @@ def _amounts(price: Any) -> list[Decimal]:
 
 
 MAX_PINNED_TOOLS = 256
-"""The maximum number of tools of one server."""
 MAX_TOOL_DESCRIPTION_BYTES = 16 * 1024
 MAX_TOOL_SCHEMA_BYTES = 64 * 1024
 MAX_TOOL_SCHEMA_DEPTH = 24

@@ -47,20 +47,17 @@ class PythonFunction(Struct, frozen=True):
     """Hash of the module's source."""
     description: str | None
     parameters: tuple[str, ...]
-    """The names of its parameters."""
     required: tuple[str, ...]
     takes_any: bool
     """Whether it has **kwargs."""
     schema: dict[str, Any] | None
     """The schema of its arguments; None if an annotation cannot be read."""
     unreadable_parameter: str | None = None
-    """The parameter whose annotation cannot be read."""
     positional_only_parameter: str | None = None
     """A parameter that cannot be passed by name."""
     types: dict[str, str] = {}
     """The JSON type of each parameter with exactly one type."""
     takes_one: bool = True
-    """Whether it can be called with one argument."""
     is_async: bool = False
 
 
@@ -146,8 +143,8 @@ def _function(
     positional = [*node.args.posonlyargs, *node.args.args]
     optional = [arg.arg for arg in positional[len(positional) - len(node.args.defaults) :]]
     defaults = dict(zip(optional, node.args.defaults, strict=True))
-    for arg, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
-        defaults |= {} if default is None else {arg.arg: default}
+    for arg, written in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
+        defaults |= {} if written is None else {arg.arg: written}
     parameters = [*positional, *node.args.kwonlyargs]
     words = parameter_descriptions(_docstring(node), [arg.arg for arg in parameters])
     properties: dict[str, Any] = {}
@@ -157,9 +154,8 @@ def _function(
             raise SyntaxError
         schema = annotations.schema(arg.annotation)
         unread = unread or (arg.arg if schema is None else None)
-        properties[arg.arg] = schema and _parameter_schema(
-            schema, words.get(arg.arg), literal_default(defaults.get(arg.arg))
-        )
+        default = literal_default(defaults.get(arg.arg))
+        properties[arg.arg] = schema and _parameter_schema(schema, words.get(arg.arg), default)
     required = tuple(arg.arg for arg in parameters if arg.arg not in defaults)
     schema = {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
     return PythonFunction(
@@ -204,7 +200,6 @@ def _docstring(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 
 
 MAX_PARAMETER_DESCRIPTION = 1000
-"""The maximum length of the description of one parameter."""
 MAX_DOCSTRING_LINES = 500
 MAX_DOCSTRING_LENGTH = 32 * 1024
 """The rest of a longer docstring is ignored."""
@@ -257,21 +252,19 @@ def _entries(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _numpy_style(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
-    for start in range(len(lines) - 1):
-        if _UNDERLINED.fullmatch(lines[start].strip()) and _UNDERLINE.fullmatch(lines[start + 1].strip()):
-            own = _indent(lines[start])
-            names, words = "", list[str]()
-            for place, line in enumerate(lines[start + 2 :], start + 2):
-                if not line.strip() or _indent(line) > own:
-                    words.append(line)
-                    continue
-                entry = _NUMPY.fullmatch(line.strip())
-                yield from ((name.strip(), words) for name in names.split(","))
-                names, words = "", []
-                if entry is None or (place + 1 < len(lines) and _UNDERLINE.fullmatch(lines[place + 1].strip())):
-                    break
-                names = entry[1]
-            yield from ((name.strip(), words) for name in names.split(","))
+    is_underline = [bool(_UNDERLINE.fullmatch(line.strip())) for line in [*lines, ""]]
+    for start, heading in enumerate(lines):
+        if not _UNDERLINED.fullmatch(heading.strip()) or not is_underline[start + 1]:
+            continue
+        own = _indent(heading)
+        for place, line in enumerate(lines[start + 2 :], start + 2):
+            if not line.strip() or _indent(line) > own:
+                continue
+            entry = _NUMPY.fullmatch(line.strip())
+            if entry is None or is_underline[place + 1]:
+                break
+            words = list(_indented_lines(lines, place + 1, own))
+            yield from ((name.strip(), words) for name in entry[1].split(","))
 
 
 def _sphinx_style(lines: list[str]) -> Iterator[tuple[str, list[str]]]:

@@ -18,7 +18,7 @@ from agentrun.spec.document_loader import Document, apply_overlay, load_document
 from agentrun.spec.problems import DocumentError, Problem, Source, SourcePlace, did_you_mean, quote_text
 from agentrun.spec.project import Project, find_project
 from agentrun.spec.schema_check import SchemaProblem, find_schema_problems
-from agentrun.spec.source_files import read_source
+from agentrun.spec.source_files import read_project_file, read_source
 from agentrun.spec.tree import DocumentPath, MappingEntry, MappingNode, Node, SequenceNode, make_mapping, plain_data
 from agentrun.spec.v1.agent import SHARED_KEYS, Agent
 from agentrun.spec.yaml_parser import MAX_DOCUMENT_DEPTH
@@ -33,7 +33,6 @@ class Spec(Struct, frozen=True):
     """The whole document, with all files inlined."""
     agent: Agent
     files: tuple[Source, ...] = ()
-    """The files that it includes."""
 
     @property
     def path(self) -> Path:
@@ -46,6 +45,11 @@ class Spec(Struct, frozen=True):
     def at(self, *path: str | int) -> DocumentPath:
         return DocumentPath(self.root, path)
 
+    def sub_agent_path(self, tool: str, written: str) -> Path:
+        """Return the path of the spec that a tool names. Raises `FileRefused`."""
+        folder = self.at("tools", tool, "spec").place.source.path.parent
+        return read_project_file(self.project.root, folder, written).path
+
 
 class SpecReadResult(Struct, frozen=True):
     spec: Spec | None
@@ -54,7 +58,6 @@ class SpecReadResult(Struct, frozen=True):
     partial_spec: Spec | None = None
     """The valid parts of a spec with problems. Use it only to find more problems."""
     incomplete_sections: frozenset[str] = frozenset()
-    """The sections that are incomplete in `partial_spec`."""
     document: Document | None = None
     """The complete document, as it was written."""
 
@@ -72,11 +75,7 @@ def read_spec(
     if document.root is None:
         return SpecReadResult(None, document.problems)
     problems = list(document.problems)
-    root, doubtful = (
-        remove_problems(document.root, document.schema_problems)
-        if document.schema_problems
-        else (document.root, frozenset())
-    )
+    root, doubtful = remove_problems(document.root, document.schema_problems)
     inliner = FileInliner(project, source.path.parent)
     root = inliner.inline(root)
     profiles = root.get("profiles")
@@ -171,8 +170,8 @@ def remove_problems(root: MappingNode, problems: Iterable[SchemaProblem]) -> tup
         removed.add(_removable_path(each.path))
     rest = _without_paths(root, removed, ())
     assert isinstance(rest, MappingNode)
-    placeholders = make_mapping(_PLACEHOLDERS, root.place)
-    return MappingNode({**placeholders.entries, **rest.entries}, root.place), frozenset(doubtful)
+    missing = {key: value for key, value in _PLACEHOLDERS.items() if key not in rest.entries}
+    return MappingNode(rest.entries | make_mapping(missing, root.place).entries, root.place), frozenset(doubtful)
 
 
 def _removable_path(path: tuple[str | int, ...]) -> tuple[str | int, ...]:

@@ -21,7 +21,6 @@ class Document(Struct, frozen=True):
     """The tree in the latest version; None if the document could not be parsed."""
     problems: tuple[Problem, ...] = ()
     schema_problems: tuple[SchemaProblem, ...] = ()
-    """The problems that the schema check found, with their paths."""
 
 
 def load_document(source: Source, kind: str) -> Document:

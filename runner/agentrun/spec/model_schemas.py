@@ -39,7 +39,6 @@ SHARED_PART_NAMES = {key: f"{key.title()}Part" for key in SHARED_KEYS}
 """Keys of an agent that may be inline, `{file: …}`, or a list of both."""
 
 KEYS_NOT_IN_PROFILES = ("agentrun", "name", "profiles")
-"""Keys of an agent that a profile cannot change."""
 
 
 def document_schema(name: str) -> SchemaDict:

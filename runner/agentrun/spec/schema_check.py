@@ -259,7 +259,6 @@ PATTERN_DESCRIPTIONS: dict[str, str] = {
     agent.TOOL_CHOICE_PATTERN: "auto, required, none, or the name of a tool",
     agent.FIELD_PATH_PATTERN: "a dotted path, such as body.user.email, in which * matches any key",
 }
-"""Each pattern in words."""
 
 COMMAND_KEYS = (quote_text("argv"), quote_text("command"))
 """Keys whose value is a command and its arguments."""

@@ -160,7 +160,6 @@ class StdoutSinkSpec(SinkSpecBase, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 SinkSpec: TypeAlias = FileSinkSpec | JsonlSinkSpec | HttpSinkSpec | StdoutSinkSpec
-"""Where the answer is delivered."""
 
 
 class HookSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -25,11 +25,7 @@ HOST_PATTERN = "^(\\*\\.)?[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?(:[0-9]{1
 MCP_TOOL_PATTERN = "^[A-Za-z0-9_.*/-]{1,128}$"
 
 EnvName: TypeAlias = Annotated[str, Meta(pattern=ENV_NAME_PATTERN)]
-"""The name of an environment variable."""
-
 HeaderName: TypeAlias = Annotated[str, Meta(pattern=HEADER_NAME_PATTERN)]
-"""The name of an HTTP header."""
-
 AllowedHost: TypeAlias = Annotated[str, Meta(pattern=HOST_PATTERN)]
 """A host, optionally with a port, or *.domain for all its subdomains."""
 
@@ -184,7 +180,6 @@ ArgsToolSpec: TypeAlias = PythonToolSpec | HttpToolSpec | ShellToolSpec
 """A tool whose arguments are declared in the spec."""
 
 ToolSpec: TypeAlias = PythonToolSpec | HttpToolSpec | ShellToolSpec | McpToolSpec | AgentToolSpec
-"""A tool of any kind."""
 
 TOOL_TEMPLATE_KEYS: dict[str, tuple[str, ...]] = {
     "http": ("url", "query", "headers", "body"),
