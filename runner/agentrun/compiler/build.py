@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from agentrun.compiler.build_tools import CompiledChild, build_auth, build_tool, copy_fields, schema_at_path
 from agentrun.compiler.lint_policy import rule_rulings, rule_targets
-from agentrun.compiler.lock import Lock, RoutePin, model_route
+from agentrun.compiler.lock import Lock, RoutePin
 from agentrun.compiler.python_functions import find_function
 from agentrun.compiler.spec_reader import Spec
 from agentrun.core import package as made
@@ -21,11 +21,12 @@ from agentrun.spec.v1.policy import RuleSpec
 
 def build_package(spec: Spec, lock: Lock | None, agents: Mapping[str, CompiledChild]) -> made.Package:
     agent = spec.agent
+    instructions = agent.instructions if isinstance(agent.instructions, list) else [agent.instructions]
     return made.Package(
         name=agent.name,
         params={name: schema_at_path(spec, "params", name) for name in agent.params},
         model=_model(agent.model, lock),
-        instructions=_instructions(agent),
+        instructions=tuple(map(prompt_text, instructions)),
         input=None if agent.input is UNSET else prompt_text(agent.input),
         tools={name: build_tool(spec, name, agents, lock) for name in agent.tools},
         agents={name: child.package for name, child in agents.items()},
@@ -56,27 +57,16 @@ def prompt_text(value: Any) -> str:
     return value.rstrip("\n")
 
 
-def _instructions(agent: written.Agent) -> tuple[str, ...]:
-    parts = agent.instructions if isinstance(agent.instructions, list) else [agent.instructions]
-    return tuple(prompt_text(part) for part in parts)
-
-
 def _model(model: written.ModelSpec, lock: Lock | None) -> made.ModelSettings:
-    fallbacks = [_fallback(one) if isinstance(one, str) else one for one in model.fallback]
     values = {
-        "routes": tuple(_route(route, lock) for route in [model, *fallbacks]),
+        "routes": tuple(_route(route, lock) for route in model.routes),
         "stop": () if model.stop is UNSET else tuple(model.stop),
     }
     return copy_fields(made.ModelSettings, model, values, max_output_tokens=parse_count)
 
 
-def _fallback(route: str) -> written.FallbackModelSpec:
-    provider, _, name = route.partition("/")
-    return written.FallbackModelSpec(provider=provider, name=name)
-
-
 def _route(model: written.FallbackModelSpec, lock: Lock | None) -> made.Route:
-    row = lock.routes.get(model_route(model)) if lock else None
+    row = lock.routes.get(model.route) if lock else None
     pinned = row or RoutePin(price=None, context_window=None)
     values = {
         "price": _price(model.price) if isinstance(model.price, written.PriceSpec) else pinned.price,

@@ -45,7 +45,7 @@ _RUN_FILES = frozenset(["bun", "deno", "lua", "node", "perl", "php", "python", "
 _CODE_IS_FIRST = frozenset(["awk", "gawk", "mawk", "nawk", "sed"])
 """Programs whose first argument is code."""
 _SSH_VALUES = frozenset(f"-{letter}" for letter in "BbcDEeFIiJLlmOopQRSWw")
-_ASSIGNS = re.compile(r"[A-Za-z_]\w*=|[0-9.]+[a-z]?$")
+_OPTION = re.compile(r"-|[A-Za-z_]\w*=|[0-9.]+[a-z]?$")
 
 
 def find_injection_risks(argv: Sequence[str]) -> Iterator[tuple[int, InjectionRisk]]:
@@ -53,7 +53,7 @@ def find_injection_risks(argv: Sequence[str]) -> Iterator[tuple[int, InjectionRi
     at = 0
     while at < len(argv) and _program_name(argv[at]) in _RUNNERS:
         # The command is the first word that is not an option or a value.
-        at = next((here for here in range(at + 1, len(argv)) if not _is_option(argv[here])), len(argv))
+        at = next((here for here in range(at + 1, len(argv)) if not _OPTION.match(argv[here])), len(argv))
     if at and at < len(argv) and is_template(argv[at]):
         yield at, "code"
     elif at < len(argv):
@@ -83,10 +83,6 @@ def _is_code(options: tuple[str, ...], argv: Sequence[str], index: int) -> bool:
     element = argv[index]
     joined = any(element.startswith(option if len(option) == 2 else f"{option}=") for option in options)
     return is_template(element) and (joined or argv[index - 1] in options)
-
-
-def _is_option(word: str) -> bool:
-    return word.startswith("-") or _ASSIGNS.match(word) is not None
 
 
 def _program_name(command: str) -> str:

@@ -18,7 +18,7 @@ from agentrun.compiler.build_tools import CompiledChild
 from agentrun.compiler.json_schemas import first_error, resolve_references
 from agentrun.compiler.lint import lint_spec
 from agentrun.compiler.lint_texts import MAX_SECRETS, secrets_in_node
-from agentrun.compiler.lock import LOCK_AGAIN_HINT, Lock, lock_path, model_route, read_lock, unpinned_problems
+from agentrun.compiler.lock import LOCK_AGAIN_HINT, Lock, lock_path, read_lock, unpinned_problems
 from agentrun.compiler.package_file import PackageFile, read_package, seal_package
 from agentrun.compiler.size_limits import exceeded_limits
 from agentrun.compiler.spec_reader import Spec, SpecReadResult, is_consequence, read_spec
@@ -28,7 +28,6 @@ from agentrun.providers.registry import CODECS, codec_for
 from agentrun.spec.problems import DocumentError, Problem, SourcePlace, did_you_mean, quote_text, sort_problems
 from agentrun.spec.source_files import FileRefused
 from agentrun.spec.tree import DocumentPath
-from agentrun.spec.v1.agent import FallbackModelSpec
 from agentrun.spec.v1.tools import AgentToolSpec
 from agentrun.spec.yaml_parser import MAX_PROBLEMS
 
@@ -219,16 +218,12 @@ def _read_lock(spec: Spec) -> tuple[Lock | None, list[Problem]]:
 
 def _missing_prices(spec: Spec, lock: Lock | None) -> Iterator[Problem]:
     """A budget in dollars needs a price for every route."""
-    model = spec.agent.model
-    for index, one in enumerate([model, *model.fallback]):
-        if isinstance(one, FallbackModelSpec) and one.price is not UNSET:
-            continue
-        route = one if isinstance(one, str) else model_route(one)
-        row = lock.routes.get(route) if lock else None
-        if row is None or row.price is None:
+    for index, model in enumerate(spec.agent.model.routes):
+        row = lock.routes.get(model.route) if lock else None
+        if model.price is UNSET and (row is None or row.price is None):
             path = spec.at("model", "name") if index == 0 else spec.at("model", "fallback", index - 1)
             reason = f"{lock_path(spec.path).name} has none" if row else "it is not in the lock file"
-            message = f"budgets.cost needs a price for {quote_text(route)}, but {reason}"
+            message = f"budgets.cost needs a price for {quote_text(model.route)}, but {reason}"
             hint = "add a `price:`" if row else f"{LOCK_AGAIN_HINT}, or add a `price:`"
             yield path.problem("spec.no_price", message, hint)
 

@@ -30,7 +30,7 @@ RESERVED_PARAMS = {
 }
 
 
-def lint_spec(spec: Spec, doubtful: frozenset[str] = frozenset()) -> list[Problem]:
+def lint_spec(spec: Spec, doubtful: frozenset[str]) -> list[Problem]:
     """Return the problems of one spec without its sub-agents, up to a hundred errors.
 
     `doubtful`: sections that could not be read completely. Nothing is reported as missing from them."""

@@ -265,7 +265,14 @@ def _check_place(path: DocumentPath, where: ParsedFaultPlace, names: AgentNames)
     elif where.kind != "model" and not _place_exists(where, names):
         code = "spec.unknown_tool" if where.kind in ("tool", "approval") else "spec.fault"
         message = f"{_NOUNS[where.kind]} {quote_text(where.name)} is not declared"
-        yield path.problem(code, message, near_or_known_hint(where.name, _known_targets(where.kind, names)))
+        agent = names.spec.agent
+        known = {
+            "tool": names.tool_names,
+            "approval": names.approval_targets,
+            "hook": [hook.id for hook in agent.hooks],
+            "sink": list(agent.sinks),
+        }
+        yield path.problem(code, message, near_or_known_hint(where.name, known[where.kind]))
 
 
 _NOUNS = {"tool": "tool", "approval": "tool, sink or stage", "hook": "hook", "sink": "sink"}
@@ -280,18 +287,6 @@ _EXISTS: dict[str, Callable[[AgentNames, str], bool]] = {
 def _place_exists(where: ParsedFaultPlace, names: AgentNames) -> bool:
     has = _EXISTS[where.kind]
     return has(names, where.name) if where.calls is None else names.any_sub_agent(lambda child: has(child, where.name))
-
-
-def _known_targets(kind: str, names: AgentNames) -> list[str]:
-    agent = names.spec.agent
-    match kind:
-        case "hook":
-            return [hook.id for hook in agent.hooks]
-        case "sink":
-            return list(agent.sinks)
-        case "approval":
-            return names.approval_targets
-    return names.tool_names
 
 
 def _check_inject(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 from msgspec import UNSET
 
@@ -40,26 +42,10 @@ def duplicate_names(path: DocumentPath, key: str, names: Sequence[str]) -> Itera
             yield path.at(index, key).problem("spec.duplicate_name", message, "rename one of them")
 
 
-class _JoinedArguments(Collection[str]):
-    """The arguments of several tools, without building a new set for each of a thousand rules."""
-
-    def __init__(self, parts: list[Collection[str]]) -> None:
-        self._parts = parts
-
-    def __contains__(self, name: object) -> bool:
-        return any(name in part for part in self._parts)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys(name for part in self._parts for name in part))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
 class PolicyLint:
     """Checks one policy against the tools and sinks of its agent."""
 
-    def __init__(self, spec: Spec, args: ArgumentsByTool, doubtful: frozenset[str] = frozenset()) -> None:
+    def __init__(self, spec: Spec, args: ArgumentsByTool, doubtful: frozenset[str]) -> None:
         self.spec = spec
         self.args = args
         self.incomplete_sections = doubtful
@@ -68,12 +54,12 @@ class PolicyLint:
         self.tool_targets = ToolTargets(self.tools)
 
     def problems(self) -> Iterator[Problem]:
-        usable: list[tuple[RuleSpec, bool]] = []
-        for index, rule in enumerate(self.spec.agent.policy.rules):
-            found = list(self._rule(self.spec.at("policy", "rules", index), rule))
-            yield from found
-            if len(rule_rulings(rule)) == 1:
-                usable.append((rule, not found))
+        rules = self.spec.agent.policy.rules
+        is_valid = True
+        for index, rule in enumerate(rules):
+            for problem in self._rule(self.spec.at("policy", "rules", index), rule):
+                is_valid = False
+                yield problem
         if not self.incomplete_sections.isdisjoint(("tools", "policy")):
             return
         if self.tools and self.spec.agent.policy.default is UNSET:
@@ -82,8 +68,8 @@ class PolicyLint:
             hint = f"add {what} and rules that allow the tools the agent needs"
             path = self.spec.at("policy" if has_policy else "tools")
             yield path.key_problem("spec.no_default", "an agent with tools needs `policy.default`", hint)
-        elif all(is_valid for _, is_valid in usable) and len(usable) == len(self.spec.agent.policy.rules):
-            yield from self._unreachable_tools([rule for rule, _ in usable])
+        elif is_valid:
+            yield from self._unreachable_tools(rules)
 
     def _rule(self, path: DocumentPath, rule: RuleSpec) -> Iterator[Problem]:
         rulings = rule_rulings(rule)
@@ -171,13 +157,19 @@ class PolicyLint:
 
     def _known_args(self, targets: tuple[str, ...]) -> Collection[str] | None:
         """Return the arguments of the tools that a rule applies to; None if those of one tool are unknown."""
-        parts: list[Collection[str]] = []
+        if "tools" in self.incomplete_sections:
+            return None
+        parts: list[dict[str, None]] = []
         for name in self.tool_targets.matching_tools(targets):
-            arguments = self.args.get(name)
-            if arguments is None or "tools" in self.incomplete_sections:
+            arguments = self._arguments.get(name)
+            if arguments is None:
                 return None
-            parts.append(arguments)
-        return _JoinedArguments(parts) if parts else None
+            parts.insert(0, arguments)
+        return ChainMap(*parts) if parts else None  # not a new set for each of a thousand rules
+
+    @cached_property
+    def _arguments(self) -> dict[str, dict[str, None] | None]:
+        return {name: None if known is None else dict.fromkeys(known) for name, known in self.args.items()}
 
     def _unreachable_tools(self, rules: list[RuleSpec]) -> Iterator[Problem]:
         calls = [(rule, rule_rulings(rule)[0]) for rule in rules if rule.on == "tool_call"]

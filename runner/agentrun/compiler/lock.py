@@ -29,7 +29,7 @@ from agentrun.spec.problems import DocumentError, Problem, Source, did_you_mean,
 from agentrun.spec.schema_check import child_values
 from agentrun.spec.source_files import read_source
 from agentrun.spec.tree import DocumentPath, Node, plain_data
-from agentrun.spec.v1.agent import Agent, FallbackModelSpec
+from agentrun.spec.v1.agent import Agent
 from agentrun.spec.v1.tools import McpToolSpec
 from agentrun.spec.yaml_parser import parse_yaml_document
 
@@ -55,12 +55,7 @@ def lock_path(spec: Path) -> Path:
 
 def agent_routes(agent: Agent) -> list[str]:
     """Return the routes of an agent, the main one first."""
-    fallbacks = [one if isinstance(one, str) else model_route(one) for one in agent.model.fallback]
-    return list(dict.fromkeys([model_route(agent.model), *fallbacks]))
-
-
-def model_route(model: FallbackModelSpec) -> str:
-    return f"{model.provider}/{model.name}"
+    return list(dict.fromkeys(model.route for model in agent.model.routes))
 
 
 def read_lock(spec: Path) -> Lock | None:

@@ -10,7 +10,6 @@ Rule 3  A module is parsed once, and only up to a size that people write, becaus
 from __future__ import annotations
 
 import ast
-import inspect
 import re
 import sys
 import warnings
@@ -146,7 +145,8 @@ def _function(
     for arg, written in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
         defaults |= {} if written is None else {arg.arg: written}
     parameters = [*positional, *node.args.kwonlyargs]
-    words = parameter_descriptions(_docstring(node), [arg.arg for arg in parameters])
+    docstring = ast.get_docstring(node) or ""
+    words = parameter_descriptions(docstring, [arg.arg for arg in parameters])
     properties: dict[str, Any] = {}
     unread = None
     for arg in parameters:
@@ -162,7 +162,7 @@ def _function(
         module=module,
         name=node.name,
         source=source,
-        description=_first_paragraph(node),
+        description=_first_paragraph(docstring),
         parameters=tuple(arg.arg for arg in parameters),
         required=required,
         takes_any=node.args.kwarg is not None,
@@ -187,13 +187,9 @@ def _parameter_schema(schema: dict[str, Any], words: str | None, default: object
     return {**description, **schema, **({} if default is ... else {"default": default})}
 
 
-def _first_paragraph(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str | None:
-    text = _docstring(node).split("\n\n")[0].replace("\n", " ").strip()
+def _first_paragraph(docstring: str) -> str | None:
+    text = docstring.partition("\n\n")[0].replace("\n", " ").strip()
     return text if text and is_utf8_text(text) else None
-
-
-def _docstring(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    return inspect.cleandoc(ast.get_docstring(node) or "")
 
 
 # --- descriptions of parameters in docstrings: Google, NumPy and Sphinx style ---

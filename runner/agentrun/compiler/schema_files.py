@@ -7,27 +7,20 @@ from collections.abc import Mapping
 
 from agentrun.compiler.package_file import PackageFile
 from agentrun.core.facts import Record
-from agentrun.spec.model_schemas import DOCUMENT_MODELS, SchemaDict, assemble_schema, document_schema, struct_schemas
+from agentrun.spec.model_schemas import DOCUMENT_MODELS, assemble_schema, document_schema, struct_schemas
 
 SCHEMA_NAMES = (*DOCUMENT_MODELS, "package", "journal")
 
 
 def schema_text(name: str) -> str:
-    schema = document_schema(name) if name in DOCUMENT_MODELS else _OTHER_SCHEMAS[name]()
+    if name in DOCUMENT_MODELS:
+        schema = document_schema(name)
+    elif name == "package":
+        schema = assemble_schema("agentrun package", PackageFile.__name__, struct_schemas((PackageFile,)))
+    else:
+        described = struct_schemas((Record,), JOURNAL_FIELD_DESCRIPTIONS)
+        schema = assemble_schema("agentrun journal, one line", Record.__name__, described)
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
-
-
-def _package_schema() -> SchemaDict:
-    return assemble_schema("agentrun package", PackageFile.__name__, struct_schemas((PackageFile,)))
-
-
-def _journal_schema() -> SchemaDict:
-    return assemble_schema(
-        "agentrun journal, one line", Record.__name__, struct_schemas((Record,), JOURNAL_FIELD_DESCRIPTIONS)
-    )
-
-
-_OTHER_SCHEMAS = {"package": _package_schema, "journal": _journal_schema}
 
 
 # Descriptions of fields that have the same meaning in every fact.

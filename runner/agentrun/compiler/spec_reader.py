@@ -84,9 +84,8 @@ def read_spec(
         root = _with_overlays(root, profile, settings, inliner)
     except DocumentError as error:
         problems += error.problems
-    is_same = not (
-        document.schema_problems or inliner.sources or profile or settings or _has_shared_lists(document.root)
-    )
+    has_shared_lists = any(isinstance(document.root.get(key), SequenceNode) for key in SHARED_KEYS)
+    is_same = not (document.schema_problems or inliner.sources or profile or settings or has_shared_lists)
     found = [] if is_same else find_schema_problems(root, "agent")  # an unchanged document was already checked
     problems += [*inliner.problems, *(each.problem for each in found)]
     files = tuple(inliner.sources.values())
@@ -96,10 +95,6 @@ def read_spec(
     whole = not find_schema_problems(root, "agent")
     rest = Spec(source, project, root, _to_models(root), files) if whole else None
     return SpecReadResult(None, tuple(problems), named, rest, doubtful | more | inliner.incomplete_sections, document)
-
-
-def _has_shared_lists(root: MappingNode) -> bool:
-    return any(isinstance(root.get(key), SequenceNode) for key in SHARED_KEYS)
 
 
 def _with_overlays(

@@ -228,7 +228,7 @@ class _TreeBuilder:
         top.wants_key = False
         top.key = None
         top.key_place = node.place
-        if not node.text or (node.style == "plain" and is_null(node.text)):
+        if not node.text or (node.style == "plain" and _WORDS.get(node.text, "") is None):
             hint = "write a name before the colon" if not node.text else f'quote it: "{node.text}"'
             self.add_problem(node.place, "spec.key", "a key cannot be empty or null", hint)
         elif node.text == "<<":
@@ -338,11 +338,6 @@ class BadNumber(Refusal):
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__("spec.number", message, hint)
-
-
-def is_null(text: str) -> bool:
-    """Return whether an unquoted scalar is null or empty."""
-    return _WORDS.get(text, text) is None
 
 
 def parse_plain_scalar(text: str) -> ScalarValue:

@@ -70,6 +70,10 @@ class FallbackModelSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only
     options: dict[str, Any] = {}
     """Additional fields for the provider's request body, sent unchanged."""
 
+    @property
+    def route(self) -> str:
+        return f"{self.provider}/{self.name}"
+
 
 class ModelSpec(FallbackModelSpec, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The model and its settings."""
@@ -95,6 +99,16 @@ class ModelSpec(FallbackModelSpec, frozen=True, forbid_unknown_fields=True, kw_o
     """If true, replies are streamed."""
     fallback: Annotated[list[RouteName | FallbackModelSpec], Meta(max_length=8)] = []
     """Other routes, tried in order: `provider/model`, or an object with its own URL and price."""
+
+    @property
+    def routes(self) -> list[FallbackModelSpec]:
+        """The main route and the fallbacks."""
+        return [self, *(_parse_route(one) if isinstance(one, str) else one for one in self.fallback)]
+
+
+def _parse_route(route: str) -> FallbackModelSpec:
+    provider, _, name = route.partition("/")
+    return FallbackModelSpec(provider=provider, name=name)
 
 
 class AdmissionSpec(Struct, frozen=True, forbid_unknown_fields=True):
