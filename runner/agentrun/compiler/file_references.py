@@ -178,10 +178,12 @@ def _change_at(node: Node, path: tuple[str, ...], change: NodeChange) -> Node:
         return change(node)
     match node:
         case MappingNode():
-            entries = dict(node.entries)
-            for key in node.entries if path[0] == "*" else node.entries.keys() & path[:1]:
-                entries[key] = replace(entries[key], node=_change_at(entries[key].node, path[1:], change))
-            return MappingNode(entries, node.place)
+            changed = {
+                key: replace(entry, node=_change_at(entry.node, path[1:], change))
+                for key, entry in node.entries.items()
+                if path[0] in ("*", key)
+            }
+            return MappingNode(node.entries | changed, node.place)
         case SequenceNode() if path[0] == "[]":
             return SequenceNode(tuple(_change_at(item, path[1:], change) for item in node.items), node.place)
     return node

@@ -164,7 +164,7 @@ class PolicyLint:
             arguments = self._arguments.get(name)
             if arguments is None:
                 return None
-            parts.insert(0, arguments)
+            parts.append(arguments)
         return ChainMap(*parts) if parts else None  # not a new set for each of a thousand rules
 
     @cached_property
