@@ -277,6 +277,13 @@ def test_what_is_given_to_a_child(tmp_path: Path) -> None:
     assert codes(tmp_path, text, {"c.yaml": child}) == ["spec.unknown_profile"]
 
 
+def test_a_circular_schema_of_a_child_is_reported_once(tmp_path: Path) -> None:
+    circular = "{$ref: '#/$defs/a', $defs: {a: {allOf: [{$ref: '#/$defs/a'}]}}}"
+    child = agent(f"params: {{topic: {circular}}}\ninput: '{{{{ topic }}}}'\n")
+    text = "policy: {default: allow}\ntools: {t: {kind: agent, spec: c.yaml, params: {topic: cats}}}\n"
+    assert codes(tmp_path, text, {"c.yaml": child}) == ["spec.schema_ref"]
+
+
 def test_how_many_there_may_be(tmp_path: Path) -> None:
     def spec(count: int) -> str:
         tools = ", ".join(f"t{n}z: {{kind: agent, spec: c.yaml}}" for n in range(count))

@@ -202,7 +202,7 @@ def _child_param_problems(params: DocumentPath, tool: AgentToolSpec, child: Spec
             continue
         try:
             error = first_error(resolve_references(node), value)
-        except (jsonschema_rs.ValidationError, ValueError):
+        except (DocumentError, jsonschema_rs.ValidationError, ValueError):
             continue  # reported with the sub-agent's own problems
         if error is not None:
             message = f"the sub-agent does not accept this value: {error[:200]}"

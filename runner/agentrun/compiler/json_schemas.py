@@ -18,7 +18,7 @@ from urllib.parse import unquote
 import jsonschema_rs
 
 from agentrun.compiler.patterns import schema_pattern_problems
-from agentrun.spec.problems import Problem, did_you_mean, quote_text
+from agentrun.spec.problems import DocumentError, Problem, did_you_mean, quote_text
 from agentrun.spec.tree import MappingNode, Node, ScalarNode, SequenceNode, node_at, place_at_path, plain_data
 from agentrun.spec.v1.assertions import COMPARISON_TYPES
 from agentrun.spec.v1.field_types import DIALECT_URL
@@ -47,11 +47,6 @@ SCHEMA_KEYWORDS = _SCHEMA_KEYS | _SCHEMA_LIST_KEYS | _SCHEMA_MAP_KEYS | _VALUE_K
 _DROPPED_KEYS = {"$defs", "definitions", "$ref", "$schema", "$id", "$anchor", "$comment"}
 
 
-class _SchemaRefused(Exception):
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-
-
 def check_schema(node: Node) -> list[Problem]:
     if not isinstance(node, MappingNode):
         return [Problem(node.place, "spec.json_schema", "the JSON Schema must be a mapping")]
@@ -62,13 +57,13 @@ def check_schema(node: Node) -> list[Problem]:
         return problems
     try:
         _ReferenceResolver(node).resolve()
-    except _SchemaRefused as refused:
-        return [refused.problem]
+    except DocumentError as refused:
+        return refused.problems
     return []
 
 
 def resolve_references(node: Node) -> dict[str, Any]:
-    """Return a checked schema with its references expanded."""
+    """Return a checked schema with its references expanded. Raises `DocumentError` if that is not possible."""
     assert isinstance(node, MappingNode)
     return _ReferenceResolver(node).resolve()
 
@@ -203,7 +198,7 @@ class _ReferenceResolver:
             limits = f"{MAX_SCHEMA_PARTS:,} parts, {MAX_SCHEMA_DEPTH} levels or 1 MiB"
             message = f"with its references expanded, the schema has more than {limits}"
             hint = "use fewer references, or smaller definitions"
-            raise _SchemaRefused(Problem(self.root.place, "spec.schema_ref", message, hint))
+            raise DocumentError([Problem(self.root.place, "spec.schema_ref", message, hint)])
 
     def _schema(self, node: Node, trail: tuple[int, ...]) -> Any:
         self.depth += 1
@@ -264,11 +259,11 @@ class _ReferenceResolver:
         self.schemas = _schema_node_ids(self.root) if self.schemas is None else self.schemas
         if node is None or id(node) not in self.schemas:
             message = f"the reference {quote_text(pointer)} does not point to a schema in this document"
-            raise _SchemaRefused(Problem(reference.place, "spec.schema_ref", message, self._nearest(pointer)))
+            raise DocumentError([Problem(reference.place, "spec.schema_ref", message, self._nearest(pointer))])
         if id(node) in trail:
             message = f"the reference {quote_text(pointer)} is circular"
             hint = "a schema cannot contain itself; write out the levels that you need"
-            raise _SchemaRefused(Problem(reference.place, "spec.schema_ref", message, hint))
+            raise DocumentError([Problem(reference.place, "spec.schema_ref", message, hint)])
         return node
 
     def _nearest(self, pointer: str) -> str | None:
