@@ -4,12 +4,12 @@ import pytest
 
 from agentrun.core.decide import decide
 from agentrun.core.effects import Perform, Wait
-from agentrun.core.facts import ModelAsked
+from agentrun.core.facts import HookAsked, ModelAsked
 from agentrun.core.fault import Fault
 from agentrun.core.package import Package
 
 from ..packages import package
-from .script import Run, Stuck, called, said, tool
+from .script import Run, Stuck, called, hook, said, tool
 
 
 def agent(**budgets: int) -> Package:
@@ -42,6 +42,16 @@ def test_deadline() -> None:
     free = decide(agent(), run.state)
     assert isinstance(free, Wait)
     assert free.deadline is None
+
+
+def test_hooks_at_the_end_have_their_own_time() -> None:
+    """The time of the run does not end them: their own timeouts do."""
+    run = Run(package(hooks=[hook("on_stop")], budgets={"time": 1000}), said("Yes."))
+    run.until(HookAsked)
+    step = decide(run.agent, run.state)
+    assert isinstance(step, Wait)
+    assert step.inflight
+    assert step.deadline is None
 
 
 def test_waiting_for_another_try_counts_as_time() -> None:

@@ -42,6 +42,7 @@ from .disturbing import DISTURBANCES, everywhere
 from .script import SINK, STARTED, Run, called, hook, records, rule, said, tool
 from .shapes import SHAPES
 from .shaping import ALLOW, policy
+from .untraced import untraced
 
 Way = tuple[str, str, str]
 
@@ -104,9 +105,10 @@ def seen() -> Seen:
         plain = make()
         plain.finish()
         all_of_it.look(plain)
-        for what in DISTURBANCES.values():
-            for run in everywhere(name, what):
-                all_of_it.look(run)
+        with untraced():
+            for what in DISTURBANCES.values():
+                for run in everywhere(name, what):
+                    all_of_it.look(run)
     return all_of_it
 
 
