@@ -23,6 +23,8 @@ PINNED := .venv/pinned
 READY := .venv/ready
 # In a fresh clone one process compiles the tests, before several workers all do it.
 COMPILED := .venv/compiled
+# What the tests say that `coverage` runs. It is shown if one fails: beside other tests it would be in their lines.
+COVERAGE := .venv/coverage.txt
 # A server that is no Python, for the tests that use one: where npm is. Without it those tests are skipped.
 NODE_SERVERS := $(if $(shell command -v npm 2>/dev/null),.node/ready)
 
@@ -34,19 +36,17 @@ menu: ## print this menu
 demo: $(READY) ## run an example agent offline, from its cassette
 	@$(BIN)/agentrun specs/support.yaml
 
-# What uses one core of the machine runs beside something else: pip beside npm, and mypy beside the tests of the core.
-# These are run once, by `coverage`, in one process: each worker would pay again for its start being traced.
+# What uses one core of the machine runs beside something else: pip beside npm, mypy beside the compilation of the tests,
+# and the tests of the core, which `coverage` runs in one process, beside all others. A worker that is traced would pay
+# again for its start.
 .PHONY: test
-test: TESTS := $(or $(TESTS),--ignore=tests/core)
-test: installed lint types-and-coverage check ## all that CI runs: lint, types, tests and the core's coverage
+test: installed ## all that CI runs: lint, types, tests and the core's coverage
+	@$(MAKE) --no-print-directory -j2 lint types $(COMPILED)
+	@$(MAKE) --no-print-directory -j2 coverage check $(if $(TESTS),,TESTS=--ignore=tests/core)
 
 .PHONY: installed
 installed:
 	@$(MAKE) --no-print-directory -j2 $(READY) $(NODE_SERVERS)
-
-.PHONY: types-and-coverage
-types-and-coverage: $(READY)
-	@$(MAKE) --no-print-directory -j2 types coverage $(COMPILED)
 
 .PHONY: test-long
 test-long: $(COMPILED) $(NODE_SERVERS) ## every test, the long ones too, with more random examples
@@ -75,7 +75,7 @@ quick: lint types ## lint, types and the tests of the packages changed since the
 
 .PHONY: coverage
 coverage: $(READY) ## branch coverage of the core by its own tests: all of it
-	@$(BIN)/coverage run -m pytest -q -p no:xdist tests/core
+	@$(BIN)/coverage run -m pytest -q -p no:xdist tests/core >$(COVERAGE) 2>&1 || { cat $(COVERAGE); exit 1; }
 	@$(BIN)/coverage report --skip-covered
 
 .PHONY: format
