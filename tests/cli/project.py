@@ -61,6 +61,9 @@ turns:
 KEY = "sk-proj-abcdefghij0123456789ABCDEFGHIJ"
 
 
+_recorded: dict[tuple[Any, ...], dict[str, bytes]] = {}
+
+
 class Project:
     """A folder with the agent in it."""
 
@@ -93,6 +96,20 @@ class Project:
             done = self.run("--mode", "record", "--yes", "--approve", "all", *args, **environment)
         assert "recorded: " in done.err, done.err
         return done
+
+    def recorded(self, *args: str, story: str = STORY) -> None:
+        """As `record`, for a test that begins with a recording: one is made for all that begin with the same."""
+        begun = (args, story, *sorted(self._files().items()))
+        if begun not in _recorded:
+            self.record(*args, story=story)
+            _recorded[begun] = self._files()
+        for name, data in _recorded[begun].items():
+            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / name).write_bytes(data)
+
+    def _files(self) -> dict[str, bytes]:
+        found = (path for path in self.root.rglob("*") if path.is_file() and path.suffix != ".pyc")
+        return {path.relative_to(self.root).as_posix(): path.read_bytes() for path in found}
 
     def traces(self) -> list[str]:
         return self.trace.read_text(encoding="utf-8").splitlines() if self.trace.exists() else []

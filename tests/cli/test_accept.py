@@ -55,7 +55,7 @@ ASKED_ANEW = ("prompt", "result", "denied", "last", "answers")
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_a_miss_names_accepts_it(tmp_path: Path, change: str) -> None:
     shop = Project(tmp_path)
-    shop.record()
+    shop.recorded()
     edit, how, args = CHANGES[change]
     edit(shop)
     missed = shop.run("--json", *args)

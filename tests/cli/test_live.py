@@ -53,7 +53,7 @@ def test_in_ci_it_never_goes_live_by_itself(shop: Project) -> None:
 
 
 def test_a_missing_key_says_what_to_set_and_what_can_be_replayed(shop: Project) -> None:
-    shop.record()
+    shop.recorded()
     done = shop.run("Something else")
     assert (done.code, done.out) == (2, "")
     assert "OPENAI_API_KEY is not set" in done.err
@@ -86,7 +86,7 @@ def test_all_that_tools_lack_is_said_at_once(shop: Project, mode: str) -> None:
 
 
 def test_a_missing_server_says_so(shop: Project) -> None:
-    shop.record()
+    shop.recorded()
     shop.edit("shop.yaml", "first_delay: 1ms", "attempts: 1")
     port = closed_port()
     done = shop.run("Something else", OPENAI_API_KEY=KEY, OPENAI_BASE_URL=f"http://127.0.0.1:{port}/v1")
@@ -312,7 +312,7 @@ def test_nothing_that_a_model_or_a_tool_says_controls_the_terminal(shop: Project
 
 
 def test_no_color(shop: Project) -> None:
-    shop.record()
+    shop.recorded()
     assert "\x1b[3" in in_a_terminal(shop, {}, "--case", "default")
     assert "\x1b[3" not in in_a_terminal(shop, {}, "--case", "default", "--no-color")
     assert "\x1b[3" not in in_a_terminal(shop, {"NO_COLOR": "1"}, "--case", "default")

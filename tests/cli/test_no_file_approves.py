@@ -20,7 +20,7 @@ REFUND = "refund 1042 20"
 @pytest.fixture
 def shop(tmp_path: Path) -> Project:
     shop = Project(tmp_path)
-    shop.record(story=ONCE)
+    shop.recorded(story=ONCE)
     shop.trace.unlink()
     return shop
 

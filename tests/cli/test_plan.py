@@ -16,7 +16,7 @@ CASES = 'agentrun: "1"\ncases:\n'
 @pytest.fixture
 def shop(tmp_path: Path) -> Project:
     shop = Project(tmp_path)
-    shop.record()
+    shop.recorded()
     return shop
 
 

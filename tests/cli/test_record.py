@@ -107,7 +107,7 @@ def test_cases_that_cannot_be_added_to_are_left_alone(shop: Project) -> None:
 
 
 def test_a_changed_prompt_is_explained_and_never_sent(shop: Project) -> None:
-    shop.record()
+    shop.recorded()
     shop.edit("prompt.md", "Be brief.", "Be kind.")
     with shop.provider() as (server, environment):
         done = shop.run(**environment)
@@ -123,14 +123,14 @@ def test_a_changed_prompt_is_explained_and_never_sent(shop: Project) -> None:
 
 
 def test_a_changed_param_is_named(shop: Project) -> None:
-    shop.record()
+    shop.recorded()
     shop.edit("shop.yaml", 'default: "1042"', 'default: "7001"')
     done = shop.run("--case", "default")
     assert "params.order changed" in done.err, done.err
 
 
 def test_from_n_keeps_what_comes_before(shop: Project) -> None:
-    shop.record()
+    shop.recorded()
     before = load_cassette(shop.cassette)
     shop.edit("desk.py", 'return "paid"', 'return "paid twice"')
     with shop.provider(STORY.replace("Done.", "All done.")) as (server, environment):
@@ -149,7 +149,7 @@ def test_from_n_keeps_what_comes_before(shop: Project) -> None:
 
 
 def test_new_records_only_what_is_not_there(shop: Project) -> None:
-    shop.record()
+    shop.recorded()
     shop.edit("desk.py", 'return "paid"', 'return "paid twice"')
     with shop.provider() as (server, environment):
         done = shop.run("--record", "new", "--yes", "--approve", "all", **environment)
@@ -158,7 +158,7 @@ def test_new_records_only_what_is_not_there(shop: Project) -> None:
 
 @pytest.mark.parametrize("how", ["from:0", "from:", "from:x", "some", "from:99"])
 def test_record_takes_only_what_it_knows(shop: Project, how: str) -> None:
-    shop.record()
+    shop.recorded()
     before = shop.cassette.read_bytes()
     with shop.provider() as (server, environment):
         done = shop.run("--record", how, "--yes", **environment)
@@ -243,7 +243,7 @@ POINTS = {
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_crash_leaves_the_old_file_whole(shop: Project, point: str) -> None:
-    shop.record()
+    shop.recorded()
     before = shop.cassette.read_bytes()
     argv = ["agentrun", "shop.yaml", "--record", "all", "--yes", "--approve", "all"]
     with shop.provider(STORY.replace("Done.", "Other.")) as (_, environment):
@@ -262,7 +262,7 @@ def test_a_crash_leaves_the_old_file_whole(shop: Project, point: str) -> None:
 
 
 def test_a_full_disk_leaves_the_old_file_whole(shop: Project) -> None:
-    shop.record()
+    shop.recorded()
     before = shop.cassette.read_bytes()
     with shop.provider() as (_, environment):
         command = f"ulimit -f 2; exec {SCRIPT} shop.yaml --record all --yes --approve all"
@@ -297,7 +297,7 @@ def test_a_cassette_that_cannot_be_written_is_noticed_before_anything_is_spent(s
 
 
 def test_live_tools(shop: Project) -> None:
-    shop.record()
+    shop.recorded()
     with shop.provider() as (server, environment):
         done = shop.run("--live-tools", "--approve", "all", **environment)
         assert server.requests == []
@@ -309,7 +309,7 @@ def test_live_tools(shop: Project) -> None:
 
 
 def test_live_model(shop: Project) -> None:
-    shop.record()
+    shop.recorded()
     with shop.provider(STORY.replace("Done.", "Done again.")) as (server, environment):
         done = shop.run("--live-model", **environment)
         assert [seen.status for seen in server.requests] == [200, 429, 200, 200]
@@ -325,7 +325,7 @@ def test_live_model(shop: Project) -> None:
 
 
 def test_a_replay_is_the_same_everywhere(shop: Project) -> None:
-    shop.record()
+    shop.recorded()
     elsewhere = shop.root / "deep" / "er"
     elsewhere.mkdir(parents=True)
     journals = set()
@@ -404,7 +404,7 @@ def test_what_may_not_be_meant_is_said(shop: Project) -> None:
 
 
 def test_to_accept_a_miss_pays_nothing_twice(shop: Project) -> None:
-    shop.record()
+    shop.recorded()
     shop.edit("prompt.md", "Be brief.", "Be kind.")
     with shop.provider() as (_, environment):
         assert shop.run("--case", "default", "--record", "new", "--yes", **environment).code == 0

@@ -19,7 +19,7 @@ KEPT = "https://api.openai.com/v1/chat/completions"
 @pytest.fixture
 def shop(tmp_path: Path) -> Project:
     shop = Project(tmp_path)
-    shop.record()
+    shop.recorded()
     return shop
 
 
