@@ -1,6 +1,6 @@
 """Writes the generated pages of the documentation: `make docs`.
 
-reference.md   every key of every document, from the JSON Schemas
+reference.md   every key of every document, from the JSON Schemas; what templates can use
 errors.md      every code, from the tables in the code
 states.md      every fact, and the phases of runs and calls, from the tables in the code
 """
@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from agentrun.compiler.schema_files import schema_text
+from agentrun.compiler.template_meter import CALL_STEPS, FILTERS, METHODS, TESTS, Bounds
+from agentrun.compiler.template_sandbox import FUNCTIONS, LOOP_FIELDS
 from agentrun.core import state
 from agentrun.core.facts import Decision, Fact
 from agentrun.core.state import CallStatus, Phase
@@ -46,7 +48,58 @@ def reference() -> str:
             if "properties" in part and title not in seen and title != "Profile":
                 seen.add(title)
                 lines += [f"### {title.removesuffix('Spec')}", "", part.get("description", ""), "", *_table(part)]
-    return "\n".join(lines).rstrip() + "\n"
+    return "\n".join([*lines, *_templates()]).rstrip() + "\n"
+
+
+REFUSED = {
+    "attributes of Python objects, names that begin with `_`, `|attr`": "they lead out of the sandbox",
+    '`"…".format(…)`': "its fields read attributes; use `~`, or `|format` with widths up to 999",
+    "methods that change a value, such as `append` and `update`": "params are the same for the whole run",
+    "`extends`, `block`, recursive loops": "includes and macros do the same, and their cost is known",
+    "an include of a variable or a list, `ignore missing`, `without context`": "the files of a package are fixed",
+    "includes in templates of tools": "these fill in single values",
+    "`cycler`, `joiner`, `lipsum`, `|random`": "a prompt must be the same each time",
+    "`|pprint`, `|striptags`, `|urlize`, `|xmlattr`, `autoescape`": "a prompt is not HTML, or they are too slow",
+    "`do`, `break`, `continue`, `trans`, `debug`, `print`": "they need extensions, or `{{ }}` is shorter",
+    "the tests `callable`, `escaped`, `filter` and `test`": "they are about Python and not about data",
+    "printing a function, a macro or a generator": "its text differs between two runs",
+    "numbers of more than 512 bits, or not finite": "their cost has no limit",
+    "numerals over 2**53": "JSON would change them",
+    "lists as keys; `*args` of filters": "their cost is not known before",
+}
+
+
+def _templates() -> list[str]:
+    """What templates can use, and what they cannot."""
+    bounds = Bounds()
+    listed = {
+        "filters": FILTERS,
+        "tests": TESTS,
+        "functions": FUNCTIONS,
+        "methods of texts": METHODS[str],
+        "methods of mappings": METHODS[dict],
+        "methods of lists": METHODS[list],
+        "fields of `loop`": LOOP_FIELDS,
+    }
+    rows = [f"| {what} | {' '.join(f'`{name}`' for name in sorted(names))} |" for what, names in listed.items()]
+    refused = [f"| {what} | {why} |" for what, why in REFUSED.items()]
+    text = f"""
+## templates
+
+Jinja renders templates, in its sandbox and with limits. The text is the one that
+`jinja2.Environment(undefined=StrictUndefined, keep_trailing_newline=True)` gives, or the render stops.
+
+A render may take {bounds.steps:,} steps, make {bounds.text >> 20} million characters of text, and give
+{bounds.output >> 20} MiB. A loop pass is a step or more, a call {CALL_STEPS}. A filter or an operator pays for
+the length of what it reads and makes, before it runs.
+"""
+    return [
+        *text.lstrip().split("\n"),
+        *("| there are | |", "|---|---|"),
+        *rows,
+        *("", "| refused | because |", "|---|---|"),
+        *(row.replace("`|", "`\\|") for row in refused),
+    ]
 
 
 def _table(schema: dict[str, Any]) -> list[str]:

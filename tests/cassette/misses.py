@@ -33,14 +33,14 @@ ACCEPT = "agentrun specs/support.yaml --case default"
 
 SUPPORT = """You help customers of {{ shop }}.
 
-{% if region == "eu" %}
+{% if region == "eu" -%}
 Amounts are in euro.
-{% else %}
+{% else -%}
 Amounts are in dollars.
-{% endif %}
-{% for rule in rules %}
+{% endif -%}
+{% for rule in rules -%}
 - {{ rule }}
-{% endfor %}
+{% endfor -%}
 """
 TONE = "Be brief."
 PARAMS: dict[str, Any] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.cassette.former_texts import FORMER_TEXTS, update_texts
+from agentrun.cassette.former_texts import FORMER_TEXTS, PRINTED_AS_JSON, TAGS_WITHOUT_LINES, update_texts
 from agentrun.cassette.miss_explanation import explain_miss
 from agentrun.core import model_texts as texts
 
@@ -161,3 +161,21 @@ def test_the_cause_is_named_only_if_nothing_else_differs(was: str, now: str, cau
     recorded, call = (call_of("approval://refund", {"reason": text, "rules": [{"n": 1}]}) for text in (was, now))
     found = explain_miss(call, taped(recorded), run.metadata(), run.here())
     assert (found.cause == CAUSE) is cause
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "cause"),
+    [
+        ("Formal: true, nothing: null.", "Formal: True, nothing: None.", PRINTED_AS_JSON),
+        ("Formal: true.", "Formal: False.", None),
+        ("Formal: true.", "Formal: True!", None),
+        ("trueness", "Trueness", None),
+        ("- a\n- b\nend true", "\n- a\n  \n- b\n\nend True", TAGS_WITHOUT_LINES),
+        ("- a\n- b", "\n- a\n\n- c", None),
+    ],
+)
+def test_a_miss_that_is_only_how_templates_print_says_so(was: str, now: str, cause: str | None) -> None:
+    run = agent()
+    recorded, call = (call_of("approval://refund", {"reason": text}) for text in (was, now))
+    found = explain_miss(call, taped(recorded), run.metadata(), run.here())
+    assert (found.cause if found.cause in (PRINTED_AS_JSON, TAGS_WITHOUT_LINES) else None) == cause

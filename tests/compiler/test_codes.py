@@ -163,6 +163,7 @@ BROKEN: dict[str, Broken] = {
     ),
     "spec.tag": Broken("name: !!str a", "spec.yaml:1:7", "remove the tag"),
     "spec.template_forbidden": Broken('instructions: "{{ 1.__class__ }}"', "spec.yaml:1:21"),
+    "spec.template_render": Broken('instructions: "{{ 1 / 0 }}"', "spec.yaml:1:19", "change the template"),
     "spec.template_syntax": Broken('instructions: "{{ }}"', "spec.yaml:1:19", "write a value here"),
     "spec.template_unknown_filter": Broken('instructions: "{{ 1|uper }}"', "spec.yaml:1:21", 'did you mean "upper"?'),
     "spec.template_unknown_name": Broken(

@@ -39,7 +39,8 @@ def shell(fields: str) -> str:
         ("{% if name %}\nx\n", "prompt.md:1:4", "template_syntax", "endif"),
         ("{{ name|uper }}", "prompt.md:1:9", "template_unknown_filter", '"upper"?'),
         ("{{ name.__class__ }}", "prompt.md:1:9", "template_forbidden", None),
-        ('{% include "x" %}', "prompt.md:1:4", "template_forbidden", None),
+        ('{{ name }}{{ items }}{% include "x" %}', "prompt.md:1:33", "file_missing", None),
+        ("{% include name %}", "prompt.md:1:12", "template_forbidden", None),
     ],
 )
 def test_places_inside_a_prompt_file(tmp_path: Path, prompt: str, at: str, code: str, hint: str | None) -> None:

@@ -24,10 +24,9 @@ from agentrun.compiler.template import (
     is_template,
     render_template,
 )
-from agentrun.compiler.template_grammar import ALLOWED_EXPRESSIONS, ALLOWED_STATEMENTS
-from agentrun.compiler.template_meter import TESTS
+from agentrun.compiler.template_grammar import OTHER_FILTERS
+from agentrun.compiler.template_meter import FILTERS, TESTS
 from agentrun.compiler.template_parser import MAX_TEMPLATE_PROBLEMS
-from agentrun.compiler.template_renderer import FILTERS, Renderer
 
 VALUES: dict[str, Json] = {
     "name": "Ada",
@@ -79,11 +78,11 @@ SAME_AS_JINJA = {
     "{% set x = 1 %}{% for i in range(2) %}{{ x }}{% set x = x + 5 %}{{ x }} {% endfor %}{{ x }}": "16 16 1",
     "{% if yes %}{% set x = 1 %}{% endif %}{{ x }}": "1",
     "{% set x = 'outer' %}{% for x in range(1) %}{{ x }}{% endfor %}{{ x }}": "0outer",
-    "a\n{% if yes %}\nb\n{% endif %}\nc\n": "a\nb\nc\n",
-    "a\n  {% if yes %}\n  b\n  {% endif %}\nc": "a\n  b\nc",
+    "a\n{% if yes %}\nb\n{% endif %}\nc\n": "a\n\nb\n\nc\n",
+    "a\n  {%- if yes %}\n  b\n  {%- endif %}\nc": "a\n  b\nc",
     "a {%- if yes -%} b {%- endif -%} c {{- name -}} d": "abcAdad",
     "  {%+ if yes %}x{% endif %}": "  x",
-    "a{# note {{ x }} {% if %} #}b\n{# alone #}\nc": "ab\nc",
+    "a{# note {{ x }} {% if %} #}b\n{# alone #}\nc": "ab\n\nc",
     "{% raw %}{{ name }} {% if %}{% endraw %}": "{{ name }} {% if %}",
     "# for x in y\n## not a statement {{ name }}": "# for x in y\n## not a statement Ada",
     "{{ missing|default('d') }} {{ order.nope|d('e') }} {{ nothing|default('f', true) }} {{ empty|first|d('g') }}":
@@ -135,46 +134,105 @@ SAME_AS_JINJA = {
     "{{ name or 'x' }} {{ '' or 'x' }} {{ name and 'x' }}": "Ada x x",
 }  # fmt: skip
 
-# Where the text of a value matters to a machine, it is JSON's and not Python's.
-OURS = {
-    "{{ yes }} {{ no }} {{ nothing }} {{ true ~ none }}": "true false null truenull",
-    "{{ order|tojson }}":
-        '{"_id": "x", "id": "1042", "items": [{"n": 2, "sku": "a"}, {"n": 1, "sku": "b"}], "note": null}',
-    "{{ '<é>'|tojson }} {{ {'b': 1, 'a': 2}|tojson(indent=1) }}": '"<é>" {\n "a": 2,\n "b": 1\n}',
-    "{{ [1, true, 1.0, 'true']|unique|join(',') }}": "1,true,true",
-    "{{ 'same' if yes == 1 else 'other' }} {{ 1 == 1.0 }} {{ 1 in [true] }}": "other true false",
-    "{{ ages|keys|join }} {{ ages|values|join }}": "bAc 231",
-    "{{ 'a\r\nb' }}": "a\nb",
-    "a\r\nb\rc": "a\nb\nc",
-}  # fmt: skip
+# Only Jinja says what these give.
+LIKE_JINJA = [
+    "{{ yes }} {{ no }} {{ nothing }} {{ true ~ none }} {{ True }} {{ None }}",
+    "{{ words }} {{ order }} {{ (1, 'a') }} {{ people|join }} {{ words ~ 'a' }} {{ words|string }}",
+    "{{ order|tojson }} {{ '<é>\U0001f600'|tojson }} {{ {'b': 1, 'a': 2}|tojson(indent=1) }} {{ {1: 2}|tojson }}",
+    "{{ [1, true, 1.0, 'true']|unique|join(',') }} {{ yes == 1 }} {{ 1 == 1.0 }} {{ 1 in [true] }}",
+    "{{ 'a\r\nb' }}", "a\r\nb\rc",
+    "{{ yes + 1 }} {{ words + words }} {{ name * 3 }} {{ 2 * [1, 2] }} {{ '-' * 20 }} {{ 'a' * -1 }} {{ 2 ** 10 }} {{ 2 ** -1 }}",
+    "{{ 9007199254740992 + 1 }} {{ 9007199254740992 * 9007199254740992 }} {{ 1.5 * 2 }} {{ 7 % 3 }} {{ -7 // 2 }} {{ 1e3 }}",
+    "{{ words == words }} {{ words in words }} {{ [1, 2] < [1, 3] }} {{ 1 < 2 < 3 }} {{ 3 > 2 > 2 }} {{ 'a' not in name }}",
+    "{{ [words] }} {{ {'a': words} }} {{ {'a': {'b': [1, {'c': 2}]}}.a.b[1].c }}",
+    "{{ '%s is %d' % (name, count) }} {{ '%05.2f'|format(price) }} {{ '%(a)s'|format(a=1) }} {{ '100%%' % () }} {{ '%s' % name }}",
+    "{{ name|indent(65) }} {{ name|indent(-1) }} {{ lines|indent(width=3, first=true) }}",
+    "{{ name|replace('', 'x') }} {{ 'aaa'|replace('a', 'bb', count=2) }} {{ words|trim }}",
+    "{% set x = missing %}{{ x is defined }}",
+    "{% set x %}a {{ name }} b{% endset %}{{ x|upper }} {% set y | upper %}abc{% endset %}{{ y }}",
+    "{% set a, (b, c) = 1, (2, 3) %}{{ a }}{{ b }}{{ c }}{% for a, (b, c) in [(1, (2, 3))] %}{{ a + b + c }}{% endfor %}",
+    "{% macro item(x, y=2) %}<{{ x|upper }}:{{ y }}>{% endmacro %}{{ item('a') }}{{ item(name, 3) }}{{ item(y=1, x='q') }}",
+    "{% macro f(n) %}{{ n }}{% if n > 0 %}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(5) }}",
+    "{% macro f() %}{{ varargs|join('+') }} {{ kwargs|dictsort }}{% endmacro %}{{ f(1, 2, a=3) }}",
+    "{% macro f() %}{{ x }}{% endmacro %}{% set x = 1 %}{{ f() }}",
+    "{% macro f() %}a{% endmacro %}{{ f()|length }}{{ f() ~ f() }}{{ f() + '<' }}{% if f() == 'a' %}y{% endif %}",
+    "{% macro box(t) %}[{{ t }}: {{ caller() }}]{% endmacro %}{% call box('T') %}in {{ name }}{% endcall %}",
+    "{% macro each(l) %}{% for x in l %}{{ caller(x) }}{% endfor %}{% endmacro %}{% call(x) each(words) %}- {{ x }}\n{% endcall %}",
+    "{% set ns = namespace(n=0, found=false) %}{% for i in numbers %}{% set ns.n = ns.n + i %}{% endfor %}{{ ns.n }} {{ ns.found }}",
+    "{% set ns = namespace({'a': 1}, b=2) %}{% set ns.c = 3 %}{{ ns.a + ns.b + ns.c }}",
+    "{% with a = 1, b = name %}{{ a }}{{ b }}{% endwith %}{% with %}{% set q = 5 %}{{ q }}{% endwith %}",
+    "{% filter upper %}hello {{ name }}{% endfilter %} {% filter indent(2)|replace('o', '0') %}foo\nboo{% endfilter %}",
+    "{% for x in words %}{{ loop.cycle('odd', 'even') }} {% endfor %}",
+    "{% for x in [1, 1, 2] %}{{ loop.changed(x) }} {{ loop.previtem|d('-') }} {{ loop.nextitem|d('-') }};{% endfor %}",
+    "{% for x in words|map('upper') %}{{ loop.index }}/{{ loop.length }}{{ loop.last }}{% else %}none{% endfor %}",
+    "{% for k, v in ages.items() %}{{ k }}{{ v }}{% endfor %}{% for k in ages.keys() %}{{ k }}{% endfor %}{{ ages.values()|list }}",
+    "{{ ages.items()|list|length }} {{ ages.get('b') }} {{ ages.get('z', 0) }} {{ ages.get('z') }} {{ ages.items() }}",
+    "{{ name.upper() }} {{ name.lower() }} {{ 'a b'.title() }} {{ ' x '.strip() }} {{ 'xax'.strip('x') }} {{ 'xa'.lstrip('x') }}",
+    "{{ 'a,b,c'.split(',') }} {{ 'a b'.split() }} {{ 'a,b,c'.split(',', 1)|last }} {{ 'a\nb'.splitlines() }} {{ 'a=b'.partition('=') }}",
+    "{{ name.startswith('A') }} {{ name.endswith(('a', 'b')) }} {{ 'hello'.find('l') }} {{ 'hello'.count('l') }} {{ 'hello'.index('e') }}",
+    "{{ ', '.join(words) }} {{ '-'.join(numbers|map('string')) }} {{ 'abc'.replace('b', 'x') }} {{ '7'.zfill(3) }} {{ 'a'.center(5, '*') }}|",
+    "{{ 'a'.ljust(3) }}|{{ 'a'.rjust(3) }}|{{ 'Abc'.swapcase() }} {{ 'abc'.capitalize() }} {{ 'ab'.removeprefix('a') }} {{ '12'.isdigit() }}",
+    "{{ numbers.index(2) }} {{ numbers.count(1) }} {{ (1, 2).index(2) }}",
+    "{{ dict(a=1, b=2) }} {{ dict([('a', 1)]).a }} {{ dict(ages, z=9)|length }} {{ range(3) }} {{ range(2, 5)|list }}",
+    "{{ words|map('upper')|list }} {{ words|map('length')|sum }} {{ words|map('replace', 'p', 'q')|join(' ') }}",
+    "{{ numbers|select('odd')|list }} {{ numbers|reject('odd')|list }} {{ numbers|select('gt', 1)|list }} {{ [0, 1, '']|select|list }}",
+    "{{ numbers|select('==', 1)|list }} {{ people|selectattr('age', 'defined')|map(attribute='name')|list }}",
+    "{% for g in people|groupby('on') %}{{ g.grouper }}:{{ g.list|length }} {% endfor %}{% for on, l in people|groupby('on') %}{{ on }}{{ l|length }}{% endfor %}",
+    "{{ numbers|batch(2)|list }} {{ numbers|batch(3, 'x')|list }} {{ numbers|slice(2)|list }} {% for r in words|batch(2) %}{{ r|join }};{% endfor %}",
+    "{{ 'the quick brown fox jumps'|wordwrap(9) }} {{ 'abc'|center(9) }}| {{ 'a b'|urlencode }} {{ {'a': 1}|urlencode }}",
+    "{{ '<b>'|e }} {{ '<b>'|escape ~ '<' }} {{ '<b>'|safe }} {{ ('<b>'|safe)|forceescape }} {{ 1536|filesizeformat }} {{ 1536|filesizeformat(true) }}",
+    "{{ '0x1f'|int(base=16) }} {{ 'z'|int(-1) }} {{ '1e2'|float }} {{ 1.5|round(16) }} {{ 7.5|round(method='ceil')|int }} {{ none|int }}",
+    "{{ [[1], [2]]|sum(start=[]) }} {{ [3, 1]|max }} {{ ages|dictsort(by='value', reverse=true) }} {{ ['b', 'A']|sort }}",
+    "{{ 1 is integer }} {{ 1.0 is float }} {{ 'a' is lower }} {{ 'A' is upper }} {{ words is iterable }} {{ 1 is sameas 1 }} {{ 2 is equalto 2 }}",
+    "{{ 3 is greaterthan 2 }} {{ 3 is lessthan 2 }} {{ 1 is not none }} {{ nothing is none }} {{ 'a' is in 'abc' }}",
+    "{{ name if missing is defined else 'none' }} {{ (missing or 'x') if missing is defined else 'y' }} {{ 'a' if no }}|",
+    "{{ name[0] }} {{ name[-1:] }} {{ words[1:3] }} {{ words[::-1] }} {{ (1, 2, 3)[1:] }} {{ range(9)[2:4]|list }} {{ order['items'][0]['sku'] }}",
+    "a\n  {%- if yes %}\n  b\n  {%- endif %}\nc", "{% if yes -%}   x   {%- endif %}|\n\n{{- name -}}\n\n|", "x {#- c -#} y",
+    "{% raw %}{{ x }} {% if %}{# #}{% endraw %}|{%- raw -%}  {{ y }}  {%- endraw -%}  |",
+    "- a\n{% for w in words %}\n- {{ w }}\n{% endfor %}\nend\n", "{% for w in words -%}\n- {{ w }}\n{% endfor %}\n",
+    "{% if yes %}{% set z = 1 %}{% else %}{% set z = 2 %}{% endif %}{{ z }}{% for i in [1] %}{% set z = 5 %}{% endfor %}{{ z }}",
+    "{{ 'a' 'b' }} {{ \"q'q\" }} {{ 'q\\'q' }} {{ 1_000 }} {{ 0x1f }} {{ 0b11 }} {{ 0.5 }}",
+    "{{ not yes }} {{ not (yes and no) }} {{ yes and 'x' or 'y' }} {{ 1 if yes else 2 if no else 3 }} {{ 1 + 2 * 3 - 4 / 2 }}",
+    "{{ people|map(attribute='name')|sort|first }} {{ people|sort(attribute='name', reverse=true)|map(attribute='name')|list }}",
+    "{% for p in people if p.on %}{{ p.name }}{% else %}-{% endfor %}{% for p in people if p.age is defined and p.age > 40 %}x{% else %}-{% endfor %}",
+    "{{ order.items }}"[:0] + "{% set items = order['items'] %}{{ items|map(attribute='sku')|join }}{{ items[0].n }}",
+    "{% macro t(a) %}{% if a is mapping %}{% for k, v in a.items() %}{{ k }}({{ t(v) }}){% endfor %}{% else %}{{ a }}{% endif %}{% endmacro %}{{ t(ages) }}",
+    "{%+ if yes %}x{%+ endif %}\n{{ 1 }}{% if no %}{% elif yes %}e{% endif %}",
+    "{{ words|first|upper }}{{ words|last }}{{ 'abc'|first }}{{ numbers|min }}{{ 'b,a'.split(',')|sort|join('<') }}",
+    "{{ 'über straße'|upper }} {{ 'ÜBER'|lower }} {{ 'İ'.lower()|length }} {{ 'x'|string is string }} {{ '\u2028'|length }}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("source", LIKE_JINJA)
+def test_like_jinja(source: str) -> None:
+    assert check_template(source, {**NAMES, "missing": None}) == []
+    assert render_template(source, VALUES) == ORACLE.from_string(source).render(VALUES)
+
+
+def test_enough_templates_are_compared() -> None:
+    assert len(LIKE_JINJA) >= 60
+
+
+ORACLE = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)  # noqa: S701  # an oracle
 
 
 @pytest.mark.parametrize("source", SAME_AS_JINJA)
 def test_same_as_jinja(source: str) -> None:
     expected = SAME_AS_JINJA[source]
-    oracle = jinja2.Environment(  # noqa: S701  # the oracle of our own texts
-        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined
-    )
-    assert oracle.from_string(source).render(VALUES) == expected
+    assert ORACLE.from_string(source).render(VALUES) == expected
     assert check_template(source, {**NAMES, "missing": None}) == []
     assert render_template(source, VALUES) == expected
 
 
-@pytest.mark.parametrize("source", OURS)
-def test_ours(source: str) -> None:
-    assert check_template(source, NAMES) == []
-    assert render_template(source, VALUES) == OURS[source]
-
-
 def test_every_filter_and_test_is_shown() -> None:
-    shown = " ".join([*SAME_AS_JINJA, *OURS])
+    shown = " ".join([*SAME_AS_JINJA, *LIKE_JINJA])
     assert [name for name in FILTERS if f"|{name}" not in shown] == []
-    assert [name for name in TESTS if f"is {name}" not in shown and f"is not {name}" not in shown] == []
+    words = [name for name in TESTS if name.isalpha()]
+    assert [name for name in words if f"is {name}" not in shown and f"is not {name}" not in shown] == []
 
 
-def test_grammar_and_renderer_agree() -> None:
-    assert set(Renderer.STATEMENTS) == ALLOWED_STATEMENTS
-    assert set(Renderer.EXPRESSIONS) == ALLOWED_EXPRESSIONS
+def test_every_filter_of_jinja_is_allowed_or_refused_with_a_reason() -> None:
+    assert {*FILTERS, *OTHER_FILTERS} == set(jinja2.filters.FILTERS)
 
 
 # --- mistakes: source -> line, column, width, code (without `template_`), part of the hint
@@ -197,7 +255,6 @@ MISTAKES: dict[str, tuple[int, int, int, str, str]] = {
     "{{ name|uper }}": (1, 9, 4, "unknown_filter", 'did you mean "upper"?'),
     "{{ name\n  |uper }}": (2, 4, 4, "unknown_filter", '"upper"'),
     "{{ name|attr('x') }}": (1, 9, 4, "unknown_filter", "value.name"),
-    "{{ '%d'|format(1) }}": (1, 9, 6, "unknown_filter", "~"),
     "{{ words|random }}": (1, 10, 6, "unknown_filter", "same"),
     "{{ name|a.b }}": (1, 9, 3, "unknown_filter", ""),
     "{{ name is strng }}": (1, 12, 5, "unknown_filter", '"string"'),
@@ -206,14 +263,9 @@ MISTAKES: dict[str, tuple[int, int, int, str, str]] = {
     "{{ name|upper(1) }}": (1, 9, 5, "syntax", "no arguments"),
     "{{ name|replace('a') }}": (1, 9, 7, "syntax", "old, new, count"),
     "{{ name|join(x=1) }}": (1, 9, 4, "syntax", "d, attribute"),
-    "{{ words|map('upper') }}": (1, 10, 3, "syntax", "attribute"),
     "{{ name|upper(*words) }}": (1, 9, 5, "forbidden", "write the arguments out"),
-    "{{ name.upper() }}": (1, 9, 5, "forbidden", "value|upper"),
-    "{{ 'a'.center(9) }}": (1, 8, 6, "forbidden", "filter"),
-    "{{ ages.items() }}": (1, 9, 5, "forbidden", "value|items"),
     "{{ '{}'.format(1) }}": (1, 9, 6, "forbidden", "~"),
     "{{ cycler(1, 2) }}": (1, 4, 6, "forbidden", "range"),
-    "{% for x in words %}{{ loop.cycle(1) }}{% endfor %}": (1, 29, 5, "forbidden", "range"),
     "{{ range() }}": (1, 4, 5, "syntax", "range(stop)"),
     "{{ range(*words) }}": (1, 4, 5, "syntax", "range(stop)"),
     "{{ name.__class__ }}": (1, 9, 9, "forbidden", ""),
@@ -224,31 +276,32 @@ MISTAKES: dict[str, tuple[int, int, int, str, str]] = {
     "{% set range = 1 %}": (1, 8, 5, "forbidden", "another name"),
     "{% for loop in words %}{% endfor %}": (1, 8, 4, "forbidden", "another name"),
     "{{ n\u0430me }}": (1, 4, 4, "forbidden", ""),
-    "{{ 'a' * 3 }}": (1, 4, 1, "forbidden", "repeat them with"),
-    "{{ 3 * [1] }}": (1, 8, 1, "forbidden", "`~`"),
-    "{{ '%d' % count }}": (1, 4, 1, "forbidden", "`~`"),
-    "{{ count - true }}": (1, 12, 1, "forbidden", ""),
     "{{ range(10001) }}": (1, 4, 5, "forbidden", "list of values"),
-    "{{ 2 ** 3 }}": (1, 4, 1, "forbidden", "product"),
     "{{ words[1, 2] }}": (1, 9, 1, "forbidden", "[a][b]"),
     "{% for x in words recursive %}{% endfor %}": (1, 4, 3, "forbidden", "nested loops"),
-    "{% for a, (b, c) in words %}{% endfor %}": (1, 13, 1, "forbidden", ""),
-    "{% set ns.x = 1 %}": (1, 8, 1, "forbidden", ""),
-    "{% set x %}a{% endset %}": (1, 4, 3, "forbidden", "set name = value"),
-    "{% include 'x' %}": (1, 4, 7, "forbidden", "list several files under `instructions:` instead"),
-    "{% import 'x' as m %}{{ m }}": (1, 4, 6, "forbidden", "instructions:"),
-    "{% from 'x' import a %}{{ a }}": (1, 4, 4, "forbidden", "instructions:"),
     "{% extends 'x' %}": (1, 4, 7, "forbidden", "instructions:"),
     "{% block a %}{% endblock %}": (1, 4, 5, "forbidden", "instructions:"),
-    "{% macro f(x) %}{{ x }}{% endmacro %}": (1, 4, 5, "forbidden", ""),
-    "{% call f() %}{% endcall %}": (1, 4, 4, "forbidden", ""),
-    "{% filter upper %}{% endfilter %}": (1, 4, 6, "forbidden", "value|upper"),
-    "{% with x = 1 %}{% endwith %}": (1, 4, 4, "forbidden", "set name"),
     "{% autoescape true %}{% endautoescape %}": (1, 4, 10, "forbidden", ""),
     "{% print name %}": (1, 4, 5, "forbidden", "{{ value }}"),
     "{% do words %}": (1, 4, 2, "forbidden", ""),
     "{% for x in words %}{% break %}{% endfor %}": (1, 24, 5, "forbidden", "for x in list if"),
     "{% trans %}a{% endtrans %}": (1, 4, 5, "forbidden", ""),
+    "{{ words.append(1) }}": (1, 10, 6, "forbidden", "change values"),
+    "{{ words|map('uper') }}": (1, 14, 1, "unknown_filter", '"upper"'),
+    "{{ words|select('od') }}": (1, 17, 1, "unknown_filter", '"odd"'),
+    "{% macro _f() %}{% endmacro %}": (1, 10, 2, "forbidden", ""),
+    "{% macro f(_x) %}{% endmacro %}": (1, 12, 2, "forbidden", ""),
+    "{% macro f(x) %}{{ y }}{% endmacro %}": (1, 20, 1, "unknown_name", ""),
+    "{% macro f(x) %}{% endmacro %}{{ x }}": (1, 34, 1, "unknown_name", ""),
+    "{% with x = 1 %}{% endwith %}{{ x }}": (1, 33, 1, "unknown_name", ""),
+    "{% set x %}{{ y }}{% endset %}{{ x }}": (1, 15, 1, "unknown_name", ""),
+    "{% filter uper %}{% endfilter %}": (1, 11, 4, "unknown_filter", '"upper"'),
+    "{{ f(1) }}": (1, 4, 1, "unknown_name", ""),
+    "{% set ns = namespace() %}{% set ns._x = 1 %}": (1, 37, 2, "forbidden", ""),
+    "{{ dict(_x=1) }}": (1, 9, 2, "forbidden", ""),
+    "{% include name %}": (1, 12, 1, "forbidden", "files of the project"),
+    "{% include ['a', 'b'] %}": (1, 12, 1, "forbidden", "files of the project"),
+    "{% include 'x' ignore missing %}": (1, 4, 7, "forbidden", "include 'file'"),
     "{% iff name %}{% endif %}": (1, 4, 3, "syntax", 'did you mean "if"?'),
     "{% 5 %}": (1, 1, 2, "syntax", "{{ value }}"),
     "{% endraw %}": (1, 4, 6, "syntax", ""),
@@ -288,10 +341,10 @@ def test_mistake(source: str) -> None:
 
 
 def test_all_mistakes_at_once() -> None:
-    source = """{% include 'x' %}
+    source = """{% extends 'x' %}
 {{ a b }} {{ nme }}
 {% if c d %}{{ name|uper }}{% endif %}
-{% do x %}{{ name.upper() }} {{ '' '' '' }}{{ 1 + }}
+{% do x %}{{ name.format() }}{{ '' '' '' }}{{ 1 + }}
 """
     assert [(f.line, f.column, f.code) for f in check_template(source, {"name": None})] == [
         (1, 4, "template_forbidden"),
@@ -341,62 +394,45 @@ STOPS = {
     "{{ words[9] }}": "no such item",
     "{{ words['a'] }}": "no such item",
     "{{ order[1] }}": "no such item",
-    "{{ name.upper }}": "no `.upper`",
+    "{{ name.upper }}": "a method without `()`",
+    "{{ order.keys }}": "a method without `()`",
     "{{ count.real }}": "no `.real`",
     "{{ words.append }}": "no `.append`",
-    "{{ order.keys }}": "no `.keys`",
-    "{{ empty|first }}": "no such value",
-    "{{ empty|max }}": "no such value",
-    "{% set x = missing %}": "is not set",
+    "{{ order.pop }}": "no `.pop`",
+    "{{ words|map('upper') }}": "a generator without `|list`",
+    "{% macro f() %}{% endmacro %}{{ f }}": "Macro cannot be printed",
+    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}": "nested too deeply",
+    "{{ name() }}": "text cannot be called",
+    "{{ empty|first }}": "sequence was empty",
+    "{{ empty|max }}": "sequence was empty",
     "{% if no %}{% set x = 1 %}{% endif %}{{ x }}": "`x` is not set",
-    "{% for a, b in words %}{% endfor %}": "2 names cannot be filled from 4 values",
-    "{% for x in count %}{% endfor %}": "must be a list, not a number",
-    "{{ words }}": "|tojson",
-    "{{ order }}": "|tojson",
-    "{{ words ~ 'a' }}": "|tojson",
-    "{{ words|string }}": "|tojson",
-    "{{ people|join }}": "|tojson",
-    "{{ 1 + 'a' }}": "must be a number, not text",
-    "{{ yes + 1 }}": "not true/false",
-    "{{ words + words }}": "not a list",
-    "{{ name * 3 }}": "must be a number, not text",
-    "{{ words * 3 }}": "must be a number, not a list",
-    "{{ name % 3 }}": "must be a number, not text",
+    "{% for a, b in words %}{% endfor %}": "too many values to unpack",
+    "{% for x in count %}{% endfor %}": "not iterable",
+    "{{ 1 + 'a' }}": "for +: 'int' and 'str'",
+    "{{ name % 3 }}": "not all arguments converted",
+    "{{ '%1000d' % 3 }}": "at most three digits",
     "{{ 1 / 0 }}": "division by zero",
     "{{ 1 % 0 }}": "division by zero",
-    "{{ 9007199254740992 + 1 }}": "within ±2**53",
-    "{{ 9007199254740992 * 9007199254740992 }}": "within ±2**53",
-    "{{ 1e300 * 1e300 }}": "within ±2**53",
-    "{{ [words] }}": "must be text, a number",
-    "{{ {'a': words}|tojson }}": "must be text, a number",
-    "{{ {1: 2}|tojson }}": "a key must be text",
-    "{{ words == words }}": "what is compared",
-    "{{ words in words }}": "the left side of `in`",
-    "{{ 1 in name }}": "must be text, not a number",
-    "{{ 1 in 2 }}": "must be a list",
-    "{{ 1 < 'a' }}": "must be a number, not text",
-    "{{ [1, 'a']|sort }}": "must be a number, not text",
-    "{{ people|map(attribute='age')|list }}": "no such attribute",
-    "{{ people|selectattr('on', 'defined', 3) }}": "no such test",
-    "{{ name|indent(65) }}": "between 0 and 64",
-    "{{ name|indent(-1) }}": "between 0 and 64",
-    "{{ 1.5|round(16) }}": "between -15 and 15",
+    "{{ 1e300 * 1e300 }}": "not a finite number",
+    "{{ 2 ** 513 }}": "too large",
+    "{{ {words: 1} }}": "a list cannot be a key",
+    "{{ words[order] }}": "no such item",
+    "{{ 1 in name }}": "requires string as left operand, not int",
+    "{{ 1 in 2 }}": "not iterable",
+    "{{ 1 < 'a' }}": "'<' not supported between",
+    "{{ [1, 'a']|sort }}": "not supported between",
+    "{{ people|map(attribute='age')|list }}": "no such item",
     "{{ 1.5|round(1, 'up') }}": "method must be",
-    "{{ name|replace('', 'x') }}": "must not be empty",
-    "{{ name|truncate(2) }}": "length must be between 3",
-    "{{ words|trim }}": "|tojson",
-    "{{ name|trim(lines|indent(64)) }}": "at most 64",
-    "{{ order|tojson(indent=9) }}": "between 0 and 8",
+    "{{ name|truncate(2) }}": "cannot be used here",
+    "{{ order|tojson(indent=9) }}": "within ±8",
     "{{ range(10001 * 1) }}": "more than 10000 numbers",
-    "{{ range(1, 2, 0) }}": "must not be 0",
-    "{{ range(1.5) }}": "whole number",
-    "{{ words[::0] }}": "must not be 0",
-    "{{ count[:1] }}": "list or text",
-    "{{ ages|dictsort(by='x') }}": "by must be",
-    "{{ count|length }}": "length",
-    "{{ words|keys }}": "must be a mapping",
-    "{{ nothing is even }}": "whole number, not null",
-    "{{ -name }}": "must be a number",
+    "{{ range(1, 2, 0) }}": "must not be zero",
+    "{{ range(1.5) }}": "'float' object cannot be interpreted",
+    "{{ words[::0] }}": "cannot be zero",
+    "{{ ages|dictsort(by='x') }}": "You can only sort by",
+    "{{ count|length }}": "has no len()",
+    "{{ nothing is even }}": "for %: 'NoneType' and 'int'",
+    "{{ -name }}": "bad operand type",
 }  # fmt: skip
 
 
@@ -411,7 +447,6 @@ def test_stop(source: str) -> None:
 NOT_JSON = {
     "a subclass of str": type("Secret", (str,), {"__str__": lambda self: "hunter2"})("hunter2"),
     "an object": object(),
-    "a tuple": (1, 2),
     "bytes": b"hunter2",
     "nan": float("nan"),
     "infinity": float("inf"),

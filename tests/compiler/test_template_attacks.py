@@ -1,11 +1,13 @@
 """Templates that want the machine: each is refused or harmless within a number of steps and 64 MiB (THREATS group B).
 
-They run in one subprocess, which counts its own steps and memory; this file is also the program it runs. The
-planted twins run there too, with a guard taken away: readings that do not see those would see nothing.
+Each runs in a process of its own, whose memory is limited by the system and whose steps are counted; this file is also
+the program that starts them. The planted twins run there too, with a guard taken away: readings that do not see those
+would see nothing.
 """
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -27,6 +29,8 @@ MIB = 1 << 20
 MEMORY = 64 * MIB
 STEPS = 12_000_000
 """The most for one template, `steps.py` says of what. The costliest one takes 3.8 million."""
+KILL = 30
+"""Seconds of CPU after which the system kills a process that hangs in C code."""
 UNBOUNDED = Bounds(steps=1 << 60, text=1 << 60, string=1 << 60, output=1 << 60, range=1 << 60)
 
 BIG = "a" * (MIB - 1)
@@ -75,8 +79,8 @@ ATTACKS: dict[str, Attack] = {
     "class by joined item": Attack("{{ ''['__cl' ~ 'ass__'] }}"),
     "class by attribute": Attack("{{ x|map(attribute='__class__')|list|tojson }}", lambda: {"x": [1]}),
     "class by path": Attack("{{ x|join(attribute='a.__class__') }}", lambda: {"x": [{"a": 1}]}),
-    "class by sort": Attack("{{ x|sort(attribute='__len__')|join }}", lambda: {"x": [{"a": 1}]}),
-    "class by select": Attack("{{ x|selectattr('__class__')|join }}", lambda: {"x": ["a"]}, harmless=True),
+    "class by sort": Attack("{{ x|sort(attribute='__len__')|join }}", lambda: {"x": [{"a": 1}, {"a": 2}]}),
+    "class by select": Attack("{{ x|selectattr('__class__')|join }}", lambda: {"x": ["a"]}),
     "globals": Attack("{{ cycler.__init__.__globals__.os.popen('id').read() }}"),
     "globals by item": Attack("{{ joiner['__init__']['__globals__'] }}"),
     "attr filter": Attack("{{ ''|attr('__class__') }}"),
@@ -86,15 +90,28 @@ ATTACKS: dict[str, Attack] = {
     "super": Attack("{{ super() }}"),
     "caller": Attack("{{ caller() }}"),
     "varargs": Attack("{{ varargs }}{{ kwargs }}"),
-    "namespace": Attack("{% set ns = namespace(a=1) %}{% set ns.a = 2 %}"),
-    "dict": Attack("{{ dict(a=1) }}"),
+    "namespace": Attack("{% set ns = namespace(a=1) %}{{ ns.__class__ }}{{ ns['__class__'] }}"),
+    "namespace by item": Attack("{% set ns = namespace(a=1) %}{{ ns['_Namespace__attrs'] }}"),
+    "dict": Attack("{{ dict.__class__ }}"),
+    "range object": Attack("{{ range(3).start }}"),
+    "function": Attack("{{ range.__globals__ }}"),
+    "macro object": Attack("{% macro m() %}{% endmacro %}{{ m._environment }}{{ m['_func'] }}"),
+    "macro name": Attack("{% macro m() %}{% endmacro %}{{ m.name }}"),
+    "bound method": Attack("{{ x.upper['__self__'] }}", lambda: {"x": "a"}),
+    "generator frame": Attack("{{ (x|map('upper')).gi_frame }}", lambda: {"x": ["a"]}),
+    "loop by item": Attack("{% for i in x %}{{ loop['_iterable'] }}{% endfor %}", lambda: {"x": ["a"]}),
+    "groups": Attack("{{ (x|groupby('a')|first)._replace }}", lambda: {"x": [{"a": 1}]}),
+    "changing a value": Attack("{{ x.append(1) }}", lambda: {"x": []}),
+    "changing by item": Attack("{{ x['append'](1) }}", lambda: {"x": []}),
+    "keyword of the runtime": Attack("{% macro m() %}{{ kwargs }}{% endmacro %}{{ m(_loop_vars=1) }}"),
     "loop object": Attack("{% for x in [1] %}{{ loop.__class__ }}{% endfor %}"),
     "loop call": Attack("{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}"),
     "method": Attack("{{ x.append }}", lambda: {"x": []}),
     "undefined": Attack("{{ missing.__class__ }}"),
     "format string": Attack("{{ '{0.__class__}'.format(1) }}"),
     "format map": Attack("{{ '{a.__class__}'.format_map({'a': 1}) }}"),
-    "format operator": Attack("{{ '%s' % x }}", lambda: {"x": 1}),
+    "format of an object": Attack("{% macro m() %}{% endmacro %}{{ '%s' % m }}"),
+    "format of a value": Attack("{{ '%r' % x }}", lambda: {"x": "a"}),
     "hidden unicode": Attack("{{ ''.\uff3f\uff3fclass\uff3f\uff3f }}"),
     "unicode name": Attack("{{ \u1d52\u1d56\u1d57 }}"),
     "import": Attack("{% import 'os' as os %}{{ os.system('id') }}"),
@@ -173,7 +190,7 @@ ATTACKS: dict[str, Attack] = {
     "upper grows": Attack("{{ x|upper }}", lambda: {"x": "\u0390" * 500_000}),
     "indent wide": Attack("{{ x|indent(1000000000) }}", lambda: {"x": "a\nb"}),
     "indent lines": Attack("{{ x|indent(64, true, true) }}", lambda: {"x": "\n" * 100_000}),
-    "indent more lines": Attack("{{ x|indent(0) }}", lambda: {"x": "\n" * 1_000_000}),
+    "indent more lines": Attack("{{ x|indent(0) }}", lambda: {"x": "\n" * 1_000_000}, harmless=True),
     "title of many": Attack("{{ x|title|length }}", lambda: {"x": "a-" * 500_000}),
     "wordcount": Attack(each("{% set a = x|wordcount %}"), lambda: {"x": "a " * 100_000}),
     "truncate": Attack("{{ x|truncate(99999999) }}", lambda: {"x": "a" * 20 * MIB}),
@@ -206,9 +223,7 @@ ATTACKS: dict[str, Attack] = {
     "sort": Attack("{{ x|sort|length }}", lambda: {"x": [*range(100_000, 0, -1)]}),
     "sort of long": Attack("{{ x|sort(case_sensitive=true)|length }}", lambda: {"x": [BIG, BIG[:-1] + "b"] * 5000}),
     "unique of long": Attack("{{ x|unique(true)|length }}", lambda: {"x": [BIG] * 10_000}),
-    "unique of colliding": Attack(
-        "{{ x|unique|length }}", lambda: {"x": [n * ((1 << 61) - 1) for n in range(20_000)]}, harmless=True
-    ),
+    "unique of colliding": Attack("{{ x|unique|length }}", lambda: {"x": [n * ((1 << 61) - 1) for n in range(20_000)]}),
     "keys collide": Attack("{{ {'a': 1, 'a': 2}|tojson }}", harmless=True),
     # values that are larger than they look
     "lists in lists": Attack("{% set a = [1, 1] %}" + "{% set a = [a, a] %}" * 60 + "{{ a|tojson }}"),
@@ -243,6 +258,72 @@ ATTACKS: dict[str, Attack] = {
     "path of dots": Attack(
         each("{% set a = x|map(attribute=y, default=1) %}"), lambda: {"x": [1] * 100, "y": "." * MIB}
     ),
+    # macros, generators and what else Jinja has
+    "macro twice": Attack(
+        "{% macro f(n) %}{% if n > 0 %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(40) }}"
+    ),
+    "macro for ever": Attack("{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}"),
+    "callers": Attack(
+        "{% macro m() %}{{ caller() }}{{ caller() }}{% endmacro %}" + "{% call m() %}" * 25 + "x" + "{% endcall %}" * 25
+    ),
+    "lists in a loop": Attack("{% for i in range(9999) %}{% set z = range(9999)|list %}{% endfor %}"),
+    "list doubled": Attack(
+        "{% set ns = namespace(l=[0] * 10) %}{% for i in range(40) %}{% set ns.l = ns.l + ns.l %}{% endfor %}"
+        "{{ ns.l|length }}"
+    ),
+    "large body": Attack("{% for i in range(9999) %}" + "{% if i %}{% endif %}" * 1000 + "{% endfor %}"),
+    "large macro": Attack(
+        "{% macro m() %}" + "{% if 1 %}{% endif %}" * 1000 + "{% endmacro %}"
+        "{% for i in range(9999) %}{{ m() }}{% endfor %}"
+    ),
+    "text in set": Attack("{% set x %}{% for i in range(9999) %}" + BIG[:900_000] + "{% endfor %}{% endset %}"),
+    "text in macro": Attack(
+        "{% macro m() %}{% for i in range(9999) %}" + BIG[:90_000] + "{% endfor %}{% endmacro %}{{ m() }}"
+    ),
+    "text in filter": Attack(
+        "{% filter upper %}{% for i in range(9999) %}" + BIG[:90_000] + "{% endfor %}{% endfilter %}"
+    ),
+    "generators": Attack(
+        "{% set g = range(9999)|map('string') %}" + "{% set g = g|map('string') %}" * 60 + "{{ g|list|length }}"
+    ),
+    "generators in loops": Attack(each("{% set g = x|map('string')|select|list %}"), lambda: {"x": [1] * 100}),
+    "compared lists": Attack(
+        "{% set a = [1] %}{% set b = [1] %}" + "{% set a = [a, a] %}{% set b = [b, b] %}" * 60 + "{{ a == b }}"
+    ),
+    "hashed tuples": Attack("{% set a = (1,) %}" + "{% set a = (a, a) %}" * 60 + "{{ {a: 1} }}"),
+    "hashed tuple looked up": Attack("{% set a = (1,) %}" + "{% set a = (a, a) %}" * 60 + "{{ {}.get(a) }}"),
+    "hashed tuple in": Attack("{% set a = (1,) %}" + "{% set a = (a, a) %}" * 60 + "{{ a in {} }}"),
+    "unique tuples": Attack("{% set a = (1,) %}" + "{% set a = (a, a) %}" * 60 + "{{ [a]|unique|list }}"),
+    "colliding keys": Attack("{{ dict(x)|length }}", lambda: {"x": [[n * ((1 << 61) - 1), 1] for n in range(20_000)]}),
+    "unique by attribute": Attack(
+        "{{ x|unique(attribute='a')|list|length }}",
+        lambda: {"x": [{"a": n * ((1 << 61) - 1)} for n in range(20_000)]},
+    ),
+    "joined by attribute": Attack("{{ x|join(attribute='a') }}", lambda: {"x": [{"a": BIG}] * 1000}),
+    "summed lists": Attack("{{ x|sum(start=[])|length }}", lambda: {"x": [[1] * 10] * 10_000}),
+    "changed": Attack("{% for i in range(9999) %}{{ loop.changed(x) }}{% endfor %}", lambda: {"x": shared(60)}),
+    "fields of one text": Attack("{{ x % y }}", lambda: {"x": "%(a)s" * 100_000, "y": {"a": BIG}}),
+    "width by star": Attack("{{ '%*d' % (1000000000, 1) }}"),
+    "wide": Attack("{{ 'a'.ljust(1000000000) }}{{ 'a'.zfill(1000000000) }}"),
+    "center filter": Attack("{{ 'a'|center(1000000000) }}"),
+    "wrapped": Attack("{{ x|wordwrap(1)|length }}", lambda: {"x": "-" * 200_000}),
+    "wrapped by much": Attack("{{ 'a b'|wordwrap(1, wrapstring=x) }}", lambda: {"x": BIG}),
+    "split": Attack("{{ x.split()|length }}", lambda: {"x": "a " * 500_000}),
+    "joined by method": Attack("{{ x.join(y) }}", lambda: {"x": BIG, "y": ["a"] * 1000}),
+    "replaced by method": Attack("{{ x.replace('', x) }}", lambda: {"x": BIG}),
+    "searched by method": Attack(each("{% set a = x.count('aab') %}"), lambda: {"x": BIG}),
+    "batch": Attack("{{ [1]|batch(1000000000, 0)|list }}"),
+    "slice": Attack("{{ [1]|slice(1000000000)|list }}"),
+    "is upper": Attack(each("{% if x is upper %}{% endif %}"), lambda: {"x": BIG.upper()}),
+    "huge int is even": Attack(each("{% if x is even %}{% endif %}"), lambda: {"x": 1 << 10_000_000}),
+    "huge int negated": Attack(each("{% set a = -x %}"), lambda: {"x": 1 << 10_000_000}),
+    "power of floats": Attack("{{ 2.0 ** 1000000000 }}"),
+    "power of negative": Attack("{{ 2 ** -1000000000 }}"),
+    "int by base": Attack("{{ x|int(base=32) }}", lambda: {"x": "7" * 1_000_000}),
+    "escaped": Attack("{{ x|e|length }}{{ x|urlencode|length }}", lambda: {"x": "\U0001f600" * 500_000}),
+    "escaped in a list": Attack("{{ x|string|length }}", lambda: {"x": ["\U000e0000" * 500_000]}),
+    "loops in loops": Attack("{% for i in [1] %}" * 32 + "{% endfor %}" * 32),
+    "many macros": Attack("{% macro m(a=1) %}{{ a }}{% endmacro %}" * 900, harmless=True),
     # the text of the template itself
     "open ifs": Attack("{% if 1 %}" * 100_000),
     "nested ifs": Attack("{% if 1 %}" * 1500 + "{% endif %}" * 1500),
@@ -348,8 +429,8 @@ def measured(text: str, values: Values) -> Reading:
             render_template(text, values)
     except TemplateRenderError:
         refused = True
-    except AssertionError as error:
-        stopped = str(error)
+    except (AssertionError, MemoryError) as error:
+        stopped = repr(error)
     return Reading(stopped, memory("VmHWM") - before, refused)
 
 
@@ -358,8 +439,12 @@ def started(text: str, values: Callable[[], Values], guard: Callable[[], Any]) -
     receive, send = os.pipe()
     child = os.fork()
     if not child:
+        given = values()
+        room = memory("VmSize") + MEMORY
+        resource.setrlimit(resource.RLIMIT_AS, (room, room))
+        resource.setrlimit(resource.RLIMIT_CPU, (KILL, KILL))
         with guard():
-            os.write(send, json.dumps(measured(text, values())).encode())
+            os.write(send, json.dumps(measured(text, given)).encode())
         os._exit(0)
     os.close(send)
     return child, receive
@@ -368,7 +453,8 @@ def started(text: str, values: Callable[[], Values], guard: Callable[[], Any]) -
 def finished(child: int, receive: int) -> Reading:
     os.waitpid(child, 0)
     with os.fdopen(receive) as result:
-        return Reading(*json.load(result))
+        said = result.read()
+    return Reading(*json.loads(said)) if said else Reading("it was killed", 0, False)
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from .terminal import ROOT, blocks, steps
 
 GUIDE = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
 BLOCKS = blocks(GUIDE)
-PATH = re.compile(r"(?:#|\{#) ([\w./-]+\.\w+)(?: #\})?")
+PATH = re.compile(r"(?:#|\{#-?) ([\w./-]+\.\w+)(?: -?#\})?")
 FILES = {found[1]: block for _, block in BLOCKS if (found := PATH.fullmatch(block.split("\n", 1)[0]))}
 PARTS = [block for kind, block in BLOCKS if kind == "yaml" and block not in FILES.values()]
 BASE = {

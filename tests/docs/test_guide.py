@@ -16,9 +16,7 @@ from agentrun.canonical_json import text_hash
 from agentrun.compiler.compile import compile_or_raise, compile_spec
 from agentrun.compiler.lint_texts import ENV_PATHS, PROMPT_PATHS
 from agentrun.compiler.python_functions import find_function
-from agentrun.compiler.template_grammar import LOOP_FIELDS
-from agentrun.compiler.template_meter import TESTS, Bounds
-from agentrun.compiler.template_renderer import FILTERS
+from agentrun.compiler.template_meter import Bounds
 from agentrun.compiler.validate import validate_document
 from agentrun.core.condition import CONDITION_VARIABLES
 from agentrun.core.package import LEGAL_RULINGS, RULINGS
@@ -124,12 +122,6 @@ def test_settings_of_the_project(made: Path) -> None:
     assert project.import_roots == ("python",)
     default = Project(project.root)
     assert (project.cassettes, project.data, default.import_roots) == (default.cassettes, default.data, (".",))
-
-
-def test_filters_and_tests() -> None:
-    assert said("- **Filters**:", "\n- ") == sorted(FILTERS)
-    assert said("- **Tests** (`x is …`):", "\n- ") == sorted(TESTS)
-    assert said("In a loop, `loop` has", ".\n") == sorted(LOOP_FIELDS)
 
 
 def test_bounds_of_templates() -> None:

@@ -148,6 +148,28 @@ def update_texts(text: str) -> str:
     return text
 
 
+_JSON_WORDS = re.compile(r"\b(true|false|null)\b")
+_EMPTY_LINES = re.compile(r"[ \t]*\n\s*")
+PRINTED_AS_JSON = (
+    f"templates print True, False and None since version {TEXTS_CHANGED_IN}, where they printed true, false and null,"
+    " and nothing else differs"
+)
+TAGS_WITHOUT_LINES = (
+    f"templates print as Jinja does since version {TEXTS_CHANGED_IN}: True, False and None, and an empty line for a tag"
+    " alone on its line; nothing else differs"
+)
+
+
+def update_json_words(text: str) -> str:
+    """The text as it is if templates print booleans and null as Jinja does."""
+    return _JSON_WORDS.sub(lambda found: {"true": "True", "false": "False", "null": "None"}[found[1]], text)
+
+
+def without_empty_lines(text: str) -> str:
+    """The text with those words, and without what a tag alone on its line leaves."""
+    return _EMPTY_LINES.sub("\n", update_json_words(text)).strip()
+
+
 @cache
 def _patterns() -> list[tuple[re.Pattern[str], str]]:
     lines = [line for line in FORMER_TEXTS.splitlines() if line and not line.startswith("#")]

@@ -9,7 +9,7 @@ Rule 4  Possible secrets are masked in everything that is returned.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -17,7 +17,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from agentrun.canonical_json import NOT_JSON, read_json, sorted_json
-from agentrun.cassette.former_texts import TEXTS_CHANGED_IN, update_texts
+from agentrun.cassette.former_texts import (
+    PRINTED_AS_JSON,
+    TAGS_WITHOUT_LINES,
+    TEXTS_CHANGED_IN,
+    update_json_words,
+    update_texts,
+    without_empty_lines,
+)
 from agentrun.cassette.interactions import Interaction
 from agentrun.cassette.match import match_key
 from agentrun.cassette.miss_context import MissContext, OverruledAnswer, likely_cause
@@ -127,29 +134,39 @@ def explain_miss(
         return _make_explanation(None, 0, [absent], cause, context, path)
     number, interaction, was = best
     differences = _differences(was, now, metadata, context)
-    if because is None and _differs_by_former_texts(was.call, call):
-        because = f"this text of agentrun changed in version {TEXTS_CHANGED_IN}, and nothing else differs"
+    because = because or _former_cause(was.call, call)
     cause = because or likely_cause(metadata, context, {difference.kind for difference in differences})
     return _make_explanation(number, interaction.line, differences, cause, context, path)
 
 
-def _differs_by_former_texts(recorded: HttpCall, call: HttpCall) -> bool:
-    """Whether two requests differ only by texts of the runtime, which an older version worded differently."""
+def _former_cause(recorded: HttpCall, call: HttpCall) -> str | None:
+    """Why two requests differ only in what an older version of agentrun wrote differently."""
+    texts_changed = f"this text of agentrun changed in version {TEXTS_CHANGED_IN}, and nothing else differs"
     try:
-        body = sorted_json(_update_texts(read_json(recorded.body)))
+        was, now = read_json(recorded.body), read_json(call.body)
+        for change, cause in (
+            (update_texts, texts_changed),
+            (update_json_words, PRINTED_AS_JSON),
+            (without_empty_lines, TAGS_WITHOUT_LINES),
+        ):
+            # A text of agentrun itself must be equal as it is; what templates print is compared without its form.
+            body = sorted_json(now if change is update_texts else _change_texts(now, change))
+            changed = replace(recorded, body=sorted_json(_change_texts(was, change)))
+            if match_key(changed) == match_key(replace(call, body=body)) and match_key(recorded) != match_key(call):
+                return cause
     except (*NOT_JSON, RecursionError):
-        return False
-    return match_key(replace(recorded, body=body)) == match_key(call) != match_key(recorded)
+        pass
+    return None
 
 
-def _update_texts(value: Any) -> Any:
+def _change_texts(value: Any, change: Callable[[str], str]) -> Any:
     match value:
         case str():
-            return update_texts(value)
+            return change(value)
         case list():
-            return [_update_texts(item) for item in value]
+            return [_change_texts(item, change) for item in value]
         case dict():
-            return {key: _update_texts(item) for key, item in value.items()}
+            return {key: _change_texts(item, change) for key, item in value.items()}
     return value
 
 

@@ -43,7 +43,8 @@ class PromptLine(NamedTuple):
         """The file and line that the character at a column comes from."""
         if self.template is None or self.line is None:
             return None, None
-        return self.template.label, self.template.first_line + self.line.origin(column) - 1
+        line, included = self.line.origin(column), self.line.file(column)
+        return (included, line) if included else (self.template.label, self.template.first_line + line - 1)
 
 
 class RenderedPrompt(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, get_args
 
 from msgspec import UNSET, UnsetType
@@ -12,6 +13,7 @@ from agentrun.compiler.lint_policy import rule_rulings, rule_targets
 from agentrun.compiler.lock import Lock, RoutePin
 from agentrun.compiler.python_functions import find_function
 from agentrun.compiler.spec_reader import Spec
+from agentrun.compiler.template import bundle_template
 from agentrun.core import package as made
 from agentrun.spec.v1 import agent as written
 from agentrun.spec.v1.budgets import BatchGuard, Guard
@@ -26,8 +28,8 @@ def build_package(spec: Spec, lock: Lock | None, agents: Mapping[str, CompiledCh
         name=agent.name,
         params={name: schema_at_path(spec, "params", name) for name in agent.params},
         model=_model(agent.model, lock),
-        instructions=tuple(map(prompt_text, instructions)),
-        input=None if agent.input is UNSET else prompt_text(agent.input),
+        instructions=tuple(prompt_text(spec, part) for part in instructions),
+        input=None if agent.input is UNSET else prompt_text(spec, agent.input),
         tools={name: build_tool(spec, name, agents, lock) for name in agent.tools},
         agents={name: child.package for name, child in agents.items()},
         policy=_policy(agent),
@@ -35,12 +37,15 @@ def build_package(spec: Spec, lock: Lock | None, agents: Mapping[str, CompiledCh
         limits=copy_fields(
             made.Limits, agent.limits, stream_gap=milliseconds, call_time=milliseconds, output_bytes=parse_size
         ),
-        guards=_guards(agent),
+        guards=_guards(spec),
         retry=copy_fields(
             made.RetrySettings, agent.retry, first_delay=milliseconds, max_delay=milliseconds, max_wait=milliseconds
         ),
         context=copy_fields(
-            made.ContextSettings, agent.context.compaction, {"overflow": agent.context.overflow}, prompt=prompt_text
+            made.ContextSettings,
+            agent.context.compaction,
+            {"overflow": agent.context.overflow},
+            prompt=partial(prompt_text, spec),
         ),
         admission=copy_fields(made.AdmissionSettings, agent.admission, max_chars=parse_count),
         output=_output(spec),
@@ -51,10 +56,10 @@ def build_package(spec: Spec, lock: Lock | None, agents: Mapping[str, CompiledCh
     )
 
 
-def prompt_text(value: Any) -> str:
-    """Return a prompt after inlining, without the line ends of its file or YAML block."""
+def prompt_text(spec: Spec, value: Any) -> str:
+    """Return a prompt with the files that it includes, without the line ends of its file or YAML block."""
     assert isinstance(value, str)
-    return value.rstrip("\n")
+    return bundle_template(value.rstrip("\n"), {name: source.text for name, source in spec.templates.items()})
 
 
 def _model(model: written.ModelSpec, lock: Lock | None) -> made.ModelSettings:
@@ -99,11 +104,12 @@ def _rule(rule: RuleSpec) -> made.PolicyRule:
     return copy_fields(made.PolicyRule, rule, values)
 
 
-def _guards(agent: written.Agent) -> made.Guards:
+def _guards(spec: Spec) -> made.Guards:
+    agent = spec.agent
     batch = agent.guards.repeated_batch
     scope = batch.scope if isinstance(batch, BatchGuard) else BatchGuard().scope
     limits = dict.fromkeys(("repeated_call", "cycle", "repeated_batch", "stagnation", "empty_outcome"), _limit)
-    return copy_fields(made.Guards, agent.guards, {"batch_scope": scope}, nudge=prompt_text, **limits)
+    return copy_fields(made.Guards, agent.guards, {"batch_scope": scope}, nudge=partial(prompt_text, spec), **limits)
 
 
 def _limit(guard: int | str | Guard | BatchGuard) -> int | None:

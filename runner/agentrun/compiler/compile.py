@@ -17,7 +17,7 @@ from agentrun.compiler.build import build_package
 from agentrun.compiler.build_tools import CompiledChild
 from agentrun.compiler.json_schemas import first_error, resolve_references
 from agentrun.compiler.lint import lint_spec
-from agentrun.compiler.lint_texts import MAX_SECRETS, secrets_in_node
+from agentrun.compiler.lint_texts import MAX_SECRETS, default_render_problems, secrets_in_node
 from agentrun.compiler.lock import LOCK_AGAIN_HINT, Lock, lock_path, read_lock, unpinned_problems
 from agentrun.compiler.package_file import PackageFile, read_package, seal_package
 from agentrun.compiler.size_limits import exceeded_limits
@@ -66,7 +66,7 @@ def validate_spec(path: Path) -> list[Problem]:
     """Return the problems of a spec and of each of its profiles."""
     read = read_spec(path)
     compiler = _Compiler()
-    problems = list(compiler.compile(read, ()).problems)
+    problems = list(_with_default_renders(compiler.compile(read, ())))
     if read.spec is not None and not _errors(problems):
         for profile in read.profiles:
             if compiler.text > MAX_SPEC_TEXT:
@@ -74,8 +74,15 @@ def validate_spec(path: Path) -> list[Problem]:
                 hint = "use fewer profiles, or smaller files"
                 problems.append(read.spec.at("profiles", profile).key_problem("spec.too_large", message, hint))
                 break
-            problems += compiler.compile(read_spec(path, profile, document=read.document), ()).problems
+            problems += _with_default_renders(compiler.compile(read_spec(path, profile, document=read.document), ()))
     return sort_problems(problems)
+
+
+def _with_default_renders(result: CompileResult) -> Iterator[Problem]:
+    """Yield the problems of a spec, and of its prompts with the default params."""
+    yield from result.problems
+    if result.spec is not None and result.package is not None:
+        yield from default_render_problems(result.spec)
 
 
 class _CallingAgent(NamedTuple):

@@ -14,15 +14,19 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from agentrun.compiler.template import included_files
 from agentrun.spec.document_loader import Document, load_document, load_mapping
-from agentrun.spec.problems import DocumentError, Problem, Source, SourcePlace, quote_text
+from agentrun.spec.problems import DocumentError, Problem, Source, SourcePlace, place_at, quote_text
 from agentrun.spec.project import Project, find_project
 from agentrun.spec.source_files import FileRefused, read_project_file
-from agentrun.spec.tree import MappingEntry, MappingNode, Node, ScalarNode, SequenceNode, make_mapping, walk
+from agentrun.spec.tree import MappingEntry, MappingNode, Node, ScalarNode, SequenceNode, make_mapping, node_at, walk
 from agentrun.spec.v1.agent import SCHEMA_PATHS, SHARED_KEYS, TEXT_PATHS
 from agentrun.spec.yaml_parser import MAX_DOCUMENT_NODES, MAX_PROBLEMS
 
 NodeChange = Callable[[Node], Node]
+
+INCLUDING_PATHS = (*TEXT_PATHS, ("guards", "nudge"))
+"""Templates that can include files. Those of tools fill in single values."""
 
 MAX_REFERENCED_TEXT = 2 * 1024 * 1024
 """The maximum number of characters in the files of one document. A file counts each time it is named."""
@@ -60,14 +64,44 @@ class FileInliner:
         schema = partial(self._inline_schema, section="")
         return _change_at(node, ("value",), schema) if _names_schema_file(node) else node
 
-    def _read(self, reference: ScalarNode) -> Source | None:
-        """Read the file that a node names. If it cannot be read, add a problem and return None."""
+    def read_includes(self, root: MappingNode) -> dict[str, Source]:
+        """Return the files that the prompts include or import, by name, and those that these files include."""
+        found: dict[str, Source] = {}
+        prompts = (node_at(root, path) for path in INCLUDING_PATHS)
+        texts = (node for prompt in prompts if prompt is not None for _, node in walk(prompt))
+        pending = [
+            (name, node.place_at(offset, len(name) + 2))
+            for node in texts
+            if isinstance(node, ScalarNode) and isinstance(node.value, str)
+            for name, offset in included_files(node.text)
+        ]
+        while pending:
+            name, place = pending.pop()
+            source = self._read(ScalarNode(name, name, place, "plain", 0, 0), is_include=True)
+            if source is not None and found.setdefault(name, source) is source:
+                inner = included_files(source.text)
+                pending += [(each, place_at(source, at, len(each) + 2)) for each, at in inner if each not in found]
+            elif source is not None and found[name].path != source.path:
+                message = f"{quote_text(name)} is the name of two files"
+                hint = "write the path from the project folder"
+                self.problems.append(Problem(place, "spec.template_forbidden", message, hint))
+        return found
+
+    def _read(self, reference: ScalarNode, *, is_include: bool = False) -> Source | None:
+        """Read the file that a node names. If it cannot be read, add a problem and return None.
+
+        `is_include`: the name can also be a path from the project root."""
         if self._full or len(self.problems) >= MAX_PROBLEMS:
             return None
         written_in = reference.place.source.path
         base = written_in.parent if written_in.is_absolute() else self.directory
         try:
-            source = read_project_file(self.project.root, base, reference.text)
+            try:
+                source = read_project_file(self.project.root, base, reference.text)
+            except FileRefused:
+                if not is_include:
+                    raise
+                source = read_project_file(self.project.root, self.project.root, reference.text)
         except FileRefused as refused:
             self.problems.append(refused.problem(reference.place))
             return None

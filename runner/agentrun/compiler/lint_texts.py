@@ -13,7 +13,14 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 
 from agentrun.compiler.spec_reader import Spec
-from agentrun.compiler.template import check_template, is_template
+from agentrun.compiler.template import (
+    TemplateRenderError,
+    bundle_template,
+    check_template,
+    included_files,
+    is_template,
+    render_template,
+)
 from agentrun.secret import find_secrets, mask_spans
 from agentrun.spec.problems import Problem, Source, SourcePlace, place_at, quote_text
 from agentrun.spec.tree import MappingNode, Node, ScalarNode, SequenceNode, node_at, walk
@@ -82,18 +89,54 @@ def spec_templates(
 
 def lint_texts(spec: Spec, tool_args: Mapping[str, Collection[str] | None]) -> Iterator[Problem]:
     """Yield the problems of all texts."""
+    included: list[tuple[str, frozenset[str]]] = []
     for node, names in spec_templates(spec, tool_args):
-        yield from template_problems(node, names)
+        yield from template_problems(node, names, included)
+    yield from _included_problems(spec, included)
     yield from _env_problems(spec)
     yield from islice(secrets_in_node(spec.root), MAX_SECRETS)
     for source in (spec.source, *spec.files):
         yield from islice(secrets_in_source(source), MAX_SECRETS)
 
 
-def template_problems(node: ScalarNode, names: TemplateScope) -> Iterator[Problem]:
-    for each in check_template(node.text, names) if is_template(node.text) else ():
+def _included_problems(spec: Spec, included: list[tuple[str, frozenset[str]]]) -> Iterator[Problem]:
+    """Check the included files, each with the names that are known where it is included."""
+    done: set[tuple[str, frozenset[str]]] = set()
+    while included:
+        name, sees = included.pop()
+        if (name, sees) in done or name not in spec.templates:
+            continue
+        done.add((name, sees))
+        source = spec.templates[name]
+        node = ScalarNode(source.text, source.text, SourcePlace(source, 1, 1), "file", 0, len(source.text))
+        yield from template_problems(node, dict.fromkeys(sees), included)
+
+
+def template_problems(
+    node: ScalarNode, names: TemplateScope, included: list[tuple[str, frozenset[str]]] | None = None
+) -> Iterator[Problem]:
+    """Yield the problems of one template. `included`: gets the files that it includes."""
+    for name, offset in included_files(node.text) if "args" in names else ():
+        message = "the template of a tool cannot include a file"
+        yield Problem(node.place_at(offset, len(name) + 2), "spec.template_forbidden", message, "write it out")
+    for each in check_template(node.text, names, included) if is_template(node.text) else ():
         place = node.place_at_line(each.line, each.column, each.width)
         yield Problem(place, f"spec.{each.code}", each.message, each.hint)
+
+
+def default_render_problems(spec: Spec) -> Iterator[Problem]:
+    """Render each prompt once with the default params, if all params have one. A run would stop in the same way."""
+    params = spec.agent.params
+    files = {name: source.text for name, source in spec.templates.items()}
+    if all("default" in schema for schema in params.values()):
+        values = {name: schema["default"] for name, schema in params.items()}
+        for node, names in spec_templates(spec, {}):
+            try:
+                render_template(bundle_template(node.text, files), values) if "args" not in names else None
+            except TemplateRenderError as stopped:
+                place = node.place_at_line(stopped.line, stopped.column)
+                message = f"with the default params this prompt cannot be rendered: {stopped.message}"
+                yield Problem(place, "spec.template_render", message, "change the template or a default")
 
 
 def _scalars(node: Node | None) -> Iterator[ScalarNode]:

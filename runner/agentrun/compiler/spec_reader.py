@@ -33,6 +33,8 @@ class Spec(Struct, frozen=True):
     """The whole document, with all files inlined."""
     agent: Agent
     files: tuple[Source, ...] = ()
+    templates: dict[str, Source] = {}
+    """The files that its prompts include or import, by the name they use."""
 
     @property
     def path(self) -> Path:
@@ -87,13 +89,16 @@ def read_spec(
     has_shared_lists = any(isinstance(document.root.get(key), SequenceNode) for key in SHARED_KEYS)
     is_same = not (document.schema_problems or inliner.sources or profile or settings or has_shared_lists)
     found = [] if is_same else find_schema_problems(root, "agent")  # an unchanged document was already checked
+    templates = inliner.read_includes(root)
     problems += [*inliner.problems, *(each.problem for each in found)]
     files = tuple(inliner.sources.values())
     if not problems:
-        return SpecReadResult(Spec(source, project, root, _to_models(root), files), (), named, document=document)
+        return SpecReadResult(
+            Spec(source, project, root, _to_models(root), files, templates), (), named, document=document
+        )
     root, more = remove_problems(root, found)
     whole = not find_schema_problems(root, "agent")
-    rest = Spec(source, project, root, _to_models(root), files) if whole else None
+    rest = Spec(source, project, root, _to_models(root), files, templates) if whole else None
     return SpecReadResult(None, tuple(problems), named, rest, doubtful | more | inliner.incomplete_sections, document)
 
 

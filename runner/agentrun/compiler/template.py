@@ -1,10 +1,11 @@
-"""Text templates: Jinja's syntax with a limited set of features and a limit on all work.
+"""Text templates: Jinja renders them in its sandbox, with a limit on all work.
 
 Rule 1  Values are data. They are inserted into the text once and never interpreted as a template.
-Rule 2  Jinja only parses the syntax, and agentrun walks the tree. No Python code is generated, so a template cannot run
-        code or do unlimited work.
+Rule 2  The text is that of `jinja2.Environment(undefined=StrictUndefined, keep_trailing_newline=True)`, or the render
+        stops. Filters, tests, functions and methods are listed, and each pays for its work before it runs.
 Rule 3  A missing value stops the render, unless the template tests it with `is defined` or `|default`.
-Rule 4  The result depends only on source and values, not on clock, locale, hash seed, files or environment.
+Rule 4  The result depends only on source and values, not on clock, locale, hash seed, files or environment. A template
+        in a package is complete: the files that it includes follow it in a comment.
 
 `check_template` finds mistakes and their places. Mistakes that depend on values (a missing field, too much work) stop
 `render_template` with `TemplateRenderError`.
@@ -12,23 +13,31 @@ Rule 4  The result depends only on source and values, not on clock, locale, hash
 
 from __future__ import annotations
 
+import functools
+import json
+import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
-from jinja2 import nodes
+import msgspec
+from jinja2 import TemplateError, UndefinedError, nodes
+from jinja2.exceptions import FilterArgumentError
 from msgspec import Struct
 
 from agentrun.compiler.template_grammar import NameCheck, read_template
 from agentrun.compiler.template_meter import Bounds, Json, RenderStopped
-from agentrun.compiler.template_parser import TemplateProblem, is_template
-from agentrun.compiler.template_renderer import Renderer
+from agentrun.compiler.template_parser import TemplateProblem, is_template, normalize_newlines
+from agentrun.compiler.template_sandbox import CompiledTemplate, compile_template, new_environment
 
 __all__ = [
     "Json",
     "RenderedLine",
     "TemplateProblem",
     "TemplateRenderError",
+    "bundle_template",
     "check_template",
+    "included_files",
     "is_template",
     "render_template",
     "render_template_lines",
@@ -36,8 +45,19 @@ __all__ = [
 
 
 _BOUNDS = Bounds()
-# The grammar limits the depth; this is for callers that are themselves deep in the call stack.
+_FILES = "{# files: "
+_INCLUDES = re.compile(r"\{%[-+]?\s*(?:include|import|from)\b")
+# The grammar limits the depth; this is for macros that call themselves, and for callers deep in the call stack.
 _TOO_DEEP = "the template is nested too deeply"
+RENDER_ERRORS = (
+    *(RenderStopped, TemplateError, ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError),
+    *(TypeError, ValueError),
+)
+_SAFE_WORDS = frozenset(
+    {"str", "int", "float", "bool", "list", "dict", "tuple", "NoneType", "range", "<", ">", "<=", ">=", "in <string>"}
+)
+"""What Python quotes in a message about types; something else may be a value."""
+_SAFE_MESSAGES = ("not enough values to unpack", "too many values to unpack", "range() arg 3", "slice step cannot be")
 
 
 class TemplateRenderError(Exception):
@@ -50,51 +70,130 @@ class TemplateRenderError(Exception):
         self.column = column
 
 
-def check_template(source: str, names: Mapping[str, Collection[str] | None]) -> list[TemplateProblem]:
+def check_template(
+    source: str,
+    names: Mapping[str, Collection[str] | None],
+    included: list[tuple[str, frozenset[str]]] | None = None,
+) -> list[TemplateProblem]:
     """Return all mistakes in a template, in order.
 
     `names`: the variables that the template can use, with their known fields (None: any field).
+    `included`: gets the names of the files that it includes, each with the variables that they can use.
     """
     try:
         reading = read_template(source)
         faults = reading.faults.copy()
         if reading.tree is not None:
-            NameCheck(names, faults).body(reading.tree.body, {})
+            found = NameCheck(names, faults, reading.tree).included
+            included.extend(found) if included is not None else None
     except RecursionError:
         return [TemplateProblem(1, 1, 1, "template_syntax", _TOO_DEEP, None)]
     return faults.sorted()
 
 
+def included_files(source: str) -> list[tuple[str, int]]:
+    """Return the names of the files that a template includes or imports, each with its offset."""
+    tree = read_template(source).tree if _INCLUDES.search(source) else None
+    found: Any = tree.find_all((nodes.Include, nodes.Import, nodes.FromImport)) if tree is not None else ()
+    names = [each.template for each in found]
+    return [(name.value, name.lineno) for name in names if isinstance(name, nodes.Const) and type(name.value) is str]
+
+
+def bundle_template(source: str, files: Mapping[str, str]) -> str:
+    """Return a template that is followed by the files that it includes."""
+    used: dict[str, str] = {}
+    pending = [source]
+    while pending:
+        for name, _ in included_files(pending.pop()):
+            if name in files and name not in used:
+                used[name] = files[name]
+                pending.append(files[name])
+    text = json.dumps(used, sort_keys=True, ensure_ascii=False).replace("#}", "#\\u007d")
+    return f"{source}{_FILES}{text} #}}" if used else source
+
+
+def split_bundle(source: str) -> dict[str, str]:
+    """Return a template under the name "", and the files that follow it."""
+    template, found, rest = source.rpartition(_FILES)
+    try:
+        files = msgspec.json.decode(rest[: -len(" #}")], type=dict[str, str]) if found else {}
+    except msgspec.MsgspecError:
+        files = {}  # a comment of the author
+    return {**files, "": template} if files else {"": source}
+
+
 def render_template(source: str, values: Mapping[str, Json]) -> str:
     """Render a template with its values."""
-    return _render_within(source, values, _BOUNDS)
+    return "".join(_pieces(split_bundle(source), values, traced=False))
 
 
 def render_template_lines(source: str, values: Mapping[str, Json]) -> list[RenderedLine]:
-    """Render a template and return each line with the lines of the template that it came from."""
-    renderer = Renderer(values, _BOUNDS)
-    return trace_lines(_run(source, renderer)[0], renderer.pieces())
+    """Render a template and return each line with the lines of the templates that it came from."""
+    sources = split_bundle(source)
+    pieces = _pieces(sources, values, traced=True)
+    return _trace_lines({name: normalize_newlines(text) for name, text in sources.items()}, pieces)
 
 
-def _render_within(source: str, values: Mapping[str, Json], bounds: Bounds) -> str:
-    return _run(source, Renderer(values, bounds))[1]
+def _pieces(sources: Mapping[str, str], values: Mapping[str, Json], *, traced: bool) -> Iterator[Any]:
+    compiled = {name: compile_source(text, name, traced) for name, text in sources.items()}
+    try:
+        yield from new_environment().stream(compiled.pop(""), values, _BOUNDS, compiled)
+    except RENDER_ERRORS as error:
+        name, line, column = _error_place(error, sources, traced)
+        raise TemplateRenderError((f"{name}: " if name else "") + _describe(error), line, column) from None
 
 
-def _run(source: str, renderer: Renderer) -> tuple[str, str]:
-    """Return the template as it was read, and its rendered text."""
+def compile_source(source: str, name: str, traced: bool = False) -> CompiledTemplate:
+    """Compile a template; short ones are kept."""
+    return (_compile_cached if len(source) <= 1 << 16 else _compile_now)(source, name, traced)
+
+
+def _compile_now(source: str, name: str, traced: bool) -> CompiledTemplate:
     try:
         reading = read_template(source)
-    except RecursionError:
+        if reading.tree is not None and not reading.faults:
+            return compile_template(reading.tree, name, traced=traced)
+    except (RecursionError, SyntaxError, MemoryError):  # of Python's own compiler: too many loops in loops
         raise TemplateRenderError(_TOO_DEEP, 1) from None
-    if reading.tree is None or reading.faults:
-        fault = reading.faults.sorted()[0]
-        raise TemplateRenderError(fault.message, fault.line, fault.column)
-    try:
-        return reading.source, renderer.text(reading.tree)
-    except RenderStopped as stop:
-        raise TemplateRenderError(str(stop), *reading.faults.place(renderer.at)) from None
-    except RecursionError:
-        raise TemplateRenderError(_TOO_DEEP, *reading.faults.place(renderer.at)) from None
+    fault = reading.faults.sorted()[0]
+    raise TemplateRenderError(fault.message, fault.line, fault.column)
+
+
+_compile_cached = functools.lru_cache(maxsize=64)(_compile_now)
+
+
+def _error_place(error: BaseException, sources: Mapping[str, str], traced: bool) -> tuple[str, int, int]:
+    """Return template, line and column of the innermost piece that was being rendered."""
+    place = "", 1, 1
+    trace = error.__traceback__
+    while trace is not None:
+        filename = trace.tb_frame.f_code.co_filename
+        if filename.startswith("<template "):
+            name = filename[len("<template ") : -1]
+            offset = compile_source(sources[name], name, traced).offset(trace.tb_lineno)
+            place = name, *read_template(sources[name]).faults.place(offset)
+        trace = trace.tb_next
+    return place
+
+
+def _describe(error: BaseException) -> str:
+    """Return the reason of an error without any value."""
+    match error:
+        case RenderStopped():
+            return str(error)
+        case UndefinedError():
+            return error.message or "a value is missing"
+        case RecursionError():
+            return _TOO_DEEP
+        case ZeroDivisionError():
+            return "division by zero"
+        case TypeError() if set(re.findall(r"'([^']*)'", str(error))) <= _SAFE_WORDS:
+            return f"a value has the wrong type: {error}"
+        case ValueError() if str(error).startswith(_SAFE_MESSAGES):
+            return str(error)
+        case FilterArgumentError():
+            return error.message or "an argument of a filter is wrong"
+    return f"a value cannot be used here ({type(error).__name__})"
 
 
 class RenderedLine(Struct, frozen=True):
@@ -103,51 +202,55 @@ class RenderedLine(Struct, frozen=True):
     text: str
     parts: tuple[tuple[int, int], ...]
     """For each part: its first column, from 0, and its line in the template, from 1."""
+    files: tuple[str, ...] = ()
+    """For each part the name of the included file, or nothing if all come from the template itself."""
 
     def origin(self, column: int = 0) -> int:
         """Return the line of the template for a column; past the end, the line of the last part."""
-        return self.parts[max(0, bisect_right(self.parts, column, key=lambda part: part[0]) - 1)][1]
+        return self.parts[self._part(column)][1]
+
+    def file(self, column: int = 0) -> str:
+        """Return the name of the included file for a column, or an empty text."""
+        return self.files[self._part(column)] if self.files else ""
+
+    def _part(self, column: int) -> int:
+        return max(0, bisect_right(self.parts, column, key=lambda part: part[0]) - 1)
 
 
-def trace_lines(source: str, pieces: Iterable[tuple[str, nodes.Expr]]) -> list[RenderedLine]:
-    """Return the lines of a text that was rendered in these pieces. `source` has `\\n` line ends."""
+def _trace_lines(sources: Mapping[str, str], pieces: Iterator[Any]) -> list[RenderedLine]:
+    """Return the lines of a text that was rendered in these pieces, each after its place."""
     lines: list[RenderedLine] = []
     texts: list[str] = []
-    parts: list[tuple[int, int]] = []
-    width, end = 0, 1
-    for text, at, ended in _split_pieces(source, pieces):
+    parts: list[tuple[int, int, str]] = []
+    width, end = 0, (1, "")
+
+    def finish() -> RenderedLine:
+        found = parts or [(0, *end)]
+        files = tuple(file for _, _, file in found)
+        return RenderedLine("".join(texts), tuple((at, line) for at, line, _ in found), files if any(files) else ())
+
+    for text, at, ended in _split_pieces(sources, pieces):
         if text or (ended and not parts):
-            if not parts or parts[-1][1] != at:
-                parts.append((width, at))
+            if not parts or parts[-1][1:] != at:
+                parts.append((width, *at))
             texts.append(text)
             width += len(text)
         if ended:
-            lines.append(RenderedLine("".join(texts), tuple(parts)))
+            lines.append(finish())
             texts, parts, width = [], [], 0
         end = at
-    return [*lines, RenderedLine("".join(texts), tuple(parts) or ((0, end),))]
+    return [*lines, finish()]
 
 
-def _split_pieces(source: str, pieces: Iterable[tuple[str, nodes.Expr]]) -> Iterator[tuple[str, int, bool]]:
-    """Split pieces at line ends: the text, the line of the template, and whether a line ends here."""
-    ends = [offset for offset, char in enumerate(source) if char == "\n"]
-    places: dict[nodes.Expr, int] = {}
-    for text, node in pieces:
-        if node not in places:
-            places[node] = bisect_left(ends, _start_offset(node)) + 1
-        moves = isinstance(node, nodes.TemplateData)
-        cut = text.split("\n")
+def _split_pieces(sources: Mapping[str, str], pieces: Iterator[Any]) -> Iterator[tuple[str, tuple[int, str], bool]]:
+    """Split pieces at line ends: the text, its line and file, and whether a line ends here."""
+    ends = {name: [offset for offset, char in enumerate(text) if char == "\n"] for name, text in sources.items()}
+    name, line, moves = "", 1, False
+    for piece in pieces:
+        if isinstance(piece, tuple):
+            name, offset, moves = piece
+            line = bisect_left(ends[name], offset) + 1
+            continue
+        cut = piece.split("\n")
         for index, part in enumerate(cut):
-            yield part, places[node] + (index if moves else 0), index < len(cut) - 1
-
-
-def _start_offset(node: nodes.Node) -> int:
-    """Return the offset of the first word of an expression. Jinja places `a|b` at `b`."""
-    first = node.lineno
-    pending: list[nodes.Node] = [node]
-    while pending:
-        one = pending.pop()
-        if one.lineno is not None:  # the right side of a comparison has no place, but its parts have
-            first = min(first, one.lineno)
-        pending.extend(one.iter_child_nodes())
-    return first
+            yield part, (line + (index if moves else 0), name), index < len(cut) - 1

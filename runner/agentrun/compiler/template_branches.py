@@ -9,16 +9,18 @@ Rule 4  A render that stops early took the branches that it reached.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any, ClassVar, Final
+from typing import Final
 
 from jinja2 import nodes
 from msgspec import Struct
 
+from agentrun.compiler.template import RENDER_ERRORS, TemplateRenderError, compile_source, split_bundle
 from agentrun.compiler.template_grammar import ParsedTemplate, read_template
-from agentrun.compiler.template_meter import Bounds, Json, Missing, RenderStopped
-from agentrun.compiler.template_renderer import Renderer
+from agentrun.compiler.template_meter import Bounds, Json
+from agentrun.compiler.template_sandbox import compile_template, new_environment
 
 _MAX_TAG_LENGTH: Final = 60
 _ELSE: Final = re.compile(r"\{%[-+]?\s*(else)\b")
@@ -54,41 +56,20 @@ def find_branches(source: str) -> list[Branch]:
 
 def branches_taken(source: str, values: Mapping[str, Json]) -> set[str]:
     """Return the marks of the branches that a render takes."""
-    reading = read_template(source)
+    sources = split_bundle(source)
+    reading = read_template(sources.pop(""))
     if reading.tree is None or reading.faults:
         return set()
-    renderer = _TracingRenderer(values, Bounds())
-    with suppress(RenderStopped, RecursionError):  # the real render reports it
-        renderer.text(reading.tree)
-    return {branch.mark for branch, arm in _ways(reading) if arm in renderer.arms}
+    environment = new_environment()
+    marks = {id(at): str(each.offset) if isinstance(at, nodes.Node) else each.mark for each, at in _ways(reading)}
+    with suppress(*RENDER_ERRORS, TemplateRenderError):  # the real render reports it
+        files = {name: compile_source(text, name) for name, text in sources.items()}
+        deque(environment.stream(compile_template(reading.tree, marks=marks), values, Bounds(), files), 0)
+    return environment.marks
 
 
-class _TracingRenderer(Renderer):
-    """Remembers the identity of each body that it enters. Every branch has its own body, even if it is empty."""
-
-    def __init__(self, values: Mapping[str, Json], bounds: Bounds) -> None:
-        super().__init__(values, bounds)
-        self.arms: set[tuple[int, str]] = set()
-
-    def _body(self, statements: list[nodes.Node]) -> None:
-        self.arms.add((id(statements), "body"))
-        super()._body(statements)
-
-    def _either(self, node: nodes.CondExpr) -> Json:
-        way = "true" if self._value(node.test) else "false"
-        self.arms.add((id(node), way))
-        if way == "true":
-            return self._value(node.expr1)
-        return "" if node.expr2 is None else self._value(node.expr2)
-
-    EXPRESSIONS: ClassVar[Mapping[type[nodes.Node], Callable[[Any, Any], Json | Missing]]] = {
-        **Renderer.EXPRESSIONS,
-        nodes.CondExpr: _either,
-    }
-
-
-def _ways(reading: ParsedTemplate) -> Iterator[tuple[Branch, tuple[int, str]]]:
-    """Yield each branch, with what the tracing renderer remembers of it."""
+def _ways(reading: ParsedTemplate) -> Iterator[tuple[Branch, list[nodes.Node] | nodes.Expr]]:
+    """Yield each branch with its body, or with its condition."""
     assert reading.tree is not None
 
     def branch(offset: int, way: str, text: str, over: str = "") -> Branch:
@@ -98,16 +79,16 @@ def _ways(reading: ParsedTemplate) -> Iterator[tuple[Branch, tuple[int, str]]]:
         tag = _tag(reading.source, node.lineno)
         match node:
             case nodes.If():
-                yield branch(node.lineno, "true", tag), (id(node.body), "body")
+                yield branch(node.lineno, "true", tag), node.body
                 if not _is_elif(reading.source, node.lineno):
-                    yield branch(*_else(reading.source, node, tag)), (id(node.else_), "body")
+                    yield branch(*_else(reading.source, node, tag)), node.else_
             case nodes.For():
                 over = node.iter.name if isinstance(node.iter, nodes.Name) and node.test is None else ""
-                yield branch(node.lineno, "some", f"{tag} with items", over), (id(node.body), "body")
-                yield branch(node.lineno, "none", f"{tag} with none", over), (id(node.else_), "body")
+                yield branch(node.lineno, "some", f"{tag} with items", over), node.body
+                yield branch(node.lineno, "none", f"{tag} with none", over), node.else_
             case nodes.CondExpr():
                 for way in ("true", "false"):
-                    yield branch(node.lineno, way, f"{tag} {way}"), (id(node), way)
+                    yield branch(node.lineno, way, f"{tag} {way}"), node.test
 
 
 def _is_elif(source: str, offset: int) -> bool:

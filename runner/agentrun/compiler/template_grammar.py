@@ -1,20 +1,24 @@
 """The features that a template can use, and the names it reads.
 
-Rule 1  Everything that is allowed is listed: node types, one function, filters and tests. The rest is refused.
-Rule 2  The renderer has a rule for exactly the node types in these lists; a test compares them.
-Rule 3  Nothing is evaluated during the check, so checking `'a' * 10**9` is cheap.
+Rule 1  Everything that is allowed is listed: node types, functions, filters, tests and methods. The rest is refused.
+Rule 2  Nothing is evaluated during the check, so checking `'a' * 10**9` is cheap.
+Rule 3  Fields are checked only for variables from outside, not through `set`, parameters of macros and namespaces.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import math
-from collections.abc import Collection, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 from jinja2 import nodes
+from jinja2.filters import FILTERS as JINJA_FILTERS
+from jinja2.tests import TESTS as JINJA_TESTS
+from jinja2.utils import _PassArg
 
-from agentrun.compiler.template_meter import ARITHMETIC, MAX_TEMPLATE_NUMBER, TESTS, Bounds, filter_arguments, misuse
+from agentrun.compiler.template_meter import FILTERS, METHODS, TESTS, Bounds
 from agentrun.compiler.template_parser import (
     TemplateProblems,
     nearest_name_hint,
@@ -22,45 +26,39 @@ from agentrun.compiler.template_parser import (
     parse_template,
     short_name,
 )
-from agentrun.compiler.template_renderer import FILTERS
+from agentrun.compiler.template_sandbox import FUNCTIONS, LOOP_FIELDS
 from agentrun.spec.problems import is_utf8_text
 
 MAX_TEMPLATE_DEPTH: Final = 100
+MAX_TEMPLATE_NUMBER: Final = 2**53
+"""Whole numbers up to here are exact in every JSON reader."""
 _MAX_CACHED_LENGTH: Final = 1 << 16
 _MAX_RANGE_LENGTH: Final = Bounds().range
-LOOP_FIELDS: Final = frozenset({"index", "index0", "revindex", "revindex0", "first", "last", "length"})
-ALLOWED_STATEMENTS: Final = frozenset({nodes.Output, nodes.If, nodes.For, nodes.Assign})
-ALLOWED_EXPRESSIONS: Final[frozenset[type[nodes.Node]]] = frozenset(
+_ALLOWED_NODES: Final[frozenset[type[nodes.Node]]] = frozenset(
     {
+        *(nodes.Output, nodes.If, nodes.For, nodes.Assign, nodes.AssignBlock, nodes.With, nodes.Macro),
+        *(nodes.CallBlock, nodes.FilterBlock, nodes.Include, nodes.Import, nodes.FromImport, nodes.NSRef),
         *(nodes.TemplateData, nodes.Name, nodes.Const, nodes.List, nodes.Tuple, nodes.Dict, nodes.Getattr),
         *(nodes.Getitem, nodes.Filter, nodes.Test, nodes.Call, nodes.Compare, nodes.Concat, nodes.And, nodes.Or),
-        *(nodes.Not, nodes.CondExpr, nodes.Neg, nodes.Pos),
-        *ARITHMETIC,
+        *(nodes.Not, nodes.CondExpr, nodes.Neg, nodes.Pos, nodes.Add, nodes.Sub, nodes.Mul, nodes.Div),
+        *(nodes.FloorDiv, nodes.Mod, nodes.Pow, nodes.Operand, nodes.Pair, nodes.Keyword, nodes.Slice),
     }
 )
-ALLOWED_NODES: Final = (
-    ALLOWED_STATEMENTS | ALLOWED_EXPRESSIONS | {nodes.Operand, nodes.Pair, nodes.Keyword, nodes.Slice}
-)
-_BUILT_IN: Final = frozenset({"loop", "range"})
-_OTHER_FILTERS: Final = {
+_RESERVED: Final = frozenset({"loop", "range"})
+OTHER_FILTERS: Final = {
     "attr": "write `value.name`",
-    "format": "join parts with `~`, round numbers with `|round`",
     "random": "a prompt must be the same each time",
     "pprint": "use `|tojson(indent=2)`",
-    "safe": "remove it; nothing is escaped here",
-    "e": "remove it; nothing is escaped here",
-    "escape": "remove it; nothing is escaped here",
-    "select": "filter in a loop: `{% for x in list if x %}`",
-    "reject": "filter in a loop: `{% for x in list if not x %}`",
+    "striptags": "removing many tags takes too long; do it in a tool",
+    "urlize": "a prompt is not HTML",
+    "xmlattr": "a prompt is not HTML",
 }
-_METHODS: Final = {
-    **{name: f"use the filter: `value|{name}`" for name in FILTERS},
-    "strip": "use the filter: `value|trim`",
-    "get": "use `value.name|default(…)`",
-    "format": _OTHER_FILTERS["format"],
-    "startswith": "compare a slice: `value[:3] == 'abc'`",
-    "endswith": "compare a slice: `value[-3:] == 'abc'`",
+"""The filters of Jinja that are refused, with what to do."""
+_OTHER_METHODS: Final = {
+    "format": "join parts with `~`, or use the filter: `'%s'|format(value)`",
+    "copy": "a template cannot change values, so no copy is needed",
 }
+_OTHER_FUNCTIONS: Final = ("cycler", "joiner", "lipsum")
 
 
 class ParsedTemplate(NamedTuple):
@@ -111,15 +109,17 @@ class _Grammar:
 
     def _check_node(self, node: nodes.Node) -> bool:
         """Check one node; return whether to check its children."""
+        if isinstance(node, (nodes.Macro, nodes.Import, nodes.FromImport)):
+            for name in _defined_by(node):
+                self._name(name, self._faults.find(name, node.lineno))
         match node:
             case nodes.Name():
-                self._name(node)
+                self._name(node.name, node.lineno, is_set=node.ctx != "load")
             case nodes.Const():
                 self._constant(node)
-            case nodes.Getattr():
-                if node.attr.startswith("_"):
-                    hint = None if node.attr.startswith("__") else f'write `["{node.attr[:40]}"]`'
-                    self._underscore(node.attr, node.lineno, hint)
+            case nodes.Getattr() | nodes.NSRef() if node.attr.startswith("_"):
+                hint = None if node.attr.startswith("__") else f'write `["{node.attr[:40]}"]`'
+                self._underscore(node.attr, node.lineno, hint)
             case nodes.Getitem():
                 if isinstance(node.arg, nodes.Const) and str(node.arg.value).startswith("__"):
                     self._underscore(str(node.arg.value), node.lineno, None)
@@ -129,55 +129,31 @@ class _Grammar:
                 self._function(node)
             case nodes.Call():
                 return self._call(node)
-            case nodes.For():
-                if node.recursive:
-                    hint = "use nested loops"
-                    self._faults.forbidden(node.lineno, 3, "recursive loops are not allowed", hint)
-                self._target(node.target)
-            case nodes.Assign():
-                self._target(node.target)
-            case _:
-                return self._kind(node)
+            case nodes.Keyword() if node.key.startswith("_"):
+                self._underscore(node.key, max(0, node.value.lineno - len(node.key) - 8), None)
+            case nodes.For() if node.recursive:
+                self._faults.forbidden(node.lineno, 3, "recursive loops are not allowed", "use nested loops or a macro")
+            case nodes.Include() | nodes.Import() | nodes.FromImport():
+                self._file(node)
+            case _ if type(node) not in _ALLOWED_NODES:
+                place = node.lineno or max((part.lineno or 0 for part in node.iter_child_nodes()), default=0)
+                self._faults.forbidden(place, 1, f"{type(node).__name__} is not allowed in a template", None)
+                return False
         return True
-
-    def _kind(self, node: nodes.Node) -> bool:
-        if type(node) in ALLOWED_NODES:
-            if isinstance(node, nodes.BinExpr) and type(node) in ARITHMETIC:
-                self._operands(node, ARITHMETIC[type(node)])
-            return True
-        place = node.lineno or max((part.lineno or 0 for part in node.iter_child_nodes()), default=0)
-        if isinstance(node, nodes.Pow):
-            self._faults.forbidden(place, 1, "`**` is not allowed in a template", "write a product: `n * n`")
-        elif isinstance(node, nodes.AssignBlock):
-            hint = "use `{% set name = value %}`; join parts with `~`"
-            self._faults.forbidden(place, 3, "`{% set %}` without `=` is not allowed in a template", hint)
-        else:
-            self._faults.forbidden(place, 1, f"{type(node).__name__} is not allowed in a template", None)
-        return False
-
-    def _operands(self, node: nodes.BinExpr, sign: str) -> None:
-        """Refuse `'a' * 1000000000` here, before the renderer has to stop it."""
-        for side in (node.left, node.right):
-            literal = isinstance(side, (nodes.List, nodes.Tuple, nodes.Dict))
-            if isinstance(side, nodes.Const):
-                literal = type(side.value) not in (int, float) and not (sign == "+" and type(side.value) is str)
-            if literal:
-                hint = "join texts with `~`, and repeat them with `{% for %}`"
-                self._faults.forbidden(side.lineno, 1, f"`{sign}` works only for numbers", hint)
 
     def _underscore(self, name: str, offset: int, hint: str | None) -> None:
         message = f"{short_name(name)} is not allowed, because it begins with an underscore"
         self._faults.forbidden(self._faults.find(name, offset), len(name), message, hint)
 
-    def _name(self, node: nodes.Name) -> None:
-        if node.name.startswith("_"):
-            self._underscore(node.name, node.lineno, None)
-        elif not node.name.isascii():  # a Cyrillic letter makes a different name that looks the same
-            message = f"{short_name(node.name)} is not allowed; names have the letters a to z, digits and underscores"
-            self._faults.forbidden(node.lineno, len(node.name), message)
-        elif node.ctx == "store" and node.name in _BUILT_IN:
-            message = f"`{node.name}` is reserved and cannot be set"
-            self._faults.forbidden(node.lineno, len(node.name), message, "choose another name")
+    def _name(self, name: str, offset: int, *, is_set: bool = True) -> None:
+        if name.startswith("_"):
+            self._underscore(name, offset, None)
+        elif not name.isascii():  # a Cyrillic letter makes a different name that looks the same
+            message = f"{short_name(name)} is not allowed; names have the letters a to z, digits and underscores"
+            self._faults.forbidden(offset, len(name), message)
+        elif is_set and name in _RESERVED:
+            message = f"`{name}` is reserved and cannot be set"
+            self._faults.forbidden(offset, len(name), message, "choose another name")
 
     def _constant(self, node: nodes.Const) -> None:
         value = node.value
@@ -189,59 +165,91 @@ class _Grammar:
             hint = "write the character itself"
             self._faults.syntax(node.lineno, 1, "half of a surrogate pair is not a character", hint)
 
-    def _target(self, target: nodes.Node) -> None:
-        """Allow a name or a list of names, but not `ns.x` and not nested lists."""
-        parts = target.items if isinstance(target, nodes.Tuple) else [target]
-        for part in parts:
-            if not isinstance(part, nodes.Name):
-                message = "only a name, or names separated by commas, can be set here"
-                self._faults.forbidden(part.lineno, 1, message, None)
+    def _file(self, node: nodes.Include | nodes.Import | nodes.FromImport) -> None:
+        if not isinstance(node.template, nodes.Const) or not isinstance(node.template.value, str):
+            message = "the name of the file must be a text in quotes"
+            self._faults.forbidden(node.template.lineno, 1, message, "only files of the project can be included")
+        elif isinstance(node, nodes.Include) and (node.ignore_missing or not node.with_context):
+            message = "`ignore missing` and `without context` are not allowed"
+            self._faults.forbidden(node.lineno, len("include"), message, "write `{% include 'file' %}`")
 
     def _function(self, node: nodes.Filter | nodes.Test) -> None:
-        what, known = ("filter", FILTERS) if isinstance(node, nodes.Filter) else ("test", TESTS)
+        is_filter = isinstance(node, nodes.Filter)
+        what, known = ("filter", frozenset(FILTERS)) if is_filter else ("test", TESTS)
         offset, width = self._faults.find(node.name.partition(".")[0], node.lineno), len(node.name)
         if node.name not in known:
-            hint = _OTHER_FILTERS.get(node.name) if what == "filter" else None
-            message = f"there is no {what} {short_name(node.name)}"
-            code = "template_unknown_filter"
-            self._faults.add(offset, width, code, message, hint or nearest_name_hint(node.name, known))
+            hint = OTHER_FILTERS.get(node.name) if is_filter else None
+            self._unknown(offset, width, what, node.name, hint or nearest_name_hint(node.name, known))
             return
         if node.dyn_args is not None or node.dyn_kwargs is not None:
             self._faults.forbidden(offset, width, "`*` and `**` arguments are not allowed", "write the arguments out")
             return
-        reason = misuse(known[node.name], len(node.args), [str(keyword.key) for keyword in node.kwargs])
+        self._check_arguments(node, what, offset)
+        named = _NAMED_IN_ARGUMENTS.get(node.name)
+        if named and len(node.args) > named[1] and isinstance(given := node.args[named[1]], nodes.Const):
+            inner: Collection[str] = FILTERS if named[0] == "filter" else TESTS
+            if given.value not in inner:
+                self._unknown(given.lineno, 1, named[0], str(given.value), nearest_name_hint(str(given.value), inner))
+
+    def _unknown(self, offset: int, width: int, what: str, name: str, hint: str | None) -> None:
+        self._faults.add(offset, width, "template_unknown_filter", f"there is no {what} {short_name(name)}", hint)
+
+    def _check_arguments(self, node: nodes.Filter | nodes.Test, what: str, offset: int) -> None:
+        """Compare the arguments with those that Jinja's function takes."""
+        functions: Any = JINJA_FILTERS if what == "filter" else JINJA_TESTS
+        function = inspect.unwrap(functions[node.name])
+        keywords = [str(keyword.key) for keyword in node.kwargs]
+        before = 1 + (_PassArg.from_obj(function) is not None)
+        signature = inspect.signature(function if node.name not in ("e", "escape") else str.upper)  # these are of C
+        reason = "an argument is given twice" if len(set(keywords)) != len(keywords) else None
+        try:
+            signature.bind(*[None] * (before + len(node.args)), **dict.fromkeys(keywords))
+        except TypeError as error:
+            reason = str(error)
         if reason:
-            takes = ", ".join(filter_arguments(known[node.name]))
+            takes = ", ".join(list(signature.parameters)[before:])
             hint = f"`{node.name}` takes {f'({takes})' if takes else 'no arguments'}"
-            self._faults.syntax(offset, width, f"{what} `{node.name}`: {reason}", hint)
-        if node.name in ("selectattr", "rejectattr") and len(node.args) > 1:
-            test = node.args[1]
-            if isinstance(test, nodes.Const) and test.value not in TESTS:
-                hint = nearest_name_hint(str(test.value), TESTS)
-                message = f"there is no test {short_name(str(test.value))}"
-                self._faults.add(test.lineno, 1, "template_unknown_filter", message, hint)
+            self._faults.syntax(offset, len(node.name), f"{what} `{node.name}`: {reason}", hint)
 
     def _call(self, node: nodes.Call) -> bool:
-        """Check a call. `range(…)` is the only function."""
-        if isinstance(node.node, nodes.Name) and node.node.name == "range":
-            extra = node.kwargs or node.dyn_args is not None or node.dyn_kwargs is not None
-            if extra or not 1 <= len(node.args) <= 3:
-                hint = "write `range(stop)`, `range(start, stop)` or `range(start, stop, step)`"
-                self._faults.syntax(node.node.lineno, 5, "`range` takes one to three numbers", hint)
-                return False
-            ends = [end.value for end in node.args if isinstance(end, nodes.Const) and type(end.value) is int]
-            if len(ends) == len(node.args) and 0 not in ends[2:] and len(range(*ends)) > _MAX_RANGE_LENGTH:
-                message = f"this `range` has more than {_MAX_RANGE_LENGTH} numbers"
-                self._faults.forbidden(node.node.lineno, 5, message, "loop over a list of values instead")
+        """Check a call of a function, a macro or a method; return whether to check its arguments."""
+        called = node.node
+        if isinstance(called, nodes.Name) and called.name == "range":
+            return self._range(node)
+        if isinstance(called, nodes.Name) and called.name in _OTHER_FUNCTIONS:
+            name, offset, hint = called.name, called.lineno, f"functions: {', '.join(sorted(FUNCTIONS))}"
+        elif isinstance(called, nodes.Getattr) and _is_refused_method(called.attr):
+            name, offset = called.attr, self._faults.find(called.attr, called.lineno)
+            hint = _OTHER_METHODS.get(called.attr, "a template cannot change values; use a filter or `~`")
+        else:
             return True
-        name, offset = "this", node.lineno
-        if isinstance(node.node, nodes.Name):
-            name, offset = node.node.name, node.node.lineno
-        elif isinstance(node.node, nodes.Getattr):
-            name, offset = node.node.attr, self._faults.find(node.node.attr, node.node.lineno)
-        hint = _METHODS.get(name, "only `range(…)` can be called; use a filter instead: `value|upper`")
         self._faults.forbidden(offset, len(name), f"{short_name(name)} cannot be called in a template", hint)
         return False
+
+    def _range(self, node: nodes.Call) -> bool:
+        extra = node.kwargs or node.dyn_args is not None or node.dyn_kwargs is not None
+        if extra or not 1 <= len(node.args) <= 3:
+            hint = "write `range(stop)`, `range(start, stop)` or `range(start, stop, step)`"
+            self._faults.syntax(node.node.lineno, 5, "`range` takes one to three numbers", hint)
+            return False
+        ends = [end.value for end in node.args if isinstance(end, nodes.Const) and type(end.value) is int]
+        if len(ends) == len(node.args) and 0 not in ends[2:] and len(range(*ends)) > _MAX_RANGE_LENGTH:
+            message = f"this `range` has more than {_MAX_RANGE_LENGTH} numbers"
+            self._faults.forbidden(node.node.lineno, 5, message, "loop over a list of values instead")
+        return True
+
+
+_NAMED_IN_ARGUMENTS: Final = {
+    "map": ("filter", 0),
+    **dict.fromkeys(("select", "reject"), ("test", 0)),
+    **dict.fromkeys(("selectattr", "rejectattr"), ("test", 1)),
+}
+"""Filters with the name of a filter or test at this position of their arguments."""
+
+
+def _is_refused_method(name: str) -> bool:
+    """Whether a name is a method of data that templates cannot call."""
+    return any(hasattr(owner, name) for owner in METHODS) and not any(name in METHODS[owner] for owner in METHODS)
 
 
 KnownFields = Collection[str] | None
@@ -250,11 +258,15 @@ KnownFields = Collection[str] | None
 class NameCheck:
     """Finds unknown names, and unknown fields of known names. It is recursive; the grammar limits the depth."""
 
-    def __init__(self, names: Mapping[str, KnownFields], faults: TemplateProblems) -> None:
+    def __init__(self, names: Mapping[str, KnownFields], faults: TemplateProblems, tree: nodes.Template) -> None:
+        self.included: list[tuple[str, frozenset[str]]] = []
+        """The files that the template includes or imports, each with the names it can use."""
         self._names = names
         self._faults = faults
+        self._set_anywhere = dict.fromkeys(name for node in tree.find_all(nodes.Stmt) for name in _defined_by(node))
+        self._body(tree.body, {})
 
-    def body(self, statements: list[nodes.Node], scope: dict[str, KnownFields]) -> None:
+    def _body(self, statements: list[nodes.Node], scope: dict[str, KnownFields]) -> None:
         """Check statements in order, and add the names they set to `scope`."""
         for statement in statements:
             self._visit(statement, scope)
@@ -271,19 +283,23 @@ class NameCheck:
                     self._field(node.node, node.arg.value, fields, node.lineno)
                 else:
                     self._visit(node.arg, scope)
-            case nodes.For():
-                self._loop(node, scope)
-            case nodes.Assign():
-                self._visit(node.node, scope)
-                scope.update(dict.fromkeys(_targets(node.target)))
-            case nodes.Call():
-                for argument in node.args:
-                    self._visit(argument, scope)
-            case _ if type(node) in ALLOWED_NODES:
-                for child in node.iter_child_nodes():
-                    self._visit(child, scope)
-            case _:  # refused by the grammar; the names it would define are not reported again
-                scope.update(dict.fromkeys(_defined_by(node)))
+            case nodes.Call(node=nodes.Name(name=name)) if name in {*FUNCTIONS, *_OTHER_FUNCTIONS}:
+                self._visit_all(node.iter_child_nodes(exclude=("node",)), scope)
+            case nodes.For() | nodes.Macro() | nodes.CallBlock() | nodes.With() | nodes.FilterBlock():
+                self._scoped(node, scope)
+            case nodes.Assign() | nodes.AssignBlock():
+                self._visit_all(node.iter_child_nodes(exclude=("target", "body")), scope)
+                self._body(getattr(node, "body", []), dict(scope))
+            case nodes.Include() | nodes.Import() | nodes.FromImport() if isinstance(node.template, nodes.Const):
+                sees = {*self._names, *scope} if node.with_context else set()
+                self.included.append((node.template.value, frozenset(sees)))
+            case _:
+                self._visit_all(node.iter_child_nodes() if type(node) in _ALLOWED_NODES else (), scope)
+        scope.update(dict.fromkeys(_defined_by(node)))
+
+    def _visit_all(self, children: Iterable[nodes.Node], scope: dict[str, KnownFields]) -> None:
+        for child in children:
+            self._visit(child, scope)
 
     def _visit_base(self, node: nodes.Getattr | nodes.Getitem, scope: dict[str, KnownFields]) -> KnownFields:
         self._visit(node.node, scope)
@@ -291,13 +307,27 @@ class NameCheck:
             return scope[node.node.name] if node.node.name in scope else self._names.get(node.node.name)
         return None
 
-    def _loop(self, node: nodes.For, scope: dict[str, KnownFields]) -> None:
-        self._visit(node.iter, scope)
-        inner: dict[str, KnownFields] = {**scope, **dict.fromkeys(_targets(node.target))}
-        if node.test is not None:
-            self._visit(node.test, inner)
-        self.body(node.body, {**inner, "loop": LOOP_FIELDS})
-        self.body(node.else_, dict(scope))
+    def _scoped(self, node: nodes.Node, scope: dict[str, KnownFields]) -> None:
+        """Check a tag whose body has names of its own."""
+        inner = dict(scope)
+        match node:
+            case nodes.For():
+                self._visit(node.iter, scope)
+                inner.update(dict.fromkeys(_targets(node.target)))
+                self._visit_all([node.test] if node.test is not None else [], inner)
+                self._body(node.else_, dict(scope))
+                inner["loop"] = LOOP_FIELDS
+            case nodes.With():
+                self._visit_all(node.values, scope)
+                inner.update(dict.fromkeys(name for target in node.targets for name in _targets(target)))
+            case nodes.FilterBlock():
+                self._visit(node.filter, scope)
+            case nodes.Macro() | nodes.CallBlock():  # a macro can use what is set after it and before its call
+                self._visit_all([*node.defaults, *([node.call] if isinstance(node, nodes.CallBlock) else [])], scope)
+                own = [*(arg.name for arg in node.args), "caller", "varargs", "kwargs", *_defined_by(node)]
+                inner = {**self._set_anywhere, **inner, **dict.fromkeys(own)}
+                inner.pop("loop", None)
+        self._body(node.body, inner)  # type: ignore[attr-defined]  # all of these have one
 
     def _check_name(self, node: nodes.Name, scope: dict[str, KnownFields]) -> None:
         if node.name in scope:
@@ -323,14 +353,14 @@ def _targets(target: nodes.Node) -> list[str]:
     return [name.name for name in [target, *target.find_all(nodes.Name)] if isinstance(name, nodes.Name)]
 
 
-def _defined_by(node: nodes.Node) -> list[str]:
+def _defined_by(node: nodes.Node) -> Iterator[str]:
+    """Yield the names that a statement defines for the statements after it."""
     match node:
         case nodes.Macro():
-            return [node.name]
+            yield node.name
         case nodes.Import():
-            return [node.target]
+            yield node.target
         case nodes.FromImport():
-            return [name if isinstance(name, str) else name[1] for name in node.names]
-        case nodes.AssignBlock():
-            return _targets(node.target)
-    return []
+            yield from (name if isinstance(name, str) else name[1] for name in node.names)
+        case nodes.Assign() | nodes.AssignBlock():
+            yield from _targets(node.target)

@@ -98,17 +98,9 @@ def nearest_name_hint(name: str, known: Collection[str]) -> str | None:
 
 MAX_OPEN_TAGS: Final = 32
 
-_FILES: Final = "list several files under `instructions:` instead"
 _REFUSED: Final = {
-    "include": _FILES,
-    "import": _FILES,
-    "from": _FILES,
-    "extends": _FILES,
-    "block": _FILES,
-    "macro": "write the text where it is needed, or loop over a list with `{% for %}`",
-    "call": "write the text where it is needed",
-    "filter": "put the filter on the value: `{{ value|upper }}`",
-    "with": "use `{% set name = value %}`",
+    "extends": "use `{% include %}`, or list several files under `instructions:`",
+    "block": "use `{% include %}`, or list several files under `instructions:`",
     "autoescape": "remove it; nothing is escaped here",
     "print": "write `{{ value }}`",
     "do": "remove it; a template only produces text",
@@ -117,11 +109,11 @@ _REFUSED: Final = {
     "trans": "write the text as it is",
     "debug": "use `agentrun render` to see the text",
 }
-_ALLOWED: Final = ("if", "elif", "else", "endif", "for", "endfor", "set")
 _CLOSED_BY: Final = {
     name: f"end{name}"
     for name in ("if", "for", "set", "block", "macro", "call", "filter", "with", "autoescape", "trans")
 }
+_ALLOWED: Final = ("elif", "else", "from", "import", "include", *(_CLOSED_BY.keys() - _REFUSED.keys()))
 _MIDDLE: Final = {"elif": ("if",), "else": ("if", "for"), "pluralize": ("trans",)}
 _NEEDS_EXTENSION: Final = ("do", "break", "continue", "debug", "trans", "pluralize", "endtrans")
 
@@ -244,7 +236,7 @@ def _check_name(tag: TemplateTag, faults: TemplateProblems) -> None:
         message = f"`{{% {name} %}}` is not allowed in a template"
         faults.forbidden(tag.words[0].offset, len(name), message, _REFUSED[name])
     elif _is_unknown(tag):
-        hint = nearest_name_hint(name, (*_ALLOWED, "raw", "endraw"))
+        hint = nearest_name_hint(name, (*_ALLOWED, *_CLOSED_BY.values(), "raw", "endraw"))
         faults.syntax(tag.words[0].offset, len(name), f"there is no tag {short_name(name)}", hint)
 
 
@@ -278,10 +270,7 @@ _MAX_BACKSLASHES: Final = 100_000
 _MAX_REREAD: Final = 40_000
 """The maximum number of tokens that are parsed again after syntax errors; more would take seconds."""
 
-# As in Hugging Face's chat templates: a tag alone on its line leaves no empty line in the prompt.
-_ENVIRONMENT: Final = Environment(  # noqa: S701  # it never renders, and prompts are not HTML
-    trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
-)
+_ENVIRONMENT: Final = Environment(keep_trailing_newline=True)  # noqa: S701  # it never renders
 _LEXER: Final = _ENVIRONMENT.lexer
 _NEWLINE: Final = re.compile(r"\r\n?")
 _ESCAPE: Final = re.compile(

@@ -81,6 +81,7 @@ PROBLEM_CODES: dict[str, str] = {
     "spec.stub": "a stub has neither or both of `result` and `error`, or replaces a sub-agent",
     "spec.tag": "explicit tags (`!!str`, `!x`) are not allowed",
     "spec.template_forbidden": "a template uses a feature that is not allowed",
+    "spec.template_render": "a prompt cannot be rendered with the default params",
     "spec.template_syntax": "a template has a syntax error",
     "spec.template_unknown_filter": "a template uses a filter or test that does not exist",
     "spec.template_unknown_name": "a template reads a variable or argument that is not declared",

@@ -59,7 +59,7 @@ def exercised_marks(
     for where, values in _rendered_templates(agent, journal) if agent.templates else ():
         for template in agent.templates:
             if template.where == where or template.where.startswith(f"{where}/"):
-                for branch in branches_taken(template.node.text, values):
+                for branch in branches_taken(template.source, values):
                     yield agent, ("branch", template.mark(branch))
 
 

@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct
 
 from agentrun.compiler.lint_texts import PROMPT_PATHS
 from agentrun.compiler.spec_reader import Spec, read_spec
-from agentrun.compiler.template import is_template
+from agentrun.compiler.template import bundle_template, is_template
 from agentrun.compiler.template_branches import Branch, find_branches
 from agentrun.core.package import BUDGET_KINDS, Package
 from agentrun.core.package_lookup import argument_schemas, matches_pattern
@@ -27,6 +27,8 @@ class BranchingTemplate(Struct, frozen=True):
     where: str
     """Its path in the spec: `instructions/0`, `tools/fetch/url`."""
     node: ScalarNode
+    source: str
+    """Its text, with the files that it includes."""
     branches: tuple[Branch, ...]
 
     def mark(self, branch: str) -> str:
@@ -36,8 +38,9 @@ class BranchingTemplate(Struct, frozen=True):
 
 def find_branching_templates(spec: Spec) -> tuple[BranchingTemplate, ...]:
     """In the order of the keys of the spec."""
+    files = {name: source.text for name, source in spec.templates.items()}
     return tuple(
-        BranchingTemplate(where, node, tuple(branches))
+        BranchingTemplate(where, node, bundle_template(node.text, files), tuple(branches))
         for where, node in _templates(spec)
         if is_template(node.text) and (branches := find_branches(node.text))
     )

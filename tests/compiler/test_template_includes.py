@@ -1,0 +1,188 @@
+"""Files that prompts include or import: read inside the project, checked with their places, part of the package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jinja2
+import pytest
+
+from agentrun.compiler.compile import compile_spec, validate_spec
+from agentrun.compiler.package_file import seal_package
+from agentrun.compiler.prompts import complete_params, render_instructions
+from agentrun.compiler.template import (
+    TemplateRenderError,
+    bundle_template,
+    included_files,
+    render_template,
+    render_template_lines,
+)
+from agentrun.compiler.template_branches import branches_taken
+
+from ..projects import agent, put
+
+FILES = {
+    "tone.md": "Be {{ how|default('brief') }}.\n{% include 'rules.md' %}",
+    "rules.md": "- #} {{ name }}\n",
+    "macros.j2": "{% macro box(x) %}[{{ x }}]{% endmacro %}{% set version = 3 %}",
+    "loop.md": "{% include 'loop.md' %}",
+    "own.md": "{{ hidden|default('unseen') }}{% set leak = 1 %}",
+}
+TEMPLATES = [
+    "A\n{% include 'tone.md' %}Z",
+    "{% set how = 'kind' %}{% include 'tone.md' %}",
+    "{% for how in ['a', 'b'] %}{% include 'tone.md' %}{% endfor %}",
+    "{% import 'macros.j2' as m %}{{ m.box(name) }}{{ m.version }}",
+    "{% from 'macros.j2' import box, version as v %}{{ box('x') }}{{ v }}",
+    "{% set hidden = 1 %}{% include 'own.md' %}{{ leak|default('kept inside') }}",
+    "{% set x %}<{% include 'rules.md' %}>{% endset %}{{ x|upper }}",
+    "{% macro m() %}{% include 'rules.md' %}{% endmacro %}{{ m() }}",
+    "{% import 'own.md' as m with context %}{{ m.leak }}",
+]
+ORACLE = jinja2.Environment(  # noqa: S701  # an oracle
+    undefined=jinja2.StrictUndefined, keep_trailing_newline=True, loader=jinja2.DictLoader(FILES)
+)
+
+
+@pytest.mark.parametrize("source", TEMPLATES)
+def test_like_jinja(source: str) -> None:
+    bundle = bundle_template(source, FILES)
+    expected = ORACLE.from_string(source).render(name="Ada")
+    assert render_template(bundle, {"name": "Ada"}) == expected
+    assert "\n".join(line.text for line in render_template_lines(bundle, {"name": "Ada"})) == expected
+
+
+def test_only_what_is_included_is_in_a_bundle() -> None:
+    assert bundle_template("{{ x }}", FILES) == "{{ x }}"
+    assert "rules.md" in bundle_template("{% include 'tone.md' %}", FILES)
+    assert "macros.j2" not in bundle_template("{% include 'tone.md' %}", FILES)
+
+
+def test_a_comment_of_the_author_is_no_bundle() -> None:
+    assert render_template("a{# files: none #}", {}) == "a"
+    assert render_template('a{# files: {"x": 1} #}', {}) == "a"
+
+
+def test_a_line_of_a_file_is_traced_to_it() -> None:
+    lines = render_template_lines(bundle_template("A\n{% include 'tone.md' %}Z", FILES), {"name": "Ada"})
+    assert [(line.text, line.file(), line.origin()) for line in lines] == [
+        ("A", "", 1),
+        ("Be brief.", "tone.md", 1),
+        ("- #} Ada", "rules.md", 1),
+        ("Z", "", 2),
+    ]
+
+
+def test_an_endless_include_stops() -> None:
+    with pytest.raises(TemplateRenderError, match="nested too deeply"):
+        render_template(bundle_template("{% include 'loop.md' %}", FILES), {})
+
+
+def test_a_file_that_is_not_in_the_package() -> None:
+    with pytest.raises(TemplateRenderError, match="not in the package"):
+        render_template("{% include 'gone.md' %}", {})
+
+
+def test_a_mistake_in_a_file_names_it() -> None:
+    with pytest.raises(TemplateRenderError, match=r"rules\.md: `name` is not set") as stopped:
+        render_template(bundle_template("\n{% include 'rules.md' %}", FILES), {})
+    assert stopped.value.line == 1
+
+
+def test_branches_of_a_template_with_files() -> None:
+    source = bundle_template("{% if x %}{% include 'rules.md' %}{% endif %}{{ 1 if x else 2 }}", FILES)
+    assert branches_taken(source, {"x": 1, "name": "a"}) == {"3:true", "48:true"}
+    assert branches_taken(source, {"x": 0}) == {"3:false", "48:false"}
+
+
+def test_names_and_places() -> None:
+    assert included_files("{% include 'a' %}{% import 'b' as b %}{% from 'c' import d %}{% include e %}") == [
+        ("a", 11),
+        ("b", 27),
+        ("c", 46),
+    ]
+
+
+# --- in a project
+
+SPEC = "params: {name: {type: string, default: Ada}}\ninstructions: {file: prompts/main.md}\n"
+PROJECT: dict[str, str | bytes] = {
+    "pyproject.toml": "[tool.agentrun]\n",
+    "specs/prompts/main.md": "Hi.\n{% include 'tone.md' %}{% include 'shared/end.md' %}",
+    "specs/prompts/tone.md": "Be kind to {{ name }}.\n",
+    "shared/end.md": "Bye.",
+}
+
+
+def made(folder: Path, **changed: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    texts = {name.replace("__", "/"): text for name, text in changed.items()}
+    put(folder, {**PROJECT, "specs/spec.yaml": agent(SPEC), **texts})
+    return folder / "specs" / "spec.yaml"
+
+
+def problems(folder: Path, **changed: str) -> list[tuple[str, str]]:
+    return [
+        (str(problem.place).removeprefix(f"{folder}/"), problem.code)
+        for problem in validate_spec(made(folder, **changed))
+        if problem.severity == "error"
+    ]
+
+
+def test_files_of_a_project(tmp_path: Path) -> None:
+    package = compile_spec(made(tmp_path)).package
+    assert package is not None
+    assert render_instructions(package, complete_params(package, {})) == "Hi.\nBe kind to Ada.\nBye."
+
+
+def test_a_changed_file_changes_the_fingerprint(tmp_path: Path) -> None:
+    one = compile_spec(made(tmp_path / "one")).package
+    two = compile_spec(made(tmp_path / "two", **{"shared__end.md": "Good bye."})).package
+    assert one is not None
+    assert two is not None
+    first, second = seal_package(one), seal_package(two)
+    assert first.fingerprint != second.fingerprint
+    changed = [name for name in first.sections if first.sections[name] != second.sections[name]]
+    assert changed == ["instructions"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "place", "code"),
+    [
+        ({"specs__prompts__main.md": "{{ name }}{% include 'gone.md' %}"}, "main.md:1:22", "spec.file_missing"),
+        ({"specs__prompts__main.md": "{{ name }}{% include '../../../x' %}"}, "main.md:1:22", "spec.file_outside"),
+        ({"specs__prompts__main.md": "{{ name }}{% include '/etc/passwd' %}"}, "main.md:1:22", "spec.file_outside"),
+        ({"specs__prompts__tone.md": "{{ name }}\n {{ nme }}"}, "tone.md:2:5", "spec.template_unknown_name"),
+        ({"specs__prompts__tone.md": "{{ name }}{% if %}"}, "tone.md:1:14", "spec.template_syntax"),
+        ({"specs__prompts__tone.md": "{{ name }}{% include 'x' %}"}, "tone.md:1:22", "spec.file_missing"),
+    ],
+)
+def test_problems_of_files(tmp_path: Path, changed: dict[str, str], place: str, code: str) -> None:
+    found = problems(tmp_path, **changed)
+    assert found[0][0].endswith(place)
+    assert found[0][1] == code
+
+
+def test_an_imported_file_sees_only_its_own_names(tmp_path: Path) -> None:
+    changed = {"specs__prompts__main.md": "{% import 'tone.md' as t %}{{ name }}"}
+    assert problems(tmp_path, **changed)[0][1] == "spec.template_unknown_name"
+
+
+def test_a_tool_includes_nothing(tmp_path: Path) -> None:
+    tool = "  t: {kind: shell, description: d, argv: [x, \"{% include 'tone.md' %}\"]}\n"
+    found = problems(tmp_path, **{"specs__spec.yaml": agent(f"{SPEC}policy: {{default: allow}}\ntools:\n{tool}")})
+    assert [code for _, code in found] == ["spec.template_forbidden"]
+
+
+# --- validate renders with the defaults
+
+ENDLESS = "{% for i in range(9999) %}{% for j in range(9999) %}x{% endfor %}{% endfor %}{{ name }}"
+
+
+def test_an_endless_prompt_is_refused_by_validate(tmp_path: Path) -> None:
+    assert problems(tmp_path, **{"specs__prompts__main.md": ENDLESS})[0][1] == "spec.template_render"
+
+
+def test_without_defaults_nothing_is_rendered(tmp_path: Path) -> None:
+    spec = SPEC.replace(", default: Ada", "")
+    assert problems(tmp_path, **{"specs__prompts__main.md": ENDLESS, "specs__spec.yaml": agent(spec)}) == []
