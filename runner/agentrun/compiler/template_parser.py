@@ -97,7 +97,6 @@ def nearest_name_hint(name: str, known: Collection[str]) -> str | None:
 # --- tags ---
 
 MAX_OPEN_TAGS: Final = 32
-
 _REFUSED: Final = {
     "extends": "use `{% include %}`, or list several files under `instructions:`",
     "block": "use `{% include %}`, or list several files under `instructions:`",
@@ -109,13 +108,10 @@ _REFUSED: Final = {
     "trans": "write the text as it is",
     "debug": "use `agentrun render` to see the text",
 }
-_CLOSED_BY: Final = {
-    name: f"end{name}"
-    for name in ("if", "for", "set", "block", "macro", "call", "filter", "with", "autoescape", "trans")
-}
-_ALLOWED: Final = ("elif", "else", "from", "import", "include", *(_CLOSED_BY.keys() - _REFUSED.keys()))
-_MIDDLE: Final = {"elif": ("if",), "else": ("if", "for"), "pluralize": ("trans",)}
-_NEEDS_EXTENSION: Final = ("do", "break", "continue", "debug", "trans", "pluralize", "endtrans")
+_CLOSED: Final = ("autoescape", "block", "call", "filter", "for", "if", "macro", "set", "with")
+_OTHER: Final = ("elif", "else", "extends", "from", "import", "include", "print")
+_KNOWN: Final = (*_CLOSED, *(f"end{name}" for name in _CLOSED), *_OTHER)
+"""The tags that Jinja's parser knows."""
 
 
 class TemplateToken(NamedTuple):
@@ -125,136 +121,46 @@ class TemplateToken(NamedTuple):
 
 
 class TemplateTag(NamedTuple):
-    """One `{{ … }}` or `{% … %}`."""
+    """One `{{ … }}` or `{% … %}`: its tokens from `first` up to `last`."""
 
     first: int
-    """Index of its first token."""
     last: int
-    """Index after its last token."""
-    words: list[TemplateToken]
-    """The tokens between the braces, without whitespace."""
     begin: TemplateToken
-    end_token: TemplateToken
-
-    @property
-    def start(self) -> int:
-        return self.begin.offset
-
-    @property
-    def end(self) -> int:
-        return self.end_token.offset + len(self.end_token.text)
-
-    @property
-    def prints(self) -> bool:
-        return self.begin.kind == "variable_begin"
-
-    @property
-    def name(self) -> str:
-        """The name of a statement; empty for `{{ … }}` and for a statement without a name."""
-        return "" if self.prints or not self.words or self.words[0].kind != "name" else self.words[0].text
-
-    @property
-    def can_be_left_out(self) -> bool:
-        """Whether the rest can be parsed without it."""
-        return self.prints or self.name in ("if", "elif")
-
-    @property
-    def opens(self) -> bool:
-        """Whether it needs a closing tag: `{% set x %}…` does, `{% set x = 1 %}` does not."""
-        if self.name != "set":
-            return self.name in _CLOSED_BY
-        depth = 0
-        for word in self.words:
-            depth += (word.text in ("(", "[", "{")) - (word.text in (")", "]", "}"))
-            if word.text == "=" and not depth:
-                return False
-        return True
+    name: TemplateToken | None
+    """The name of a statement."""
 
 
 def find_tags(tokens: list[TemplateToken]) -> list[TemplateTag]:
-    """Return the tags in order. An unclosed tag ends with the last token."""
+    """Return the tags in order, without one that is never closed."""
     tags = []
-    first: int | None = None
-    words: list[TemplateToken] = []
+    first = 0
     for index, token in enumerate(tokens):
         if token.kind in ("variable_begin", "block_begin"):
-            first, words = index, []
-        elif token.kind in ("variable_end", "block_end") and first is not None:
-            tags.append(TemplateTag(first, index + 1, words, tokens[first], token))
-            first = None
-        elif first is not None and token.kind != "whitespace":
-            words.append(token)
-    if first is not None:
-        tags.append(TemplateTag(first, len(tokens), words, tokens[first], tokens[-1]))
+            first = index
+        elif token.kind in ("variable_end", "block_end"):
+            words = (each for each in tokens[first + 1 : index] if each.kind != "whitespace")
+            word = next(words, None) if tokens[first].kind == "block_begin" else None
+            tags.append(TemplateTag(first, index + 1, tokens[first], word if word and word.kind == "name" else None))
     return tags
 
 
-def is_known_tag(tag: TemplateTag) -> bool:
-    """Return whether Jinja's parser knows a tag. Unknown tags are reported by `check_tags` and left out."""
-    name = tag.name
-    known = name in _ALLOWED or name in _REFUSED or name in _CLOSED_BY.values()
-    return tag.prints or (known and name not in _NEEDS_EXTENSION)
-
-
-def check_tags(tags: list[TemplateTag], faults: TemplateProblems) -> bool:
-    """Report every unknown and unclosed tag; return whether the nesting is good enough to continue."""
-    sound = True
-    open_tags: list[TemplateTag] = []
-    statements = [tag for tag in tags if not tag.prints]
-    for tag in statements:
-        _check_name(tag, faults)
-    if any(_is_unknown(tag) for tag in statements):  # then a mismatched end tag is only a consequence
-        faults = TemplateProblems("")
+def _check_names(tags: list[TemplateTag], faults: TemplateProblems) -> list[TemplateTag]:
+    """Report the tags that are refused, unknown or without a name; return those that Jinja cannot parse."""
+    left_out = []
     for tag in tags:
-        if not tag.end_token.kind.endswith("_end"):
-            end = "}}" if tag.prints else "%}"
-            faults.syntax(tag.start, len(tag.begin.text), f"`{tag.begin.text}` is never closed", f"add `{end}`")
-            return False
-        if not tag.prints:
-            sound = _check_nesting(tag, open_tags, faults) and sound
-        if len(open_tags) > MAX_OPEN_TAGS:
-            faults.syntax(tag.start, 2, f"tags are nested deeper than {MAX_OPEN_TAGS} levels")
-            return False
-    for tag in open_tags:
-        word = tag.words[0]
-        hint = f"add `{{% {_CLOSED_BY[word.text]} %}}`"
-        faults.syntax(word.offset, len(word.text), f"`{{% {word.text} %}}` is never closed", hint)
-    return sound and not open_tags
-
-
-def _is_unknown(tag: TemplateTag) -> bool:
-    known = (_ALLOWED, _REFUSED, _MIDDLE, _CLOSED_BY.values())
-    return bool(tag.name) and not any(tag.name in names for names in known)
-
-
-def _check_name(tag: TemplateTag, faults: TemplateProblems) -> None:
-    name = tag.name
-    if not name:
-        ways = "write `{{ value }}` for a value, `{% if … %}` for a condition"
-        faults.syntax(tag.start, len(tag.begin.text), "this tag has no name", ways)
-    elif name in _REFUSED:
-        message = f"`{{% {name} %}}` is not allowed in a template"
-        faults.forbidden(tag.words[0].offset, len(name), message, _REFUSED[name])
-    elif _is_unknown(tag):
-        hint = nearest_name_hint(name, (*_ALLOWED, *_CLOSED_BY.values(), "raw", "endraw"))
-        faults.syntax(tag.words[0].offset, len(name), f"there is no tag {short_name(name)}", hint)
-
-
-def _check_nesting(tag: TemplateTag, open_tags: list[TemplateTag], faults: TemplateProblems) -> bool:
-    name = tag.name
-    innermost = open_tags[-1].name if open_tags else ""
-    if tag.opens:
-        open_tags.append(tag)
-    elif innermost and name == _CLOSED_BY[innermost]:
-        open_tags.pop()
-    elif name in _CLOSED_BY.values() or (name in _MIDDLE and innermost not in _MIDDLE[name]):
-        hint = f"close `{{% {innermost} %}}` first" if innermost else "remove it; no tag is open"
-        faults.syntax(tag.words[0].offset, len(name), f"unexpected `{{% {name} %}}`", hint)
-        if any(name == _CLOSED_BY[other.name] for other in open_tags):  # the tag it closes is not reported again
-            while name != _CLOSED_BY[open_tags.pop().name]:
-                pass
-        return False
-    return True
+        if tag.begin.kind == "block_begin" and tag.name is None:
+            ways = "write `{{ value }}` for a value, `{% if … %}` for a condition"
+            faults.syntax(tag.begin.offset, len(tag.begin.text), "this tag has no name", ways)
+        elif tag.name is not None:
+            offset, _, name = tag.name
+            if name in _REFUSED:
+                faults.forbidden(offset, len(name), f"`{{% {name} %}}` is not allowed in a template", _REFUSED[name])
+            elif name not in _KNOWN and name.removeprefix("end") not in _REFUSED:
+                hint = nearest_name_hint(name, (*_KNOWN, "raw", "endraw"))
+                faults.syntax(offset, len(name), f"there is no tag {short_name(name)}", hint)
+        if tag.begin.kind == "block_begin" and (tag.name is None or tag.name.text not in _KNOWN):
+            left_out.append(tag)
+    return left_out
 
 
 # --- parsing ---
@@ -287,11 +193,21 @@ _HINTS: Final = {
 
 
 class _OffsetParser(Parser):
-    """Jinja's parser for a list of tokens."""
+    """Jinja's parser for a list of tokens. It remembers the tags that are open."""
 
     def __init__(self, tokens: list[TemplateToken]) -> None:
         super().__init__(_ENVIRONMENT, "")
         self.stream = TokenStream(_LEXER.wrap(tokens), None, None)
+        self.open_tags: list[TemplateToken] = []
+
+    def parse_statement(self) -> nodes.Node | list[nodes.Node]:
+        token = self.stream.current
+        self.open_tags.append(TemplateToken(token.lineno, token.type, token.value))
+        if len(self.open_tags) > MAX_OPEN_TAGS:
+            self.fail(f"tags are nested deeper than {MAX_OPEN_TAGS} levels", token.lineno)
+        parsed = super().parse_statement()
+        self.open_tags.pop()
+        return parsed
 
 
 def parse_template(source: str, faults: TemplateProblems) -> nodes.Template | None:
@@ -304,8 +220,12 @@ def parse_template(source: str, faults: TemplateProblems) -> nodes.Template | No
     tokens = _lex(source, faults)
     if tokens is None or not _is_bounded(tokens, faults):
         return None
-    tags = find_tags(tokens)
-    return _parse_tokens(tokens, tags, faults) if check_tags(tags, faults) else None
+    last = next((token for token in reversed(tokens) if token.kind[-4:] in ("egin", "_end")), None)
+    if last is not None and last.kind in ("variable_begin", "block_begin"):
+        hint = f"add `{'}}' if last.kind == 'variable_begin' else '%}'}`"
+        faults.syntax(last.offset, len(last.text), f"`{last.text}` is never closed", hint)
+        return None
+    return _parse_tokens(tokens, faults)
 
 
 def is_template(source: str) -> bool:
@@ -390,24 +310,43 @@ def _check_escapes(offset: int, text: str, faults: TemplateProblems) -> None:
         faults.syntax(offset + bad.start(), 2, f"unknown escape {short_name(bad[0])}", hint)
 
 
-def _parse_tokens(
-    tokens: list[TemplateToken], tags: list[TemplateTag], faults: TemplateProblems
-) -> nodes.Template | None:
-    left_out = [tag for tag in tags if not is_known_tag(tag)]
+def _parse_tokens(tokens: list[TemplateToken], faults: TemplateProblems) -> nodes.Template | None:
+    tags = find_tags(tokens)
+    left_out = _check_names(tags, faults)
+    is_complete = not left_out
     reread = 0
     while True:
+        parser = _OffsetParser(_without_tags(tokens, left_out))
         try:
-            return _OffsetParser(_without_tags(tokens, left_out)).parse()
+            return parser.parse()
         except TemplateSyntaxError as error:
             offset, message = error.lineno, error.message or "this cannot be parsed"
+        if "unknown tag" in message or message.startswith("Unexpected end of template"):
+            if is_complete:  # otherwise it is the consequence of a tag that was left out
+                _report_nesting(parser, offset, message, faults)
+            return None
         width = next((len(token.text) for token in tokens if token.offset == offset), 1)
         hint = next((hint for part, hint in _HINTS.items() if part in message), None)
         faults.syntax(offset, width, message[0].lower() + message[1:], hint)
-        culprit = next((tag for tag in tags if tag.start <= offset < tag.end and tag.can_be_left_out), None)
+        culprit = next((tag for tag in tags if tag.begin.offset <= offset <= tokens[tag.last - 1].offset), None)
         reread += len(tokens)
-        if culprit is None or culprit in left_out or faults.full or reread > _MAX_REREAD:
+        can_be_left_out = culprit is not None and (culprit.name is None or culprit.name.text in ("if", "elif"))
+        if culprit is None or not can_be_left_out or culprit in left_out or faults.full or reread > _MAX_REREAD:
             return None
         left_out.append(culprit)
+
+
+def _report_nesting(parser: _OffsetParser, offset: int, message: str, faults: TemplateProblems) -> None:
+    """Report an end tag that does not fit, or a tag without its end."""
+    if "unknown tag" not in message:
+        for word in parser.open_tags:
+            closing = f"`{{% {word.text} %}}` is never closed"
+            faults.syntax(word.offset, len(word.text), closing, f"add `{{% end{word.text} %}}`")
+        return
+    name = parser.open_tags.pop().text
+    innermost = parser.open_tags[-1].text if parser.open_tags else ""
+    hint = f"close `{{% {innermost} %}}` first" if innermost else "remove it; no tag is open"
+    faults.syntax(offset, len(name), f"unexpected `{{% {name} %}}`", hint)
 
 
 def _without_tags(tokens: list[TemplateToken], left_out: list[TemplateTag]) -> list[TemplateToken]:
@@ -422,8 +361,8 @@ def _without_tags(tokens: list[TemplateToken], left_out: list[TemplateTag]) -> l
             rest.append(tokens[index])
             index += 1
             continue
-        if tag.name in ("if", "elif"):
-            true = TemplateToken(tag.words[0].offset, "name", "true")
-            rest += [tokens[index], tag.words[0], true, tokens[tag.last - 1]]
+        if tag.name is not None and tag.name.text in ("if", "elif"):
+            true = TemplateToken(tag.name.offset, "name", "true")
+            rest += [tokens[index], tag.name, true, tokens[tag.last - 1]]
         index = tag.last
     return rest
