@@ -130,9 +130,9 @@ def default_render_problems(spec: Spec) -> Iterator[Problem]:
     files = {name: source.text for name, source in spec.templates.items()}
     if all("default" in schema for schema in params.values()):
         values = {name: schema["default"] for name, schema in params.items()}
-        for node, names in spec_templates(spec, {}):
+        for node in [node for node, names in spec_templates(spec, {}) if "args" not in names]:
             try:
-                render_template(bundle_template(node.text, files), values) if "args" not in names else None
+                render_template(bundle_template(node.text, files), values)
             except TemplateRenderError as stopped:
                 place = node.place_at_line(stopped.line, stopped.column)
                 message = f"with the default params this prompt cannot be rendered: {stopped.message}"

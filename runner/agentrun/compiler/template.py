@@ -85,7 +85,8 @@ def check_template(
         faults = reading.faults.copy()
         if reading.tree is not None:
             found = NameCheck(names, faults, reading.tree).included
-            included.extend(found) if included is not None else None
+            if included is not None:
+                included.extend(found)
     except RecursionError:
         return [TemplateProblem(1, 1, 1, "template_syntax", _TOO_DEEP, None)]
     return faults.sorted()

@@ -85,6 +85,13 @@ class RenderMeter:
             raise RenderStopped(f"the template makes more than {self.bounds.text} characters of text")
         self.step(1 + (size >> 10))
 
+    def copied(self, value: Any, size: int) -> None:
+        """Pay for `size` characters or items of a text or list, which are about to be copied."""
+        if type(value) in TEXT:
+            self.made(size)
+        else:
+            self.step(size)
+
     def search(self, text: str, part: str) -> None:
         """Pay for a search of `part` in `text`, at its worst case."""
         n, m = len(text), len(part)
@@ -148,7 +155,8 @@ class RenderMeter:
             self.step(1 + (min(len(left), len(right)) >> 10))
         elif isinstance(left, SIZED) and isinstance(right, SIZED):
             self.size(left)
-        whole(left), whole(right)
+        whole(left)
+        whole(right)
 
     def result(self, value: Any) -> Any:
         """Pay for what a filter or method returned."""
@@ -190,14 +198,13 @@ def pay_operator(meter: RenderMeter, sign: str, left: Any, right: Any) -> None:
     numbers = isinstance(left, int) and isinstance(right, int)
     bits = whole(left).bit_length(), whole(right).bit_length()
     if sign == "+" and type(left) in SIZED and type(right) in SIZED:
-        meter.made(len(left) + len(right)) if type(left) in TEXT else meter.step(len(left) + len(right))
+        meter.copied(left, len(left) + len(right))
     elif (sign == "*" and numbers and sum(bits) > 512) or (sign == "**" and numbers and bits[0] * abs(right) > 512):
         whole(_MAX_INT + 1)
     elif sign == "*":
         for repeated, times in ((left, right), (right, left)):
             if type(repeated) in SIZED and isinstance(times, int):
-                size = len(repeated) * max(0, times)
-                meter.made(size) if type(repeated) in TEXT else meter.step(size)
+                meter.copied(repeated, len(repeated) * max(0, times))
     elif sign == "%" and type(left) in TEXT:
         _format(meter, left, *(right if isinstance(right, tuple) else (right,)))
 

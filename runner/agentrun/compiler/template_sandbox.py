@@ -34,7 +34,6 @@ from agentrun.compiler.template_meter import (
     METHODS,
     SIZED,
     TESTS,
-    TEXT,
     Bounds,
     RenderMeter,
     RenderStopped,
@@ -374,7 +373,7 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
         if isinstance(argument, slice) and type(obj) in SIZED:
             for end in (argument.start, argument.stop, argument.step):
                 whole(end)
-            self.meter.made(len(obj)) if type(obj) in TEXT else self.meter.step(len(obj))
+            self.meter.copied(obj, len(obj))
             return obj[argument]
         if type(obj) is dict:
             self.meter.key(argument)
