@@ -1,4 +1,4 @@
-"""Print the tests of what changed since this branch left another one: the arguments of pytest in `make quick`.
+"""Print the tests affected by the changes of this branch, as pytest arguments for `make quick`.
 
 Rule 1  A changed module runs the tests of its package: the folder of the same name, or of a package around it.
 Rule 2  A module at the top of `agentrun`, or one without such a folder, runs the test files that import it.

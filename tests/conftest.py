@@ -1,4 +1,4 @@
-"""How much randomness the tests see, and what none leaves to the next.
+"""Hypothesis profiles, signal handling and the cleanup of imported projects for all tests.
 
 `AGENTRUN_TESTS=normal`, the default: few examples, the same in every run: what is red is red for everybody.
 `AGENTRUN_TESTS=long`: many more examples, different in each run; a failure prints how to repeat it.
@@ -23,17 +23,17 @@ _PROJECTS = (os.path.realpath(tempfile.gettempdir()) + os.sep, str(Path(__file__
 """Where the Python modules of agents are."""
 
 LONGEST = (
-    "tests/attacks/test_cassette_secrets.py::test_nothing_is_given_away",
-    "tests/attacks/test_cassette_secrets.py::test_planted",
-    "tests/attacks/test_spec_bounds.py::test_wide_documents",
-    "tests/attacks/test_spec_bounds.py::test_wide_policies",
-    "tests/attacks/test_specs.py::test_10_cycles_and_growth",
-    "tests/attacks/test_tool_python.py::test_42_every_attack_in_one_run",
-    "tests/cli/test_approval_prompt.py::test_the_time_of_a_question_begins_when_it_is_shown",
-    "tests/docs/test_testing.py::test_commands",
-    "tests/examples/test_suites.py::test_in_two_processes",
-    "tests/tools/test_processes.py::test_cancelled_at_every_moment_of_the_start",
-    "tests/tools/test_python_process.py::test_the_same_as_in_a_thread",
+    "tests/attacks/test_cassette_secrets.py::test_record_live_and_replay_leak_no_secret",
+    "tests/attacks/test_cassette_secrets.py::test_search_finds_the_secrets_without_redaction",
+    "tests/attacks/test_spec_bounds.py::test_very_large_sections_are_refused",
+    "tests/attacks/test_spec_bounds.py::test_very_large_policies_are_refused",
+    "tests/attacks/test_spec_contents.py::test_10_circular_and_growing_schemas_are_refused",
+    "tests/attacks/test_tool_python.py::test_42_hostile_functions_do_not_end_the_run_or_leak_secrets",
+    "tests/cli/test_approval_prompt.py::test_approval_timeout_begins_when_the_question_is_shown",
+    "tests/docs/test_testing.py::test_commands_print_what_the_page_shows",
+    "tests/examples/test_suites.py::test_suites_pass_in_two_processes",
+    "tests/tools/test_processes.py::test_start_cancelled_at_any_moment_leaves_nothing",
+    "tests/tools/test_python_process.py::test_process_gives_the_same_results_as_a_thread",
 )
 """Tests that take seconds. They come first: while one that begins last goes on, the other workers are idle."""
 
@@ -87,7 +87,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.fixture(autouse=True)
-def _projects_are_forgotten() -> Iterator[None]:
+def _forget_imported_projects() -> Iterator[None]:
     """What a test imported from the folder of an agent is not there for the next one, under whatever name."""
     modules, path = set(sys.modules), [*sys.path]
     yield

@@ -1,4 +1,4 @@
-"""Distributions on disk, as installers leave them: a `.dist-info` folder and, for agentrun, the code beside it."""
+"""Installed distributions on disk, with a `.dist-info` folder and, for agentrun, its code."""
 
 from __future__ import annotations
 

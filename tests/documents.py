@@ -1,4 +1,4 @@
-"""Documents as data: written to disk, changed in one place, or laid out in several files."""
+"""Documents as data that can be written to disk, changed in one place or split into several files."""
 
 import json
 import re
@@ -73,7 +73,7 @@ class _Layout:
         return [self.put(f"{key}.part.yaml", yaml_text(inside)), outside]
 
 
-def laid_out(document: Document, *, parts: bool = True) -> tuple[Document, dict[str, str]]:
+def split_into_files(document: Document, *, parts: bool = True) -> tuple[Document, dict[str, str]]:
     """The same agent with all that can be in files in files, and these; without `parts`, texts and schemas only."""
     spec, layout = json.loads(json.dumps(document)), _Layout()
     for key in [key for key in ("instructions", "input") if key in spec]:

@@ -1,4 +1,4 @@
-"""Locks that pin the tools of MCP servers, for specs whose servers need not exist."""
+"""Lock files that pin the tools of MCP servers, for specs whose servers need not exist."""
 
 import json
 import re

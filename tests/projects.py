@@ -1,4 +1,4 @@
-"""Small projects on disk, and what is said about the specs in them.
+"""Small projects on disk, and the problems that are found in their specs.
 
 `agent("params: {}")` is a whole spec whose first lines are the ones given, so that lines and columns can be read off.
 """

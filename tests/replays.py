@@ -1,4 +1,4 @@
-"""Replays for tests: a package and a cassette, whatever form they have."""
+"""Replay a package against a cassette of any form."""
 
 from __future__ import annotations
 

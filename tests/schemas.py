@@ -1,4 +1,4 @@
-"""The shipped JSON Schemas read as data: every key a writer may write, and what a value at a key must be.
+"""The shipped JSON Schemas as data, with every key of a document and the keywords for its value.
 
 A key is named by the way to it: `model.price.input`, `policy.rules.[].allow`, `tools.*.<http>.url`. `*` stands for any
 name, `[]` for any item, `<kind>` for the kind of tool or sink, or the type of an assertion. A list of shared parts

@@ -1,4 +1,4 @@
-"""A real server on the loopback interface that says exactly the bytes it is told to, and breaks where it is told to.
+"""A real server on the loopback interface that sends exactly the planned bytes and breaks off where planned.
 
     with Server(reply(200, b"{}"), [b"HTTP/1.1 200 OK\\r\\n", Wait(0.5), RESET]) as server:
         server.url, server.requests

@@ -1,4 +1,4 @@
-"""Count the work of Python code in steps, which a busy machine does not change.
+"""Count the work of Python code in function calls, which is independent of machine load.
 
 A step is a function, of Python or of C, that begins or ends. What a function of C does inside is not counted: a test
 about a pattern or a parser in C asserts that a limit of the product stops it. Only work that hangs is stopped by time.

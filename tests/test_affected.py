@@ -1,4 +1,4 @@
-"""What `make quick` runs for a change."""
+"""Which tests `make quick` runs for a change."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def root(tmp_path: Path) -> Path:
         ("Makefile", []),
     ],
 )
-def test_affected_tests(root: Path, changed: str, tests: list[str]) -> None:
+def test_changed_file_selects_its_tests(root: Path, changed: str, tests: list[str]) -> None:
     assert affected_tests([changed], root) == sorted([ALWAYS, *tests])
 
 
-def test_changed_files(tmp_path: Path) -> None:
+def test_changed_files_are_committed_modified_and_new_files(tmp_path: Path) -> None:
     def git(*args: str) -> None:
         subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@example", *args], cwd=tmp_path, check=True)
 

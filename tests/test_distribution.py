@@ -1,4 +1,4 @@
-"""Where agentrun was installed from, and how it is installed again."""
+"""Where agentrun was installed from, and how it can be installed again."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def test_the_name_and_version_are_those_of_pyproject() -> None:
     ],
     ids=["index", "checkout", "editable", "git", "local git", "other vcs", "subdirectory", "file", "damaged", "empty"],
 )
-def test_install_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direct_url: Any, plain: str, extra: str) -> None:
+def test_install_hint_repeats_the_way_of_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direct_url: Any, plain: str, extra: str
+) -> None:
     monkeypatch.syspath_prepend(install_agentrun(tmp_path / "site", direct_url))
     assert (version(), install_hint(), install_hint("test")) == ("7.8.9", plain, extra)
 
@@ -68,7 +70,7 @@ def test_the_path_of_a_checkout_is_decoded(tmp_path: Path, monkeypatch: pytest.M
     assert install_origin().checkout == Path("/srv/a b")
 
 
-def test_metadata_without_the_running_code_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metadata_beside_other_code_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A project that is on `sys.path` cannot make a hint install from an index, or from an address of its own."""
     before = (version(), install_origin())
     install(tmp_path / "a", DISTRIBUTION_NAME, "6.6.6")
@@ -84,7 +86,7 @@ def test_metadata_without_the_running_code_does_not_count(tmp_path: Path, monkey
     assert (version(), install_origin()) == before
 
 
-def test_a_checkout_that_is_not_installed(tmp_path: Path) -> None:
+def test_checkout_that_is_not_installed_gets_an_editable_hint(tmp_path: Path) -> None:
     (tmp_path / "msgspec").symlink_to(Path(msgspec.__file__).parent)
     code = "from agentrun.distribution import *; print(version(), install_hint('mcp'))"
     places = f"import sys; sys.path[:0] = {[str(ROOT / 'runner'), str(tmp_path)]!r}"
@@ -96,7 +98,7 @@ def test_a_checkout_that_is_not_installed(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.skipif(find_spec("pip") is None, reason="this environment was made without pip")
 @pytest.mark.parametrize("source", ["index", "checkout", "file"])
-def test_what_pip_leaves(tmp_path: Path, source: str) -> None:
+def test_origin_is_read_from_a_real_pip_install(tmp_path: Path, source: str) -> None:
     """`direct_url.json` is as the tests above write it."""
     (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path))
     what = {
@@ -131,7 +133,7 @@ def test_what_pip_leaves(tmp_path: Path, source: str) -> None:
         ("git.example:~b/c", "ssh://git.example/~b/c"),
     ],
 )
-def test_git_pin(url: str, address: str) -> None:
+def test_git_pin_removes_credentials_from_the_address(url: str, address: str) -> None:
     assert git_pin(url, COMMIT) == f" @ git+{address}@{COMMIT}"
 
 
@@ -146,16 +148,16 @@ def test_git_pin(url: str, address: str) -> None:
         *("https://ada:se/cret@git.example/a", "https://ada/secret@git.example/a", "https://-o/a", "git@-o:a", "https://ex\u00e4mple/a"),
     ],
 )  # fmt: skip
-def test_addresses_that_other_machines_cannot_install_from(url: str) -> None:
+def test_git_pin_refuses_local_and_unsafe_addresses(url: str) -> None:
     assert git_pin(url, COMMIT) == ""
 
 
 @pytest.mark.parametrize("commit", ["", "main", COMMIT[:12], COMMIT.upper(), f"{COMMIT}\n", f"{COMMIT}#egg=x"])
-def test_only_a_whole_commit_is_a_pin(commit: str) -> None:
+def test_git_pin_refuses_anything_but_a_full_commit(commit: str) -> None:
     assert git_pin(REPOSITORY, commit) == ""
 
 
-def test_rival_distributions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_distributions_that_provide_agentrun_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = "[console_scripts]\nagentrun = other:main\n"
     install(tmp_path, "agentrun", RECORD="agentrun/__init__.py,,\n", **{"entry_points.txt": command})
     install(tmp_path, "single-file", RECORD="agentrun.py,,\n")

@@ -1,4 +1,4 @@
-"""The module that writes files: through no link, as a whole, and with nothing left behind."""
+"""The module that writes project files atomically, follows no link and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def listing(directory: Path) -> list[str]:
 # --- links ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_linked_directory_outside_is_refused_with_both_paths_and_the_variable(root: Path) -> None:
+def test_directory_linked_to_outside_is_refused_and_names_the_variable(root: Path) -> None:
     (root / "cassettes").symlink_to(root.parent / "outside")
     error = refusal(lambda: tree_of(root).write(root / "cassettes/a/x.yaml", b"x"))
     outside = root.parent / "outside"
@@ -64,14 +64,14 @@ def test_a_linked_directory_inside_is_refused_with_the_setting(root: Path) -> No
     assert listing(root / "shared") == ["tapes"]
 
 
-def test_the_setting_is_named_for_a_link_above_its_directory_too(root: Path) -> None:
+def test_link_above_the_directory_is_refused_and_names_the_variable(root: Path) -> None:
     (root / "data").symlink_to(root.parent / "outside")
     tree = ProjectTree(root, "cassette", "data/tapes", "cassettes", "AGENTRUN_CASSETTES")
     error = refusal(lambda: tree.write(root / "data/tapes/x.yaml", b"x"))
     assert error.hint == f"to use that directory, set AGENTRUN_CASSETTES={root.parent / 'outside' / 'tapes'}"
 
 
-def test_a_link_below_the_directory_of_the_setting_has_no_setting(root: Path) -> None:
+def test_link_below_the_directory_is_refused_without_a_setting(root: Path) -> None:
     (root / "cassettes").mkdir()
     (root / "cassettes/a").symlink_to(root.parent / "outside")
     error = refusal(lambda: tree_of(root).write(root / "cassettes/a/x.yaml", b"x"))
@@ -110,7 +110,7 @@ def test_removing_a_link_removes_the_link(root: Path) -> None:
     assert listing(root.parent / "outside") == ["file"]
 
 
-def test_a_link_that_is_swapped_in_while_files_are_written(root: Path) -> None:
+def test_link_swapped_in_during_writes_changes_nothing_outside(root: Path) -> None:
     """Whenever the directory becomes a link, the write goes to the directory or is refused."""
     outside, directory = root.parent / "outside", root / "cassettes"
     directory.mkdir()
@@ -236,7 +236,7 @@ def test_permissions_stay_and_new_files_have_the_usual_ones(root: Path) -> None:
     assert ((root / "new").stat().st_mode & 0o777, (root / "old").stat().st_mode & 0o777) == (0o640, 0o600)
 
 
-def test_confirm_is_the_last_word(root: Path) -> None:
+def test_exception_in_confirm_keeps_the_old_file(root: Path) -> None:
     (root / "a").write_text("old")
 
     class Changed(Exception):

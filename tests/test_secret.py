@@ -1,4 +1,4 @@
-"""Secrets do not print, and literal credentials are found by shape, with few false alarms."""
+"""Secrets are not printed, and literal credentials are found by shape with few false alarms."""
 
 import copy
 import json
@@ -42,7 +42,7 @@ ALL = [(kind, literal) for kind, literals in LITERALS.items() for literal in lit
 
 
 class TestSecret:
-    def test_reveal_is_the_only_way(self) -> None:
+    def test_secret_is_shown_only_by_reveal(self) -> None:
         secret = Secret(VALUE)
         shown = [repr(secret), str(secret), f"{secret}", f"{secret:>40}", f"{secret!r}", str([secret])]
         shown += [template % secret for template in ("%s", "%r", "%20s")]
@@ -50,7 +50,7 @@ class TestSecret:
         assert not [text for text in shown if VALUE in text]
         assert f"{secret}" == MASK
 
-    def test_encoding(self) -> None:
+    def test_secret_is_encoded_as_a_mask_and_cannot_be_pickled(self) -> None:
         secret = Secret(VALUE)
         assert msgspec.json.encode({"key": secret}, enc_hook=enc_hook) == b'{"key":"***"}'
         assert json.dumps(secret, default=enc_hook) == '"***"'
@@ -68,7 +68,7 @@ class TestSecret:
         assert copy.copy(secret) is secret
         assert copy.deepcopy([secret])[0] is secret
 
-    def test_does_not_change(self) -> None:
+    def test_secret_is_immutable(self) -> None:
         secret = Secret(VALUE)
         with pytest.raises(AttributeError):
             secret.other = 1
@@ -76,7 +76,7 @@ class TestSecret:
             del secret._value
         assert not hasattr(secret, "__dict__")
 
-    def test_equality_and_hash(self) -> None:
+    def test_secrets_are_equal_by_value_and_hashed_by_identity(self) -> None:
         one, same, other = Secret(VALUE), Secret(VALUE), Secret("\udc80")
         assert one == same
         assert one != other
@@ -92,7 +92,7 @@ class TestShapes:
             assert find_secrets(text) == [(len(before), len(before) + len(literal), kind)]
             assert mask(text) == before + MASK + after
 
-    def test_bearer_and_url(self) -> None:
+    def test_bearer_tokens_and_url_passwords_are_found(self) -> None:
         token = body(32)
         assert mask(f"Authorization: Bearer {token}") == "Authorization: Bearer ***"
         assert find_secrets(f"bearer {token}") == [(7, 39, "bearer token")]
@@ -156,7 +156,7 @@ class TestUnderAKey:
             "db_passwd",
         ],
     )
-    def test_credential_keys(self, key: str) -> None:
+    def test_value_under_a_credential_key_is_found(self, key: str) -> None:
         assert names_credential(key)
         assert find_secrets("aB3dE6gH9jK2", key) == [(0, 12, "credential")]
 
@@ -175,7 +175,7 @@ class TestUnderAKey:
             "turns",
         ],
     )
-    def test_other_keys(self, key: str) -> None:
+    def test_value_under_another_key_is_not_found(self, key: str) -> None:
         assert not names_credential(key)
         assert find_secrets("aB3dE6gH9jK2", key) == []
 
@@ -191,7 +191,7 @@ class TestUnderAKey:
             "Bearer aB3dE6gH9jK2",
         ],
     )
-    def test_random_values(self, value: str) -> None:
+    def test_random_value_under_a_credential_key_is_found(self, value: str) -> None:
         ((start, end, kind),) = find_secrets(value, "token")
         assert kind == "credential"
         assert value[start:end] == value.rsplit(maxsplit=1)[-1]
@@ -218,12 +218,12 @@ class TestUnderAKey:
             "env:OPENAI_KEY",
         ],
     )
-    def test_harmless_values(self, value: str) -> None:
+    def test_harmless_value_under_a_credential_key_is_not_found(self, value: str) -> None:
         assert find_secrets(value, "token") == []
 
 
 class TestMask:
-    def test_pairs(self) -> None:
+    def test_mask_hides_values_after_credential_keys(self) -> None:
         assert mask("api_key: hunter2") == "api_key: ***"
         assert mask('{"password": "Tr0ub4dor&3", "n": 1}') == '{"password": "***", "n": 1}'
         assert mask("token=abc123def&x=1") == "token=***"
@@ -234,12 +234,12 @@ class TestMask:
         assert mask("") == ""
         assert mask("tool 'serch' is not declared") == "tool 'serch' is not declared"
 
-    def test_private_key_without_an_end(self) -> None:
+    def test_mask_hides_a_private_key_without_an_end(self) -> None:
         text = "-----BEGIN PRIVATE " + "KEY-----\n" + body(64) + "\n" + body(64)
         assert mask(text + "\nname: x") == "***\nname: x"
 
     @given(st.text())
-    def test_any_text(self, text: str) -> None:
+    def test_mask_does_not_grow_a_text_beyond_its_spans(self, text: str) -> None:
         assert len(mask(text)) <= len(text) + 3 * len(mask_spans(text))
 
     @given(st.text(max_size=20), st.sampled_from(ALL), st.text(max_size=20))
@@ -275,7 +275,7 @@ class TestMask:
             mask(text[: len(text) // 16])
             find_secrets(text[: len(text) // 16], "token")
 
-    def test_a_flood_is_hidden_to_the_end(self) -> None:
+    def test_mask_hides_thousands_of_keys(self) -> None:
         text = ("sk-" + body(20) + " ") * 3000
         assert mask_spans(text)[-1][1] == len(text)
         assert "sk-" not in mask(text)

@@ -1,4 +1,4 @@
-"""A process that a test starts is ended by signals, however pytest itself was started."""
+"""Processes that tests start are ended by signals, however pytest itself was started."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ subprocess.run([sys.executable, "-c", child], check=True)
 """
 
 
-def test_signals_that_were_ignored_when_pytest_started() -> None:
+def test_started_processes_do_not_inherit_ignored_signals() -> None:
     """As `nohup` and a shell's `&` start it: pytest ignores them still, and what it starts does not."""
     conftest = str(Path(__file__).with_name("conftest.py"))
     done = subprocess.run([sys.executable, "-c", PYTEST, conftest], capture_output=True, text=True, check=False)

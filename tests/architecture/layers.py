@@ -1,4 +1,4 @@
-"""The parts of `agentrun` from top to bottom: imports go strictly downwards, neighbours do not meet."""
+"""The layers of `agentrun` from top to bottom: imports go downwards, packages of one layer do not import each other."""
 
 LAYERS: list[set[str]] = [
     {"", "__main__"},  # `agentrun` itself, the public surface: nothing of ours imports it

@@ -1,4 +1,4 @@
-"""Python source read as data: which modules there are, and which module imports which.
+"""Python source files read as data: the modules of a tree and their imports.
 
 The checkers in this folder are functions from a tree of sources to a list of findings, so that each can be
 shown a small tree with a planted fault (`plant`) as well as the real one (`product`).
@@ -87,7 +87,7 @@ def plant(folder: Path, files: dict[str, str]) -> Tree:
     return read(folder / "agentrun")
 
 
-def nothing(findings: list[str]) -> None:
+def assert_no_findings(findings: list[str]) -> None:
     """Fail with the whole list; pytest would cut a comparison with `[]` short."""
     assert not findings, "\n" + "\n".join(findings)
 

@@ -1,4 +1,4 @@
-"""What people wait for at every start imports nothing heavy.
+"""`import agentrun` and the common commands import no heavy package.
 
 `import pydantic` alone takes longer than validating a spec; httpx and vcrpy together take a second.
 """
@@ -29,7 +29,7 @@ finally:
 COMMAND = "from agentrun.cli import main; sys.argv[:] = {argv!r}; main()"
 
 
-def heavy(code: str, report: Path) -> set[str]:
+def heavy_imports(code: str, report: Path) -> set[str]:
     """The heavy packages that the code imports in a fresh interpreter. The code must succeed."""
     done = subprocess.run(
         [sys.executable, "-c", SPY.format(code=code, report=str(report))],
@@ -45,8 +45,8 @@ def heavy(code: str, report: Path) -> set[str]:
     return HEAVY & {name.partition(".")[0] for name in json.loads(report.read_text(encoding="utf-8"))}
 
 
-def test_import(tmp_path: Path) -> None:
-    assert heavy("import agentrun", tmp_path / "modules") == set()
+def test_import_of_agentrun_loads_no_heavy_package(tmp_path: Path) -> None:
+    assert heavy_imports("import agentrun", tmp_path / "modules") == set()
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,14 @@ def test_import(tmp_path: Path) -> None:
     ],
     ids=" ".join,
 )
-def test_command(tmp_path: Path, argv: list[str]) -> None:
-    assert heavy(COMMAND.format(argv=["agentrun", *argv]), tmp_path / "modules") == set()
+def test_command_loads_no_heavy_package(tmp_path: Path, argv: list[str]) -> None:
+    assert heavy_imports(COMMAND.format(argv=["agentrun", *argv]), tmp_path / "modules") == set()
 
 
-def test_heavy_finds(tmp_path: Path) -> None:
-    assert heavy("import agentrun, httpx", tmp_path / "modules") >= {"httpx"}
+def test_heavy_imports_finds_httpx(tmp_path: Path) -> None:
+    assert heavy_imports("import agentrun, httpx", tmp_path / "modules") >= {"httpx"}
 
 
-def test_heavy_sees_failure(tmp_path: Path) -> None:
+def test_heavy_imports_fails_if_the_code_fails(tmp_path: Path) -> None:
     with pytest.raises(AssertionError):
-        heavy("sys.exit(3)", tmp_path / "modules")
+        heavy_imports("sys.exit(3)", tmp_path / "modules")

@@ -1,4 +1,4 @@
-"""Who may import whom.
+"""Import rules between the packages of agentrun.
 
 Rule 1  Imports go strictly downwards through LAYERS. Packages of one layer do not know each other.
 Rule 2  The driver sees the core, the ports and the world that is made of them, nothing else of the engine.
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from .layers import GROUND, layer, part, under
-from .sources import Module, Tree, imports, nothing, plant, product
+from .sources import Module, Tree, assert_no_findings, imports, plant, product
 
 DRIVER_SEES = (
     "agentrun.core",
@@ -25,7 +25,7 @@ DRIVER_SEES = (
 LATE_PLACES = ("agentrun.cli",)
 
 
-def upward(tree: Tree) -> list[str]:
+def upward_imports(tree: Tree) -> list[str]:
     found = []
     for module in tree.values():
         here = layer(module.name)
@@ -42,7 +42,7 @@ def upward(tree: Tree) -> list[str]:
     return found
 
 
-def seen_by_driver(tree: Tree) -> list[str]:
+def forbidden_driver_imports(tree: Tree) -> list[str]:
     return [
         module.at(item.line, f"the driver must not know {item.target}")
         for module in tree.values()
@@ -52,7 +52,7 @@ def seen_by_driver(tree: Tree) -> list[str]:
     ]
 
 
-def cycle(tree: Tree) -> list[str]:
+def import_cycle(tree: Tree) -> list[str]:
     graph = {module.name: {item.target for item in imports(module, tree)} for module in tree.values()}
     try:
         TopologicalSorter(graph).prepare()
@@ -75,9 +75,9 @@ def _reason(module: Module, line: int) -> str:
     return module.lines[line - 1].partition("# late:")[2].strip()
 
 
-@pytest.mark.parametrize("checker", [upward, seen_by_driver, cycle, late])
-def test_product(checker: Callable[[Tree], list[str]]) -> None:
-    nothing(checker(product()))
+@pytest.mark.parametrize("checker", [upward_imports, forbidden_driver_imports, import_cycle, late])
+def test_product_keeps_the_import_rules(checker: Callable[[Tree], list[str]]) -> None:
+    assert_no_findings(checker(product()))
 
 
 @pytest.mark.parametrize(
@@ -96,11 +96,11 @@ def test_product(checker: Callable[[Tree], list[str]]) -> None:
         ("engine/driver.py", "import agentrun.novel"),
     ],
 )
-def test_upward_finds(tmp_path: Path, where: str, text: str) -> None:
-    assert len(upward(plant(tmp_path, {where: text}))) == 1
+def test_upward_imports_are_found(tmp_path: Path, where: str, text: str) -> None:
+    assert len(upward_imports(plant(tmp_path, {where: text}))) == 1
 
 
-def test_upward_allows(tmp_path: Path) -> None:
+def test_downward_imports_are_allowed(tmp_path: Path) -> None:
     files = {
         "__init__.py": "from agentrun.engine.runtime import Agent",
         "cli/__init__.py": "from agentrun.core import facts\nimport agentrun.errors, json",
@@ -109,16 +109,18 @@ def test_upward_allows(tmp_path: Path) -> None:
         "canonical_json.py": "from agentrun.errors import Fault",
         "spec/document_loader.py": "if TYPE_CHECKING:\n    from agentrun.cli import main",
     }
-    assert upward(plant(tmp_path, files)) == []
+    assert upward_imports(plant(tmp_path, files)) == []
 
 
-def test_seen_by_driver_finds(tmp_path: Path) -> None:
+def test_forbidden_driver_imports_are_found(tmp_path: Path) -> None:
     text = "from agentrun.core.decide import decide\nfrom agentrun.engine import ports, events\n"
     tree = plant(tmp_path, {"engine/driver.py": text, "engine/ports.py": "", "engine/events.py": ""})
-    assert seen_by_driver(tree) == ["agentrun.engine.driver:2: the driver must not know agentrun.engine.events"]
+    assert forbidden_driver_imports(tree) == [
+        "agentrun.engine.driver:2: the driver must not know agentrun.engine.events"
+    ]
 
 
-def test_cycle_finds(tmp_path: Path) -> None:
+def test_import_cycle_is_found(tmp_path: Path) -> None:
     tree = plant(
         tmp_path,
         {
@@ -127,11 +129,11 @@ def test_cycle_finds(tmp_path: Path) -> None:
             "core/b.py": "def f():\n    from agentrun.core.a import A",
         },
     )
-    (found,) = cycle(tree)
+    (found,) = import_cycle(tree)
     assert sorted(set(found.split(" imports "))) == ["agentrun.core.a", "agentrun.core.b"]
 
 
-def test_late_finds(tmp_path: Path) -> None:
+def test_late_import_without_a_reason_is_found(tmp_path: Path) -> None:
     text = "def f():\n    import mcp\n    import mcp  # late:\n    import mcp  # late: an extra\n"
     tree = plant(tmp_path, {"tools/mcp.py": text, "cli/run.py": text})
     assert [found.split(": ")[0] for found in late(tree)] == ["agentrun.tools.mcp:2", "agentrun.tools.mcp:3"]

@@ -1,4 +1,4 @@
-"""No text says to install a name from a package index.
+"""No text installs a package by name from an index.
 
 Rule 1  Outside of `distribution.py`, which knows where agentrun came from, every install command names the checkout
         (`.`) or a file of requirements.
@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from .sources import ROOT, nothing
-from .test_text import files_of
+from .sources import ROOT, assert_no_findings
+from .test_local_names import files_of
 
 COMMAND = re.compile(
     r"\b(?:pip[\d.]*|pipx|poetry|pdm|conda|uv|uv tool)\W{1,6}(?:install|add)\b(?P<words>[^`\n;&|\\]*)"
@@ -37,7 +37,7 @@ def installs(folder: Path, names: list[str]) -> list[tuple[str, str]]:
     ]
 
 
-def from_an_index(words: str) -> list[str]:
+def names_from_an_index(words: str) -> list[str]:
     """The words of an install command that an index would be asked for."""
     found, value = [], False
     for word in words.replace("'", " ").replace('"', " ").split():
@@ -51,12 +51,12 @@ def texts() -> list[str]:
     return [name for name in files_of(ROOT) if not name.startswith("tests/")]
 
 
-def test_nothing_is_installed_by_its_name() -> None:
+def test_no_install_command_names_an_index_package() -> None:
     found = [(name, words) for name, words in installs(ROOT, texts()) if name != HINTS]
-    nothing([f"{name}: installs {words}" for name, words in found if from_an_index(words)])
+    assert_no_findings([f"{name}: installs {words}" for name, words in found if names_from_an_index(words)])
 
 
-def test_hints_come_from_one_module() -> None:
+def test_install_commands_of_the_product_are_in_one_module() -> None:
     assert {name for name, _ in installs(ROOT, texts()) if name.startswith("runner/")} == {HINTS, WORKFLOW}
 
 
@@ -79,10 +79,10 @@ def test_the_pages_install_from_the_checkout(name: str) -> None:
         *("pip install -r a.txt x", "pip install agentrun-harness @ git+https://git.example/a"),
     ],
 )
-def test_from_an_index_finds(tmp_path: Path, text: str) -> None:
+def test_install_from_an_index_is_found(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.md").write_text(text, encoding="utf-8")
     ((_, words),) = installs(tmp_path, ["x.md"])
-    assert from_an_index(words) != []
+    assert names_from_an_index(words) != []
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_from_an_index_finds(tmp_path: Path, text: str) -> None:
         ),
     ],
 )
-def test_from_an_index_allows(tmp_path: Path, text: str) -> None:
+def test_install_from_the_checkout_or_a_file_is_allowed(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.md").write_text(text, encoding="utf-8")
     ((_, words),) = installs(tmp_path, ["x.md"])
-    assert from_an_index(words) == []
+    assert names_from_an_index(words) == []

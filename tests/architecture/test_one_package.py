@@ -1,4 +1,4 @@
-"""There is one `agentrun`, and this is what it offers.
+"""There is one copy of `agentrun`, and its public names are listed here.
 
 From the root of a checkout `import runner.agentrun` would work too, and give a second copy of every class,
 unequal to the first. So nothing imports it, and nothing makes `runner` a package.
@@ -9,7 +9,7 @@ import importlib.util
 from pathlib import Path
 
 from .layers import under
-from .sources import PACKAGE, ROOT, Module, Tree, imports, nothing, plant, product, read
+from .sources import PACKAGE, ROOT, Module, Tree, assert_no_findings, imports, plant, product, read
 
 # The public surface. A name added to `agentrun.__all__` is added here, in the same change, on purpose.
 PUBLIC = [
@@ -31,33 +31,33 @@ def second_copies(trees: list[Tree]) -> list[str]:
     ]
 
 
-def intruders(runner: Path) -> list[str]:
+def extra_entries(runner: Path) -> list[str]:
     """What lies in `runner/` beside the package; caches do not count."""
     names = {path.name for path in runner.iterdir() if not path.name.startswith(".")}
     return sorted(names - {"agentrun", "__pycache__"})
 
 
-def missing(module: object, names: list[str]) -> list[str]:
+def missing_names(module: object, names: list[str]) -> list[str]:
     return [name for name in names if not hasattr(module, name)]
 
 
-def test_second_copies() -> None:
-    nothing(second_copies([product(), read(ROOT / "tests"), read(ROOT / "bench")]))
+def test_nothing_imports_a_second_copy_of_agentrun() -> None:
+    assert_no_findings(second_copies([product(), read(ROOT / "tests"), read(ROOT / "bench")]))
 
 
-def test_second_copies_finds(tmp_path: Path) -> None:
+def test_import_of_a_second_copy_is_found(tmp_path: Path) -> None:
     text = "import runner.agentrun.core\nfrom runner import agentrun\nimport runners\n"
     assert len(second_copies([plant(tmp_path, {"x.py": text})])) == 2
 
 
-def test_intruders() -> None:
-    assert intruders(PACKAGE.parent) == []
+def test_runner_folder_contains_only_the_package() -> None:
+    assert extra_entries(PACKAGE.parent) == []
 
 
-def test_intruders_finds(tmp_path: Path) -> None:
+def test_extra_entry_in_the_runner_folder_is_found(tmp_path: Path) -> None:
     (tmp_path / "agentrun").mkdir()
     (tmp_path / "__init__.py").touch()
-    assert intruders(tmp_path) == ["__init__.py"]
+    assert extra_entries(tmp_path) == ["__init__.py"]
 
 
 def test_import_resolves_to_one_place() -> None:
@@ -66,11 +66,11 @@ def test_import_resolves_to_one_place() -> None:
     assert [Path(place) for place in spec.submodule_search_locations or []] == [PACKAGE]
 
 
-def test_public_surface() -> None:
+def test_all_lists_exactly_the_public_names() -> None:
     agentrun = importlib.import_module("agentrun")
     assert sorted(getattr(agentrun, "__all__", [])) == sorted(PUBLIC)
-    assert missing(agentrun, PUBLIC) == []
+    assert missing_names(agentrun, PUBLIC) == []
 
 
-def test_missing_finds() -> None:
-    assert missing(Module, ["at", "nowhere"]) == ["nowhere"]
+def test_missing_names_are_found() -> None:
+    assert missing_names(Module, ["at", "nowhere"]) == ["nowhere"]

@@ -1,4 +1,4 @@
-"""The core does nothing but compute.
+"""The core and the modules it imports do no IO and use no clock or randomness.
 
 Rule 1  `core/` imports only what is named here, and none of it reaches a file, a clock, a socket or chance.
 Rule 2  Nor do the modules below it, which the core imports: a pure core on an impure floor would be a wish.
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from .layers import GROUND, part, under
-from .sources import Module, Tree, imports, nothing, plant, product
+from .sources import Module, Tree, assert_no_findings, imports, plant, product
 
 FLOOR = tuple(f"agentrun.{name}" for name in sorted(GROUND))
 PURE = (
@@ -35,7 +35,7 @@ FORBIDDEN_CALLS = {
 }
 
 
-def impure(tree: Tree) -> list[str]:
+def impurities(tree: Tree) -> list[str]:
     return [
         finding
         for module in tree.values()
@@ -67,8 +67,8 @@ def _code(module: Module) -> list[str]:
     return found
 
 
-def test_product() -> None:
-    nothing(impure(product()))
+def test_core_is_pure() -> None:
+    assert_no_findings(impurities(product()))
 
 
 @pytest.mark.parametrize(
@@ -86,15 +86,15 @@ def test_product() -> None:
         "x = hash('a')",
     ],
 )
-def test_impure_finds(tmp_path: Path, text: str) -> None:
-    assert len(impure(plant(tmp_path, {"core/x.py": text}))) == 1
-    assert impure(plant(tmp_path, {"core/x.py": "", "engine/x.py": text})) == []
+def test_impure_code_in_the_core_is_found(tmp_path: Path, text: str) -> None:
+    assert len(impurities(plant(tmp_path, {"core/x.py": text}))) == 1
+    assert impurities(plant(tmp_path, {"core/x.py": "", "engine/x.py": text})) == []
 
 
-def test_impure_finds_below(tmp_path: Path) -> None:
-    assert impure(plant(tmp_path, {"secret.py": "import os"})) == ["agentrun.secret:1: imports os"]
+def test_impure_module_below_the_core_is_found(tmp_path: Path) -> None:
+    assert impurities(plant(tmp_path, {"secret.py": "import os"})) == ["agentrun.secret:1: imports os"]
 
 
-def test_impure_allows(tmp_path: Path) -> None:
+def test_pure_imports_are_allowed(tmp_path: Path) -> None:
     text = "import re2, msgspec\nfrom collections.abc import Iterator\nfrom agentrun.core import x\n"
-    assert impure(plant(tmp_path, {"core/x.py": text})) == []
+    assert impurities(plant(tmp_path, {"core/x.py": text})) == []

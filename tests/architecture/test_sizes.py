@@ -1,4 +1,4 @@
-"""Nothing grows unseen, and nothing is named after nothing.
+"""Size limits of files, functions and class hierarchies, and module names that say nothing.
 
 Rule 1  Of ten files nine have at most 350 lines, and none has more than 600. A function has at most 60, a line of our
         own classes 2 (of errors, 3). A file is split because it holds two concepts, never to get under a number.
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .sources import Module, Tree, nothing, plant, product
+from .sources import Module, Tree, assert_no_findings, plant, product
 
 MAX_FILE = 600
 MAX_NINE_OF_TEN = 350
@@ -83,31 +83,31 @@ def _line(name: str, classes: dict[str, list[str]]) -> list[str]:
     return [name, *max(above, key=len, default=[])]
 
 
-def stale(exceptions: dict[str, str], found: dict[str, str]) -> list[str]:
+def stale_exceptions(exceptions: dict[str, str], found: dict[str, str]) -> list[str]:
     """Exceptions that have no reason, or are no longer needed."""
     unneeded = [f"{name}: no longer needed" for name in exceptions if name not in found]
     return unneeded + [f"{name}: say why" for name, reason in exceptions.items() if not reason.strip()]
 
 
-def empty_names(tree: Tree) -> list[str]:
+def meaningless_names(tree: Tree) -> list[str]:
     return [name for name in tree if EMPTY_NAMES & {word.rstrip("s") for word in name.rpartition(".")[2].split("_")}]
 
 
-def test_product() -> None:
+def test_product_is_within_the_size_limits() -> None:
     found = large(product())
-    nothing([f"{name}: {size}" for name, size in found.items() if name not in EXCEPTIONS])
+    assert_no_findings([f"{name}: {size}" for name, size in found.items() if name not in EXCEPTIONS])
 
 
-def test_nine_of_ten_files() -> None:
+def test_nine_of_ten_files_are_short() -> None:
     assert ninth_of_ten(product()) <= MAX_NINE_OF_TEN
 
 
-def test_exceptions() -> None:
-    nothing(stale(EXCEPTIONS, large(product())))
+def test_size_exceptions_are_needed_and_have_a_reason() -> None:
+    assert_no_findings(stale_exceptions(EXCEPTIONS, large(product())))
 
 
-def test_names_of_product() -> None:
-    nothing(empty_names(product()))
+def test_no_module_has_a_meaningless_name() -> None:
+    assert_no_findings(meaningless_names(product()))
 
 
 TWO = "class A: ...\nclass B(A): ...\n"
@@ -129,22 +129,22 @@ THREE = TWO + "class C(B): ...\n"
         ({"a.py": THREE.replace("A:", "A(Exception):") + "class D(C): ..."}, ["agentrun.a.D"]),
     ],
 )
-def test_large_finds(tmp_path: Path, files: dict[str, str], found: list[str]) -> None:
+def test_oversized_code_is_found(tmp_path: Path, files: dict[str, str], found: list[str]) -> None:
     assert list(large(plant(tmp_path, files))) == found
 
 
 @pytest.mark.parametrize(("large", "found"), [(1, 10), (2, 400)])
-def test_ninth_of_ten_finds(tmp_path: Path, large: int, found: int) -> None:
+def test_ninth_of_ten_is_computed(tmp_path: Path, large: int, found: int) -> None:
     files = {f"f{number}.py": "\n" * (400 if number < large else 10) for number in range(9)}
     assert ninth_of_ten(plant(tmp_path, files | {"last.py": "\n" * 10})) == found
 
 
-def test_stale_finds() -> None:
+def test_stale_exceptions_are_found() -> None:
     exceptions = {"agentrun.a": "a table", "agentrun.b": " ", "agentrun.c": "a table"}
     found = {"agentrun.a": "400 lines", "agentrun.b": "400 lines"}
-    assert stale(exceptions, found) == ["agentrun.c: no longer needed", "agentrun.b: say why"]
+    assert stale_exceptions(exceptions, found) == ["agentrun.c: no longer needed", "agentrun.b: say why"]
 
 
-def test_empty_names_finds(tmp_path: Path) -> None:
+def test_meaningless_names_are_found(tmp_path: Path) -> None:
     tree = plant(tmp_path, {"core/helpers.py": "", "utils/__init__.py": "", "io_utils.py": "", "wire.py": ""})
-    assert sorted(empty_names(tree)) == ["agentrun.core.helpers", "agentrun.io_utils", "agentrun.utils"]
+    assert sorted(meaningless_names(tree)) == ["agentrun.core.helpers", "agentrun.io_utils", "agentrun.utils"]

@@ -1,4 +1,4 @@
-"""The wheel holds the package and the schemas, at the places where the code looks for them."""
+"""The wheel contains the package and the schemas where the code looks for them."""
 
 import zipfile
 from pathlib import Path
@@ -13,7 +13,7 @@ def files(folder: Path) -> set[str]:
     return {name for name in found if "__pycache__" not in name}
 
 
-def test_wheel(tmp_path: Path) -> None:
+def test_wheel_contains_the_package_and_the_schemas(tmp_path: Path) -> None:
     (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path))
     assert Path(wheel).name.startswith("agentrun_harness-")
     with zipfile.ZipFile(wheel) as archive:

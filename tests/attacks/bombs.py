@@ -1,4 +1,4 @@
-"""Bodies that are small until they are decompressed."""
+"""Compressed bodies that are small until they are decompressed."""
 
 import struct
 import zlib

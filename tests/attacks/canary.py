@@ -1,4 +1,4 @@
-"""Secrets of every shape, a project whose tools and provider give them away, and a search for them in any bytes."""
+"""Secrets of many shapes, a project whose tools and provider leak them, and a search for them in output and files."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from urllib.parse import quote, quote_plus
 
 import yaml
 
-from ..cli import ready
-from ..cli.agent import SCRIPT
+from ..cli import forked_command
+from ..cli.command import SCRIPT
 
 KEY = "sk-proj-Canary0123456789abcdefGHIJ"
 LINES = [
@@ -63,7 +63,7 @@ def escaped(value: str) -> str:
     return "".join(f"\\u{units[n]:02x}{units[n + 1]:02x}" for n in range(0, len(units), 2))
 
 
-def spellings(value: str) -> Iterator[str]:
+def encodings_of(value: str) -> Iterator[str]:
     """A value as it may be written."""
     raw = value.encode()
     once = [json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]]
@@ -79,7 +79,7 @@ def spellings(value: str) -> Iterator[str]:
 SPELLINGS = {
     text.encode(): name
     for name, value in {**PARTS, **SECRETS}.items()
-    for text in spellings(str(value))
+    for text in encodings_of(str(value))
     if len(text) > 7
 }
 
@@ -216,11 +216,11 @@ class Trap:
     def run(self, name: str, *args: str, environment: Mapping[str, str], prefix: tuple[str, ...] = ()) -> int:
         """A command, with both streams in pipes. With a prefix, Python starts for it."""
         env = self._environment(environment)
-        if prefix or not ready.enough(environment):
+        if prefix or not forked_command.can_fork(environment):
             command = [*(prefix or (SCRIPT,)), *args]
             done = subprocess.run(command, cwd=self.root, env=env, capture_output=True, check=False, timeout=120)
         else:
-            done = ready.run(args, self.root, env, b"", 120)
+            done = forked_command.run(args, self.root, env, b"", 120)
         self.said[name] = done.stdout + b"\n" + done.stderr
         assert b"Traceback" not in done.stderr, done.stderr[-3000:]
         return done.returncode

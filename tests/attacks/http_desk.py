@@ -1,4 +1,4 @@
-"""An agent with HTTP tools, its model played by a script, run by the real command."""
+"""An agent with HTTP tools and a scripted model, run by the real command."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import yaml
 from agentrun.core.facts import ToolFinished
 from agentrun.journal.storage import read_journal_file
 
-from ..cli.agent import Done
-from ..cli.project import Project
+from ..cli.command import Done
+from ..cli.shop_project import Project
 
 ANY = {"type": "object", "additionalProperties": True}
 

@@ -1,4 +1,4 @@
-"""Whole runs against a server on a real socket that does what it is told."""
+"""Whole runs against a server on a real socket that follows a plan."""
 
 import asyncio
 import json
@@ -21,9 +21,9 @@ from agentrun.wire import HttpReply
 
 from ..core.script import tool
 from ..packages import ROUTE, package
+from ..scripted_service import completion
 from ..servers import Plan, Server, streamed
 from ..servers import Request as Received
-from ..worlds import completion
 
 T = TypeVar("T")
 QUICK = {"attempts": 4, "first_delay": 1, "max_delay": 4, "max_wait": 60_000}
@@ -79,7 +79,7 @@ def live(*plans: Plan | HttpReply, search: Stub | None = None, **changes: Any) -
     return Live(outcome, records, server.requests)
 
 
-def heard_of(what: Package) -> tuple[Outcome, list[str | None]]:
+def run_with_deltas(what: Package) -> tuple[Outcome, list[str | None]]:
     """A run, and the pieces of text that passed meanwhile."""
 
     async def whole() -> tuple[Outcome, list[str | None]]:

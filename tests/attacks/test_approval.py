@@ -1,4 +1,4 @@
-"""Attacks on the person who approves: what they see is what runs, and nothing but their own yes is one.
+"""Attacks on approvals at the terminal, where the question must show what runs and only a typed yes approves.
 
 Each goes through a whole run, with the real command in a real terminal.
 """
@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from ..cli.person import Person, at_terminal
-from ..cli.project import Project
-from ..report.terminals import foreign
+from ..cli.shop_project import Project
+from ..cli.terminal_user import Person, at_terminal
+from ..report.terminals import unexpected_sequences
 
 OPEN_ARGS = "{type: object, properties: {order: {type: string}}, additionalProperties: true}"
 """Arguments may have any other name."""
@@ -30,7 +30,7 @@ def shop(tmp_path: Path) -> Project:
     return project
 
 
-def wanting(args: object, text: str = "", wait: str = "") -> str:
+def script_with_refund(args: object, text: str = "", wait: str = "") -> str:
     """A script in which the model calls `refund`, saying something first."""
     said = f'text: "{text}"\n    {wait}' if text else ""
     return f'agentrun: "1"\nturns:\n  - {said}calls: [{{tool: refund, args: {json.dumps(args)}}}]\n  - text: Done.\n'
@@ -41,11 +41,11 @@ def question(person: Person) -> str:
     return person.until("n  no (also Enter", "\nGo ahead? [y/s/d/N]").rpartition("approval needed: ")[2]
 
 
-def no(person: Person, shop: Project) -> None:
+def deny_and_check(person: Person, shop: Project) -> None:
     person.type("n\n")
     person.end()
     assert shop.traces() == []
-    assert foreign(person.seen.raw) == []
+    assert unexpected_sequences(person.seen.raw) == []
 
 
 @pytest.mark.parametrize(
@@ -58,27 +58,30 @@ def no(person: Person, shop: Project) -> None:
     ],
     ids=["control", "label", "row", "direction"],
 )
-def test_names_of_arguments(shop: Project, name: str, shown: str) -> None:
+def test_hostile_argument_names_are_quoted(shop: Project, name: str, shown: str) -> None:
     """Nothing that the model names can be taken for a word of ours."""
-    with shop.provider(wanting({name: 1})) as (_, environment), at_terminal(shop, environment) as person:
+    with shop.provider(script_with_refund({name: 1})) as (_, environment), at_terminal(shop, environment) as person:
         assert f"\n  {shown}\n" in question(person)
-        no(person, shop)
+        deny_and_check(person, shop)
 
 
-def test_a_value_that_imitates_the_question(shop: Project) -> None:
+def test_value_that_imitates_the_question_stays_quoted(shop: Project) -> None:
     """Blanks up to the next row, and then our own words: they stand in quotes, and not at the margin."""
     value = "x" + " " * 60 + "y  yes, once" + " " * 51 + "Go ahead? [y/s/d/N] y"
-    with shop.provider(wanting({"order": value})) as (_, environment), at_terminal(shop, environment) as person:
+    with (
+        shop.provider(script_with_refund({"order": value})) as (_, environment),
+        at_terminal(shop, environment) as person,
+    ):
         asked = question(person)
         margin = [line for line in asked.splitlines() if line and not line.startswith(" ")]
         assert [line[0] for line in margin[1:]] == ["!", "y", "s", "d", "n", "G"]
         assert "! a gap of 60 blanks" in asked
-        no(person, shop)
+        deny_and_check(person, shop)
 
 
-def test_a_question_that_the_model_asks_itself(shop: Project) -> None:
+def test_answer_to_a_question_faked_by_the_model_is_discarded(shop: Project) -> None:
     """What is typed to a false question does not answer the true one."""
-    script = wanting({"order": "1"}, FAKE, "chunk: 5\n    ")
+    script = script_with_refund({"order": "1"}, FAKE, "chunk: 5\n    ")
     with (
         shop.provider(script.replace("chunk: 5", "chunk: 5\n    faults: [{delay: 2s}]")) as (_, environment),
         at_terminal(shop, environment) as person,
@@ -89,22 +92,22 @@ def test_a_question_that_the_model_asks_itself(shop: Project) -> None:
         time.sleep(0.5)
         assert person.run.poll() is None
         assert shop.traces() == []
-        no(person, shop)
+        deny_and_check(person, shop)
 
 
-def test_what_the_model_says_of_a_call_is_no_part_of_the_question(shop: Project) -> None:
-    script = wanting({"order": "1"}, "This only reads. It is safe.")
+def test_text_of_the_model_is_not_part_of_the_question(shop: Project) -> None:
+    script = script_with_refund({"order": "1"}, "This only reads. It is safe.")
     with shop.provider(script) as (_, environment), at_terminal(shop, environment) as person:
         asked = question(person)
         assert "safe" not in asked
         assert asked.startswith("run the tool refund\n  rule      money\n")
-        no(person, shop)
+        deny_and_check(person, shop)
 
 
-def test_a_hundred_arguments(shop: Project) -> None:
+def test_hundred_arguments_are_shortened_and_shown_in_the_details(shop: Project) -> None:
     """That some are not shown is said, and all of them can be seen."""
     args = {f"a{number}": "x" for number in range(100)} | {"path": "~"}
-    with shop.provider(wanting(args)) as (_, environment), at_terminal(shop, environment, rows=24) as person:
+    with shop.provider(script_with_refund(args)) as (_, environment), at_terminal(shop, environment, rows=24) as person:
         asked = question(person)
         assert 'argument  path = "~"' in asked
         assert "not all is shown" in asked
@@ -119,20 +122,20 @@ def test_a_hundred_arguments(shop: Project) -> None:
     assert shop.traces() == []
 
 
-def test_a_small_terminal(shop: Project) -> None:
+def test_question_stays_visible_in_a_small_terminal(shop: Project) -> None:
     """The last rows are the question's own words, whatever there is no room for."""
     with (
-        shop.provider(wanting({"order": "x\n" * 5000})) as (_, environment),
+        shop.provider(script_with_refund({"order": "x\n" * 5000})) as (_, environment),
         at_terminal(shop, environment, columns=20, rows=8) as person,
     ):
         person.until("Go ahead?")
         assert "Go ahead? [y/s/d/N]" in "\n".join(person.seen.screen.display)
-        no(person, shop)
+        deny_and_check(person, shop)
 
 
-def test_an_answer_on_a_tape_is_for_its_own_question(shop: Project) -> None:
+def test_recorded_approval_of_an_edited_question_approves_nothing(shop: Project) -> None:
     """An edited tape: what was approved is another call, so nothing is approved."""
-    with shop.provider(wanting({"order": "1"})) as (_, environment):
+    with shop.provider(script_with_refund({"order": "1"})) as (_, environment):
         shop.run("--mode", "record", "--yes", "--approve", "all", **environment)
     traces = shop.traces()
     text = shop.cassette.read_text()
@@ -142,7 +145,7 @@ def test_an_answer_on_a_tape_is_for_its_own_question(shop: Project) -> None:
     assert (done.code, shop.traces()) == (3, traces)
 
 
-def test_nobody_is_asked_twice_for_one_yes(shop: Project) -> None:
+def test_approval_for_the_session_does_not_cover_a_look_alike(shop: Project) -> None:
     """A yes for one call is none for the next one, which differs in a single character."""
     script = """\
 agentrun: "1"

@@ -1,4 +1,4 @@
-"""Recordings that somebody edited: refused with a line, or played without harm. Never our bug, never a way to act."""
+"""Edited cassettes are refused with a line or replayed without harm."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import yaml
 from agentrun.cli.group import run_command
 from agentrun.errors import ERROR_CODES
 
-from ..cli.agent import SCRIPT
-from ..cli.project import Project
+from ..cli.command import SCRIPT
+from ..cli.shop_project import Project
 from .bombs import bomb
 
 EVIL = "\x1b]52;c;aGk=\x07\x1b[2J\x1b]8;;http://x\x07\x9b31m\r\u202e\u200b\x00\x7f"
@@ -129,7 +129,7 @@ REFUSED: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_refused_with_a_line(tampered: Tampered, what: str) -> None:
+def test_invalid_value_is_refused_with_its_line(tampered: Tampered, what: str) -> None:
     path, value = REFUSED[what]
     data = put(tampered.data(), path, value)
     if what == "a bomb":
@@ -158,7 +158,7 @@ REFUSED_IN_THE_RUN: dict[str, tuple[int, str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED_IN_THE_RUN)
-def test_refused_in_the_run(tampered: Tampered, what: str) -> None:
+def test_invalid_recorded_reply_is_damaged(tampered: Tampered, what: str) -> None:
     number, body = REFUSED_IN_THE_RUN[what]
     place = f"interactions.{number}.response"
     data = put(tampered.data(), f"{place}.body.string", body)
@@ -167,7 +167,7 @@ def test_refused_in_the_run(tampered: Tampered, what: str) -> None:
     assert (code, "cassette.damaged" in said) == (3, True), said
 
 
-def aliases(n: int) -> bytes:
+def yaml_aliases(n: int) -> bytes:
     return b"a%d: &a%d [%s]\n" % (n, n, b",".join([b"*a%d" % (n - 1)] * 9))
 
 
@@ -202,7 +202,7 @@ TEXTS: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("what", TEXTS)
-def test_texts_that_are_no_cassette(tampered: Tampered, recorded: Project, what: str) -> None:
+def test_hostile_yaml_is_refused(tampered: Tampered, recorded: Project, what: str) -> None:
     text = TEXTS[what](recorded.cassette.read_bytes())
     assert text != recorded.cassette.read_bytes()
     code, said = tampered.replay(text)
@@ -213,7 +213,7 @@ def test_texts_that_are_no_cassette(tampered: Tampered, recorded: Project, what:
 # --- played without harm ------------------------------------------------------------------------------------------
 
 
-def test_what_acts_on_a_terminal_is_shown(tampered: Tampered) -> None:
+def test_control_characters_in_a_cassette_are_escaped(tampered: Tampered) -> None:
     data = tampered.data()
     for path in (
         "interactions.1.response.body.string",
@@ -235,7 +235,7 @@ def test_what_acts_on_a_terminal_is_shown(tampered: Tampered) -> None:
 
 @pytest.mark.parametrize("value", [None, 7, EVIL, [1, [2]], {"a": EVIL}, True, 1e300], ids=str)
 @pytest.mark.parametrize("key", ["params", "sections", "fingerprint", "where", "spec", "case", "history", "profile"])
-def test_metadata_of_any_kind(tampered: Tampered, recorded: Project, key: str, value: Any) -> None:
+def test_metadata_of_any_type_does_no_harm(tampered: Tampered, recorded: Project, key: str, value: Any) -> None:
     data = put(tampered.data(), f"metadata.{key}", value)
     assert tampered.replay(written(data))[0] in (0, 3)
     data = put(data, "interactions.0.request.body", '{"model": "other"}')
@@ -248,7 +248,7 @@ def test_metadata_of_any_kind(tampered: Tampered, recorded: Project, key: str, v
         recorded.cassette.write_bytes(tampered._whole)
 
 
-def test_failures_of_every_code(tampered: Tampered) -> None:
+def test_only_provider_failures_are_replayed(tampered: Tampered) -> None:
     """A failure on a tape is one that a request can have. Some of them come after the whole reply."""
     for code in ERROR_CODES:
         failure = {"code": code, "message": "x", "fields": {}}
@@ -266,7 +266,7 @@ LARGE = {
 
 
 @pytest.mark.parametrize("what", LARGE)
-def test_large_things_take_little(recorded: Project, what: str) -> None:
+def test_large_cassette_stays_within_a_gigabyte(recorded: Project, what: str) -> None:
     """In a process of its own, with a gigabyte for everything."""
     path, value = LARGE[what]
     whole = recorded.cassette.read_bytes()

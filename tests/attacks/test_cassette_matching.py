@@ -1,4 +1,4 @@
-"""Redaction never breaks matching: whatever is hidden, wherever it stands, the recording is replayed by anybody.
+"""Redaction does not break matching, so a redacted cassette can be replayed without the secrets.
 
 Each run is recorded with a value in it, and replayed by one who knows of no environment. The replay succeeds, its
 journal means the same, and the file has nothing of the value.
@@ -26,11 +26,11 @@ from agentrun.testing import stub
 from agentrun.wire import HttpReply
 
 from ..core.script import rule
-from ..engine.places import PYTHON
-from ..engine.tapes import asks, cassette, recorded
+from ..engine.memory_worlds import PYTHON
+from ..engine.recorded_runs import cassette, record_in_memory, reply_with_calls
 from ..packages import package
 from ..replays import replay_package
-from ..worlds import completion
+from ..scripted_service import completion
 
 Known = list[tuple[str, Secret]]
 
@@ -59,13 +59,13 @@ def streamed(text: str, size: int) -> HttpReply:
     return HttpReply(200, (("content-type", "text/event-stream"),), body.encode())
 
 
-def both(one: Package, result: str, *replies: Any, known: Known = [], hidden: tuple[str, ...] = ()) -> str:  # noqa: B006  # only read
+def record_and_replay(one: Package, result: str, *replies: Any, known: Known = [], hidden: tuple[str, ...] = ()) -> str:  # noqa: B006  # only read
     """Recorded and replayed. Gives the text of the cassette."""
 
     def world(clock: StepClock) -> dict[str, Any]:
         return {"executors": {"look": stub(result)}, "redactor": Redactor(known)}
 
-    taken = recorded(one, world, *replies)
+    taken = record_in_memory(one, world, *replies)
     assert taken.outcome.code is None, taken.outcome
     redaction = RunRedaction(one.replay.redact, Redactor(known))
     clean = redaction.redact_interactions(taken.interactions)
@@ -87,75 +87,116 @@ EMAIL = {"name": "email", "pattern": r"[\w.]+@[\w.]+"}
 VALUE = "jane.doe@example.com"
 PLACES: dict[str, tuple[Any, str, list[HttpReply]]] = {
     "message and instructions": (VALUE, "seen", [completion("Hello.")]),
-    "arguments": ("x", "seen", [asks(("look", {"at": VALUE, "deep": {"list": [VALUE]}})), completion("Done.")]),
-    "result": ("x", f"found {VALUE}", [asks(("look", {})), completion("Done.")]),
-    "result of JSON": ("x", json.dumps({"mail": VALUE, VALUE: 1}), [asks(("look", {})), completion("Done.")]),
-    "result in JSON": ("x", json.dumps(json.dumps([VALUE])), [asks(("look", {})), completion("Done.")]),
+    "arguments": (
+        "x",
+        "seen",
+        [reply_with_calls(("look", {"at": VALUE, "deep": {"list": [VALUE]}})), completion("Done.")],
+    ),
+    "result": ("x", f"found {VALUE}", [reply_with_calls(("look", {})), completion("Done.")]),
+    "result of JSON": (
+        "x",
+        json.dumps({"mail": VALUE, VALUE: 1}),
+        [reply_with_calls(("look", {})), completion("Done.")],
+    ),
+    "result in JSON": ("x", json.dumps(json.dumps([VALUE])), [reply_with_calls(("look", {})), completion("Done.")]),
     "answer": ("x", "seen", [completion(f"Write to {VALUE}.")]),
-    "everywhere": (VALUE, VALUE, [asks(("look", {"at": VALUE}), text=VALUE), completion(VALUE)]),
-    "long result": ("x", f"{VALUE} " * 4000, [asks(("look", {})), completion("Done.")]),
-    "result of many lines": ("x", f"{VALUE}\n" * 2500, [asks(("look", {})), completion("Done.")]),
+    "everywhere": (VALUE, VALUE, [reply_with_calls(("look", {"at": VALUE}), text=VALUE), completion(VALUE)]),
+    "long result": ("x", f"{VALUE} " * 4000, [reply_with_calls(("look", {})), completion("Done.")]),
+    "result of many lines": ("x", f"{VALUE}\n" * 2500, [reply_with_calls(("look", {})), completion("Done.")]),
 }
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_pattern_finds_it(place: str) -> None:
+def test_value_redacted_by_a_pattern_is_replayed(place: str) -> None:
     who, result, replies = PLACES[place]
-    text = both(agent(EMAIL, who=who), result, *replies, hidden=(VALUE,))
+    text = record_and_replay(agent(EMAIL, who=who), result, *replies, hidden=(VALUE,))
     assert "[redacted:email]" in text
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_the_environment_has_it(place: str) -> None:
+def test_value_redacted_from_the_environment_is_replayed(place: str) -> None:
     who, result, replies = PLACES[place]
-    text = both(agent(who=who), result, *replies, known=[("MAIL_TOKEN", Secret(VALUE))], hidden=(VALUE,))
+    text = record_and_replay(agent(who=who), result, *replies, known=[("MAIL_TOKEN", Secret(VALUE))], hidden=(VALUE,))
     assert "[redacted:MAIL_TOKEN]" in text
 
 
 @pytest.mark.parametrize("size", range(1, 24))
-def test_in_a_stream(size: int) -> None:
+def test_value_redacted_in_a_stream_is_replayed(size: int) -> None:
     reply = streamed(f"Write to {VALUE}, or to {VALUE}.", size)
-    both(agent(EMAIL, stream=True), "seen", reply, hidden=(VALUE,))
-    both(agent(stream=True), "seen", reply, known=[("MAIL_TOKEN", Secret(VALUE))], hidden=(VALUE,))
+    record_and_replay(agent(EMAIL, stream=True), "seen", reply, hidden=(VALUE,))
+    record_and_replay(agent(stream=True), "seen", reply, known=[("MAIL_TOKEN", Secret(VALUE))], hidden=(VALUE,))
 
 
-def test_a_value_that_only_a_later_reply_points_at() -> None:
+def test_value_found_only_in_a_later_result_is_redacted_everywhere() -> None:
     rule = {"name": "customer", "path": "customer.name"}
     result = json.dumps({"customer": {"name": "Jane Doe", "city": "Ulm"}})
-    both(agent(rule, who="Jane Doe"), result, asks(("look", {})), completion("Done, Jane Doe."), hidden=("Jane Doe",))
+    record_and_replay(
+        agent(rule, who="Jane Doe"),
+        result,
+        reply_with_calls(("look", {})),
+        completion("Done, Jane Doe."),
+        hidden=("Jane Doe",),
+    )
 
 
 @pytest.mark.parametrize("number", [4711, 12.5, 100000000000, -42.25])
-def test_a_number(number: float) -> None:
+def test_redacted_number_is_replayed(number: float) -> None:
     rule = {"name": "account", "path": "account"}
     result = json.dumps({"account": number, "other": [number]})
-    both(agent(rule, who=number), result, asks(("look", {"n": number})), completion("Done."))
+    record_and_replay(agent(rule, who=number), result, reply_with_calls(("look", {"n": number})), completion("Done."))
     known = [("PIN_PASSWORD", Secret(str(number)))] if len(str(number)) >= 8 else []
-    both(agent(who=number), result, asks(("look", {"n": number})), completion(f"It is {number}."), known=known)
+    record_and_replay(
+        agent(who=number),
+        result,
+        reply_with_calls(("look", {"n": number})),
+        completion(f"It is {number}."),
+        known=known,
+    )
 
 
-def test_values_inside_of_others() -> None:
+def test_secrets_inside_other_secrets_are_replayed() -> None:
     known = [
         ("SHORT_TOKEN", Secret("abcdefgh")),
         ("LONG_TOKEN", Secret("xx-abcdefgh-yy")),
         ("OTHER", Secret("gh-yyzzz")),
     ]
     text = "xx-abcdefgh-yy abcdefgh xx-abcdefgh-yyzzz abcdefgh-yyzzz"
-    both(agent(who=text), text, asks(("look", {"at": text})), completion(text), known=known, hidden=("abcdefgh",))
+    record_and_replay(
+        agent(who=text),
+        text,
+        reply_with_calls(("look", {"at": text})),
+        completion(text),
+        known=known,
+        hidden=("abcdefgh",),
+    )
 
 
-def test_patterns_that_overlap() -> None:
+def test_overlapping_patterns_are_replayed() -> None:
     rules = ({"name": "one", "pattern": "[0-9]{4}-[0-9]{4}"}, {"name": "two", "pattern": "[a-z]+[0-9]{4}"})
     text = "abc1234-5678 1234-5678 abc1234"
-    both(agent(*rules, who=text), text, asks(("look", {"at": text})), completion(text), hidden=("1234", "abc"))
-    both(agent(*rules[::-1], who=text), text, asks(("look", {"at": text})), completion(text), hidden=("1234", "abc"))
+    record_and_replay(
+        agent(*rules, who=text),
+        text,
+        reply_with_calls(("look", {"at": text})),
+        completion(text),
+        hidden=("1234", "abc"),
+    )
+    record_and_replay(
+        agent(*rules[::-1], who=text),
+        text,
+        reply_with_calls(("look", {"at": text})),
+        completion(text),
+        hidden=("1234", "abc"),
+    )
 
 
-def test_values_side_by_side() -> None:
+def test_adjacent_secrets_are_replayed() -> None:
     """Nobody can tell where one ends and the next begins: they are known together."""
     known = [("A_TOKEN", Secret("Jo Ann Lee")), ("B_TOKEN", Secret("Lee Jo Ann"))]
     for text in ("Jo Ann LeeLee Jo Ann", "Jo Ann Lee Lee Jo Ann", "Lee Jo Ann Jo Ann Lee Jo Ann Lee"):
-        both(agent(who=text), text, asks(("look", {"at": text})), completion(text), known=known)
+        record_and_replay(
+            agent(who=text), text, reply_with_calls(("look", {"at": text})), completion(text), known=known
+        )
 
 
 TEXT = st.text(st.sampled_from('abAB01 _-."\\/\n\té漢🔑<&%+='), min_size=8, max_size=20).filter(
@@ -166,7 +207,9 @@ AROUND = st.text(st.sampled_from("xyz 7,;:\n"), max_size=5)
 
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(st.lists(TEXT, min_size=1, max_size=3, unique=True), AROUND, st.data(), st.booleans())
-def test_random_values_in_random_places(values: list[str], around: str, data: st.DataObject, by_rule: bool) -> None:
+def test_random_secrets_in_random_places_are_replayed(
+    values: list[str], around: str, data: st.DataObject, by_rule: bool
+) -> None:
     def words() -> str:
         return around + data.draw(st.lists(st.sampled_from([*values, around, "word"]), max_size=4).map(around.join))
 
@@ -180,12 +223,12 @@ def test_random_values_in_random_places(values: list[str], around: str, data: st
     reply = streamed(last, size) if size else completion(last)
     rules = [{"name": f"r{n}", "pattern": f"\\Q{value}\\E"} for n, value in enumerate(values)] if by_rule else []
     known = [] if by_rule else [(f"T{n}_TOKEN", Secret(value)) for n, value in enumerate(values)]
-    first = asks(("look", {"at": words(), "n": {words(): words()}}), text=words() or None)
-    both(agent(*rules, who=words(), stream=bool(size)), said(), first, reply, known=known)
+    first = reply_with_calls(("look", {"at": words(), "n": {words(): words()}}), text=words() or None)
+    record_and_replay(agent(*rules, who=words(), stream=bool(size)), said(), first, reply, known=known)
 
 
-def test_it_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_detects_missing_placeholder_learning(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without what is learned from placeholders a value of the environment is missed."""
     monkeypatch.setattr(RunRedaction, "learn_placeholders", lambda *_: False)
     with pytest.raises(AssertionError, match=re.escape("cassette.miss")):
-        both(agent(who=VALUE), "seen", completion("x"), known=[("MAIL_TOKEN", Secret(VALUE))])
+        record_and_replay(agent(who=VALUE), "seen", completion("x"), known=[("MAIL_TOKEN", Secret(VALUE))])

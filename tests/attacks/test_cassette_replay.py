@@ -1,4 +1,4 @@
-"""Replays in great numbers: at once, again and again, and without a network. Nothing is sent, nothing is mixed."""
+"""Many replays, in parallel, repeated and without a network, send nothing and do not mix."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from agentrun.compiler.package_file import seal_package
 from agentrun.core.package import Package
 from agentrun.engine.run import FinishedRun
 
-from ..cli.agent import ROOT
+from ..cli.command import ROOT
+from ..long_loops import times
 from ..packages import BASE, ROUTE, package
 from ..replays import replay_package
-from ..rounds import times
+from ..scripted_service import completion, record
 from ..servers import Server
-from ..worlds import completion, record
 
 CROWD = 50
 
@@ -71,14 +71,14 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
 
 
 @pytest.fixture
-def counting() -> Iterator[Server]:
+def live_server() -> Iterator[Server]:
     """A server that would answer, and counts."""
     with Server(completion("I was asked for real.")) as server:
         yield server
 
 
-def test_fifty_at_once(tmp_path: Path, counting: Server, watch: Watch) -> None:
-    agents = [agent(number, counting.url) for number in range(CROWD)]
+def test_fifty_parallel_replays_do_not_mix_and_send_nothing(tmp_path: Path, live_server: Server, watch: Watch) -> None:
+    agents = [agent(number, live_server.url) for number in range(CROWD)]
     tapes = [
         record(tmp_path / f"{number}.yaml", each, completion(f"Answer {number}")) for number, each in enumerate(agents)
     ]
@@ -95,30 +95,30 @@ def test_fifty_at_once(tmp_path: Path, counting: Server, watch: Watch) -> None:
     assert [run.outcome.answer for run in runs] == [f"Answer {number}" for number in range(CROWD)]
     assert [lines(run) for run in runs] == alone, "each journal is what it is alone"
     assert all(run.unused_error is None and run.exit_code == 0 for run in runs)
-    assert (counting.connections, counting.requests, watch.opened - before) == (0, [], 0)
+    assert (live_server.connections, live_server.requests, watch.opened - before) == (0, [], 0)
 
 
-def test_fifty_misses_at_once(tmp_path: Path, counting: Server, watch: Watch) -> None:
+def test_fifty_parallel_misses_send_nothing(tmp_path: Path, live_server: Server, watch: Watch) -> None:
     """Each with the recording of its neighbour: fifty refusals, and still nobody is asked."""
-    agents = [agent(number, counting.url) for number in range(CROWD)]
+    agents = [agent(number, live_server.url) for number in range(CROWD)]
     tapes = [record(tmp_path / f"{number}.yaml", each, completion("x")) for number, each in enumerate(agents)]
     before = watch.opened
     with ThreadPoolExecutor(CROWD) as pool:
         runs = list(pool.map(replay, agents, [*tapes[1:], tapes[0]]))
     assert {run.outcome.code for run in runs} == {"cassette.miss"}
-    assert (counting.connections, watch.opened - before) == (0, 0)
+    assert (live_server.connections, watch.opened - before) == (0, 0)
 
 
-def test_the_watch_sees(counting: Server, watch: Watch) -> None:
+def test_socket_watch_detects_a_connection(live_server: Server, watch: Watch) -> None:
     before = watch.opened
-    with socket.create_connection(("127.0.0.1", counting.port)) as connection:
+    with socket.create_connection(("127.0.0.1", live_server.port)) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
         connection.recv(10)
     assert watch.opened > before
-    assert (counting.connections, len(counting.requests)) == (1, 1)
+    assert (live_server.connections, len(live_server.requests)) == (1, 1)
 
 
-def test_many_replays_are_one(watch: Watch) -> None:
+def test_repeated_replays_give_one_journal(watch: Watch) -> None:
     compiled = compile_spec(ROOT / "specs" / "support.yaml")
     assert compiled.package is not None
     file = seal_package(compiled.package)
@@ -167,7 +167,7 @@ print(json.dumps([replayed(args) for args in json.loads(sys.stdin.read())]))
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs a way to cut the network off")
-def test_shipped_without_a_network() -> None:
+def test_shipped_cassettes_replay_without_a_network() -> None:
     """Each in a process of its own, that is a copy of one that has imported what a replay needs and has no network."""
     cases = [(tape.parent.name, tape.stem) for tape in ALONE]
     done = subprocess.run(
@@ -184,7 +184,7 @@ def test_shipped_without_a_network() -> None:
         assert '"replayed":true' in said, (spec, case)
 
 
-def test_every_case_has_a_recording() -> None:
+def test_every_shipped_case_has_a_cassette() -> None:
     cases = {
         (spec.name.removesuffix(".cases.yaml"), case.get("cassette", case["name"]))
         for spec in (ROOT / "specs").glob("*.cases.yaml")

@@ -1,4 +1,4 @@
-"""Twelve secrets, planted in every place that a secret can be in: no file and no terminal ever has one of them."""
+"""Twelve secrets, planted in every place, never reach a file or a terminal."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ REFUSAL = {"error": {"message": f"Not with {ALL}", "code": KEY, "param": ALL}}
 
 
 @contextmanager
-def asked(**faults: object) -> Iterator[dict[str, str]]:
+def leaking_provider(**faults: object) -> Iterator[dict[str, str]]:
     """The environment in which the provider is asked, which has it in for us."""
     with ScriptedProvider(story(**faults)) as server:
         yield environment(server.url)
 
 
-def refusing(status: int) -> str:
+def script_with_refusal(status: int) -> str:
     fault = {"status": status, "times": 99, "body": REFUSAL, "headers": {"set-cookie": KEY, "x-request-id": KEY}}
     return yaml.safe_dump({"agentrun": "1", "turns": [{"text": "x", "faults": [fault]}]}, allow_unicode=True)
 
 
-def test_nothing_is_given_away(tmp_path: Path) -> None:
+def test_record_live_and_replay_leak_no_secret(tmp_path: Path) -> None:
     trap = Trap(tmp_path)
-    with asked() as given:
+    with leaking_provider() as given:
         record = ("canary.yaml", *EVERYTHING, "--case", "all", "--mode", "record", "--yes")
         assert trap.run("record", *record, "--journal", "record.jsonl", environment=given) == 0
         live = ("canary.yaml", *EVERYTHING, "--mode", "live")
@@ -66,10 +66,10 @@ def test_nothing_is_given_away(tmp_path: Path) -> None:
     assert trap.leaks() == {}
 
 
-def test_nothing_is_given_away_by_what_fails(tmp_path: Path) -> None:
+def test_failing_commands_leak_no_secret(tmp_path: Path) -> None:
     trap = Trap(tmp_path)
     for status in (400, 401, 429):
-        with ScriptedProvider(refusing(status)) as server:
+        with ScriptedProvider(script_with_refusal(status)) as server:
             once = ("--set", "retry.attempts=1", "--journal", f"{status}.jsonl")
             args = ("canary.yaml", ALL, "--mode", "record", "--yes", "--case", f"no-{status}", *once)
             assert trap.run(f"refused with {status}", *args, environment=environment(server.url)) == 6
@@ -93,7 +93,7 @@ def test_nothing_is_given_away_by_what_fails(tmp_path: Path) -> None:
     assert trap.leaks() == {}
 
 
-def test_nothing_is_given_away_by_what_is_cancelled(tmp_path: Path) -> None:
+def test_cancelled_recording_leaks_no_secret(tmp_path: Path) -> None:
     trap = Trap(tmp_path)
     slow = yaml.safe_dump(
         {"agentrun": "1", "turns": [{"text": ALL * 20, "chunk": 1, "faults": [{"gap": "20ms", "times": 9}]}]},
@@ -125,11 +125,11 @@ main()
 """
 
 
-def test_planted(tmp_path: Path) -> None:
+def test_search_finds_the_secrets_without_redaction(tmp_path: Path) -> None:
     """Without the redactor it is all over the place."""
     trap = Trap(tmp_path)
     blind = (sys.executable, "-c", BLIND.format(package="worlds", module="live"))
-    with asked() as given:
+    with leaking_provider() as given:
         args = ("canary.yaml", *EVERYTHING, "--case", "all", "--mode", "record", "--yes", "--journal", "record.jsonl")
         trap.run("record", *args, environment=given, prefix=blind)
     found = trap.leaks()
@@ -139,7 +139,7 @@ def test_planted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SECRETS)
-def test_search_finds(name: str) -> None:
+def test_search_finds_each_secret(name: str) -> None:
     value = SECRETS[name]
     assert name in leaks(b"x" + value.encode() + b"x")
     assert leaks(b"nothing to be seen [redacted:KEY]") == set()

@@ -1,4 +1,4 @@
-"""Attacks 34 and 89: a reply of some hundred kilobytes that would take 200 MiB of memory once it is decoded.
+"""Attacks 34 and 89, replies of some hundred kilobytes that decompress to 200 MiB.
 
 All runs happen in a process of their own: first some with small compressed replies, then one for each large reply. The
 process prints by how much its peak of memory has grown, as the kernel measures it, so no allocator hides any.

@@ -1,4 +1,4 @@
-"""A repository that brings symbolic links: whatever command writes, nothing outside the project changes.
+"""With symbolic links in a repository, no command writes outside the project.
 
 `make test` places 40 links at random, `make test-long` 500. The seed of each is its number.
 """
@@ -17,7 +17,7 @@ import pytest
 
 from agentrun.testing.provider import ScriptedProvider
 
-from ..cli.agent import Done, agentrun
+from ..cli.command import Done, agentrun
 
 SPEC = """\
 agentrun: "1"
@@ -135,7 +135,7 @@ def _state(directory: Path) -> Iterator[tuple[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def recorded_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     top = tmp_path_factory.mktemp("links")
     root, outside = top / "repo", top / "outside"
     (root / "specs").mkdir(parents=True)
@@ -158,12 +158,12 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def repository(prepared: Path, tmp_path: Path) -> Repository:
-    shutil.copytree(prepared, tmp_path / "top", symlinks=True)
+def repository(recorded_repository: Path, tmp_path: Path) -> Repository:
+    shutil.copytree(recorded_repository, tmp_path / "top", symlinks=True)
     return Repository(tmp_path / "top/repo", tmp_path / "top/outside")
 
 
-def attack(repository: Repository, place: str, target: str, command: str) -> Done:
+def run_with_link(repository: Repository, place: str, target: str, command: str) -> Done:
     repository.link(place, target)
     before = repository.state()
     done = repository.command(command)
@@ -197,8 +197,8 @@ def test_without_a_link_each_command_writes(repository: Repository, command: str
         ("specs/.a.cases.yaml.new", "record a new case"),
     ],
 )
-def test_names_that_can_be_guessed_are_not_used(repository: Repository, place: str, command: str) -> None:
-    done = attack(repository, place, "a file", command)
+def test_temporary_files_have_no_guessable_names(repository: Repository, place: str, command: str) -> None:
+    done = run_with_link(repository, place, "a file", command)
     assert done.code == (6 if "without" in command else 0), done.err
 
 
@@ -218,19 +218,19 @@ def test_names_that_can_be_guessed_are_not_used(repository: Repository, place: s
     ],
 )
 def test_links_are_refused_with_both_paths(repository: Repository, place: str, command: str) -> None:
-    done = attack(repository, place, "a copy of what was there", command)
+    done = run_with_link(repository, place, "a copy of what was there", command)
     assert done.code == 7, (done.out, done.err)
     assert (place in done.err, str(repository.outside / "was there") in done.err) == (True, True), done.err
 
 
 def test_a_linked_directory_of_snapshots_is_refused(repository: Repository) -> None:
     (repository.root / "specs/__snapshots__/a/default.journal").write_text("another\n")
-    done = attack(repository, "specs/__snapshots__", "a copy of what was there", "accept journals")
+    done = run_with_link(repository, "specs/__snapshots__", "a copy of what was there", "accept journals")
     assert done.code != 0
     assert f"specs/__snapshots__ is a symbolic link to {repository.outside / 'was there'}" in done.out + done.err
 
 
-def test_the_operator_may_name_any_directory(repository: Repository) -> None:
+def test_cassettes_variable_may_name_a_directory_outside(repository: Repository) -> None:
     """What the refusal advises works."""
     repository.link("cassettes", "a directory")
     refused = repository.command("record")
@@ -243,7 +243,7 @@ def test_the_operator_may_name_any_directory(repository: Repository) -> None:
     assert replayed.out == "Hi.\n", replayed.err
 
 
-def test_run_data_in_a_directory_of_the_operator(repository: Repository) -> None:
+def test_data_variable_may_name_a_directory_outside(repository: Repository) -> None:
     repository.link(".agentrun", "a directory")
     refused = repository.command("live in a session")
     directory = str(repository.outside / "directory")
@@ -267,15 +267,15 @@ def test_settings_name_directories_inside_the_project_only(repository: Repositor
 
 def _random_attack(repository: Repository, number: int) -> None:
     chance = random.Random(number)  # noqa: S311  # the same links for everybody
-    attack(repository, chance.choice(PLACES), chance.choice(TARGETS), chance.choice(list(COMMANDS)))
+    run_with_link(repository, chance.choice(PLACES), chance.choice(TARGETS), chance.choice(list(COMMANDS)))
 
 
 @pytest.mark.parametrize("number", range(10))
-def test_links_at_random(repository: Repository, number: int) -> None:
+def test_random_links_change_nothing_outside(repository: Repository, number: int) -> None:
     _random_attack(repository, number)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("number", range(10, 540))
-def test_many_links_at_random(repository: Repository, number: int) -> None:
+def test_many_random_links_change_nothing_outside(repository: Repository, number: int) -> None:
     _random_attack(repository, number)

@@ -1,4 +1,4 @@
-"""Faults 24 to 26 of a provider, over a real socket: retries are bounded and journaled, nothing is counted twice."""
+"""Faults 24 to 26 of a provider over a real socket, where retries are bounded, journaled and counted once."""
 
 import time
 from email.utils import formatdate
@@ -11,9 +11,9 @@ from agentrun.core.facts import ModelAsked, ModelFailed, ModelReplied, RetryPlan
 from agentrun.wire import HttpReply
 
 from ..net.certificates import Certificate
+from ..scripted_service import completion, failure
 from ..servers import CLOSE, RESET, Drip, Plan, Server, Wait, chunk, closed_port, head, streamed
-from ..worlds import completion, failure
-from .provider_runs import GOOD, GOOD_STREAM, QUICK, STREAM, agent, events, heard_of, live, run
+from .provider_runs import GOOD, GOOD_STREAM, QUICK, STREAM, agent, events, live, run, run_with_deltas
 
 CUT = events(*STREAM[:2])
 
@@ -60,20 +60,20 @@ def test_a_stream_that_was_whole_before_the_cut_is_kept(end: str) -> None:
     assert (done.outcome.answer, done.failures) == ("Water.", [])
 
 
-def test_a_stream_without_its_last_event() -> None:
+def test_stream_without_its_last_event_is_empty_and_retried() -> None:
     done = live(streamed(CUT), GOOD_STREAM, stream=True)
     assert (done.outcome.answer, done.failures) == ("Water.", ["provider.empty"])
 
 
-def test_what_was_heard_is_taken_back() -> None:
+def test_deltas_of_a_cut_stream_are_withdrawn() -> None:
     with Server([*streamed(CUT)[:2], RESET], GOOD_STREAM) as server:
-        outcome, heard = heard_of(agent(server.url, stream=True))
+        outcome, heard = run_with_deltas(agent(server.url, stream=True))
     assert outcome.answer == "Water."
     assert heard == ["Wa", "ter.", None, "Wa", "ter."]
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_500_for_ever(stream: bool) -> None:
+def test_permanent_500_ends_after_four_attempts(stream: bool) -> None:
     done = live(failure(500), stream=stream)
     assert done.failures == ["provider.transient"] * 4
     assert done.attempts == [1, 2, 3, 4]
@@ -84,20 +84,20 @@ def test_500_for_ever(stream: bool) -> None:
     assert (done.code, done.outcome.exit_code) == ("provider.transient", 6)
 
 
-def test_nobody_there() -> None:
+def test_refused_connection_ends_after_four_attempts() -> None:
     outcome, records = run(agent(f"http://127.0.0.1:{closed_port()}"))
     assert outcome.fault is not None
     assert outcome.fault.fields == {"status": None, "reason": "refused", "turn": 1, "attempts": 4}
     assert [type(record.fact).__name__ for record in records].count("ModelFailed") == 4
 
 
-def test_a_name_that_is_not_known() -> None:
+def test_unknown_host_is_a_transient_dns_failure() -> None:
     outcome, _ = run(agent("http://nowhere.invalid"))
     assert outcome.fault is not None
     assert (outcome.fault.code, outcome.fault.fields["reason"]) == ("provider.transient", "dns")
 
 
-def test_a_certificate_that_nobody_vouches_for(tmp_path: Path) -> None:
+def test_untrusted_certificate_fails_and_nothing_is_sent(tmp_path: Path) -> None:
     with Server(GOOD, tls=Certificate(tmp_path).server()) as server:
         outcome, _ = run(agent(server.url))
     assert outcome.fault is not None
@@ -106,12 +106,12 @@ def test_a_certificate_that_nobody_vouches_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
-def test_what_is_never_tried_again(status: int) -> None:
+def test_client_errors_are_not_retried(status: int) -> None:
     done = live(failure(status))
     assert (done.code, done.attempts) == ("provider.fatal", [1])
 
 
-def test_the_next_route_is_asked() -> None:
+def test_fallback_route_is_asked_after_the_retries() -> None:
     with Server(completion("Sand.")) as other:
         done = live(failure(500), fallback=[other.url])
     assert done.outcome.answer == "Sand."
@@ -123,13 +123,15 @@ def test_the_next_route_is_asked() -> None:
 # --- Retry-After ------------------------------------------------------------------------------------------------
 
 
-def _dated(seconds: int) -> dict[str, str]:
+def _retry_after_date(seconds: int) -> dict[str, str]:
     now = time.time()
     return {"date": formatdate(now, usegmt=True), "retry_after": formatdate(now + seconds, usegmt=True)}
 
 
-@pytest.mark.parametrize(("headers", "least"), [({"retry_after": "1"}, 1000), (_dated(1), 1000), (_dated(-99), 0)])
-def test_the_provider_says_when(headers: dict[str, str], least: int) -> None:
+@pytest.mark.parametrize(
+    ("headers", "least"), [({"retry_after": "1"}, 1000), (_retry_after_date(1), 1000), (_retry_after_date(-99), 0)]
+)
+def test_retry_after_of_the_provider_is_waited_for(headers: dict[str, str], least: int) -> None:
     done = live(failure(429, **headers), GOOD)
     assert done.outcome.answer == "Water."
     (planned,) = done.of(RetryPlanned)
@@ -138,8 +140,8 @@ def test_the_provider_says_when(headers: dict[str, str], least: int) -> None:
     assert between >= least / 1000
 
 
-@pytest.mark.parametrize("headers", [{"retry_after": "99999999"}, _dated(10**8)])
-def test_a_wait_that_is_too_long_ends_the_tries(headers: dict[str, str]) -> None:
+@pytest.mark.parametrize("headers", [{"retry_after": "99999999"}, _retry_after_date(10**8)])
+def test_too_long_retry_after_ends_the_retries(headers: dict[str, str]) -> None:
     done = live(failure(429, **headers))
     assert (done.code, done.attempts) == ("provider.rate_limited", [1])
     assert done.outcome.fault is not None
@@ -157,7 +159,7 @@ def test_an_answer_that_comes_too_late_is_ignored() -> None:
     assert [request.connection for request in done.requests] == [1, 2], "not on the connection of the late answer"
 
 
-def test_an_answer_that_comes_too_late_is_paid_for() -> None:
+def test_late_reply_counts_its_reservation() -> None:
     """Nobody knows what it took: the reservation counts."""
     done = live([Wait(30)], retry={**QUICK, "attempts": 1}, limits={"call_time": 300})
     (asked,) = done.of(ModelAsked)
@@ -179,7 +181,7 @@ def test_an_answer_that_comes_too_late_is_paid_for() -> None:
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_reply_that_never_ends(plan: Plan, stream: bool) -> None:
+def test_endless_reply_times_out(plan: Plan, stream: bool) -> None:
     begin = time.monotonic()
     done = live(plan, stream=stream, retry={**QUICK, "attempts": 1}, limits={"call_time": 700, "stream_gap": 30_000})
     assert time.monotonic() - begin >= 0.7
@@ -188,20 +190,20 @@ def test_a_reply_that_never_ends(plan: Plan, stream: bool) -> None:
     assert done.outcome.fault.fields["limit"] == 700
 
 
-def test_a_stream_that_stalls() -> None:
+def test_stalled_stream_times_out_and_is_retried() -> None:
     plan = streamed(CUT, Wait(60))
     done = live(plan, GOOD_STREAM, stream=True, limits={"call_time": 60_000, "stream_gap": 1000})
     assert [fact.fault.fields["limit"] for fact in done.of(ModelFailed)] == [1000]
     assert (done.outcome.answer, done.failures) == ("Water.", ["provider.timeout"])
 
 
-def test_a_run_that_is_stopped_lets_go_of_its_connection() -> None:
+def test_run_over_its_time_budget_closes_its_connection() -> None:
     """The time of the run is over in the middle of a reply."""
     done = live([Wait(30)], budgets={"time": 400}, limits={"call_time": 30_000})
     assert done.code == "budget.time"
 
 
-def test_every_attempt_is_a_fact_of_its_own() -> None:
+def test_every_attempt_is_journaled() -> None:
     plans: list[Plan | HttpReply] = [failure(500), [RESET], failure(529), GOOD]
     done = live(*plans)
     kinds = [type(record.fact).__name__ for record in done.records]

@@ -1,4 +1,4 @@
-"""Attacks 32 to 37 and fault 28: replies that are wrong, hostile or endless, over a real socket.
+"""Attacks 32 to 37 and fault 28, provider replies that are wrong, hostile or endless, over a real socket.
 
 Each becomes a fact with a code of the contract, or a result that the model reads. Nothing of it reaches a tool.
 """
@@ -23,8 +23,8 @@ from agentrun.testing import stub
 from agentrun.wire import HttpReply
 
 from ..providers.exchange import GOLDEN, encoded, request
+from ..scripted_service import completion
 from ..servers import CLOSE, LAST, STREAM, Plan, Server, chunk, head, plain, streamed
-from ..worlds import completion
 from .provider_runs import GOOD, GOOD_STREAM, events, live
 from .provider_runs import STREAM as EVENTS
 
@@ -36,7 +36,7 @@ JSON = ("Content-Type", "application/json")
 
 @pytest.mark.parametrize("length", [0, 1, 50, len(GOOD.body) - 1])
 @pytest.mark.parametrize("framing", ["none", "length", "chunked"])
-def test_a_body_that_is_cut(length: int, framing: str) -> None:
+def test_cut_body_is_zero_output_and_retried(length: int, framing: str) -> None:
     """However the server says where the end is, and also if it does not."""
     data = GOOD.body[:length]
     fields = {
@@ -49,13 +49,13 @@ def test_a_body_that_is_cut(length: int, framing: str) -> None:
     assert (done.outcome.answer, done.failures) == ("Water.", ["provider.zero_output"])
 
 
-def test_a_whole_body_without_a_length() -> None:
+def test_complete_body_without_a_length_is_accepted() -> None:
     done = live([head(200, JSON) + GOOD.body, CLOSE])
     assert (done.outcome.answer, done.failures) == ("Water.", [])
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2])
-def test_a_stream_is_whole_with_its_last_event_alone(kept: int) -> None:
+def test_stream_without_its_last_event_is_empty(kept: int) -> None:
     """It ends as HTTP says, and the protocol says that there is more."""
     done = live([STREAM, *(chunk(events(each)) for each in EVENTS[:kept]), LAST], GOOD_STREAM, stream=True)
     assert done.outcome.answer == "Water."
@@ -79,13 +79,13 @@ SSE = events(*EVENTS)
     ],
 )
 @pytest.mark.parametrize("size", [1, 7, 10_000])
-def test_streams_in_every_form(data: bytes, size: int) -> None:
+def test_streams_with_any_line_ends_and_chunks_are_read(data: bytes, size: int) -> None:
     pieces = [data[at : at + size] for at in range(0, len(data), size)]
     done = live([STREAM, *map(chunk, pieces), LAST], stream=True)
     assert (done.outcome.answer, done.failures) == ("Water.", [])
 
 
-def test_odd_characters_in_a_stream() -> None:
+def test_line_separators_inside_a_stream_are_text() -> None:
     text = "a\u2028b\u0085c\u20acd\U0001f525"
     piece = {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": "stop"}]}
     data = b"data: %b\n\ndata: [DONE]\n\n" % json.dumps(piece, ensure_ascii=False).encode()
@@ -93,7 +93,7 @@ def test_odd_characters_in_a_stream() -> None:
     assert done.outcome.answer == text
 
 
-def test_bytes_that_are_no_text() -> None:
+def test_invalid_utf8_in_a_stream_is_replaced_or_a_decode_error() -> None:
     done = live(streamed(b"data: \xff\xfe\n\n"), GOOD_STREAM, stream=True)
     assert done.code in (None, "provider.decode")
 
@@ -102,13 +102,13 @@ def test_bytes_that_are_no_text() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_bomb(stream: bool) -> None:
+def test_decompression_bomb_is_a_decode_error(stream: bool) -> None:
     bomb = gzip.compress(b" " * (65 * 1024 * 1024), 1)
     done = live(HttpReply(200, (JSON, ("Content-Encoding", "gzip")), bomb), stream=stream)
     assert (done.code, done.attempts) == ("provider.decode", [1])
 
 
-def test_a_reply_that_is_compressed_although_nobody_asked() -> None:
+def test_unrequested_gzip_reply_is_read() -> None:
     done = live(HttpReply(200, (JSON, ("Content-Encoding", "gzip")), gzip.compress(GOOD.body)))
     assert done.outcome.answer == "Water."
     assert done.requests[0].headers["accept-encoding"] == "identity"
@@ -117,12 +117,12 @@ def test_a_reply_that_is_compressed_although_nobody_asked() -> None:
 # --- 36 ---------------------------------------------------------------------------------------------------------
 
 
-def calling(*arguments: str, tool: str = "search", id: str = "call_1") -> HttpReply:
+def reply_with_calls(*arguments: str, tool: str = "search", id: str = "call_1") -> HttpReply:
     calls = [{"id": id, "type": "function", "function": {"name": tool, "arguments": each}} for each in arguments]
     return completion(None, "tool_calls", tool_calls=calls)
 
 
-def raw(old: bytes, new: bytes) -> HttpReply:
+def good_reply_with(old: bytes, new: bytes) -> HttpReply:
     """A good reply with a piece of it replaced."""
     assert old in GOOD.body
     return HttpReply(200, GOOD.headers, GOOD.body.replace(old, new))
@@ -131,26 +131,26 @@ def raw(old: bytes, new: bytes) -> HttpReply:
 @pytest.mark.parametrize(
     ("reply", "code"),
     [
-        (calling("{"), "tool.invalid_arguments"),
-        (calling(""), "tool.missing_field"),
-        (calling('{"q": NaN}'), "tool.invalid_arguments"),
-        (calling('{"q": Infinity}'), "tool.invalid_arguments"),
-        (calling('{"q": "a", "q": "b"}'), "tool.invalid_arguments"),
-        (calling("[" * 100_000), "tool.invalid_arguments"),
-        (calling('{"q": ' * 10_000 + "1" + "}" * 10_000), "tool.invalid_arguments"),
-        (calling('{"q": ' + "9" * 5000 + "}"), "tool.invalid_arguments"),
-        (calling('{"q": "\\ud800"}'), "tool.invalid_arguments"),
-        (calling('{"__proto__": {"x": 1}, "q": "a"}'), "tool.invalid_arguments"),
-        (calling('["q"]'), "tool.invalid_arguments"),
-        (calling('"q"'), "tool.invalid_arguments"),
-        (calling("null"), "tool.invalid_arguments"),
-        (calling('{"q": 5}'), "tool.invalid_arguments"),
-        (calling("{}"), "tool.missing_field"),
-        (calling("{}", tool="rm"), "tool.unknown"),
-        (calling("{}", tool="../search"), "tool.unknown"),
+        (reply_with_calls("{"), "tool.invalid_arguments"),
+        (reply_with_calls(""), "tool.missing_field"),
+        (reply_with_calls('{"q": NaN}'), "tool.invalid_arguments"),
+        (reply_with_calls('{"q": Infinity}'), "tool.invalid_arguments"),
+        (reply_with_calls('{"q": "a", "q": "b"}'), "tool.invalid_arguments"),
+        (reply_with_calls("[" * 100_000), "tool.invalid_arguments"),
+        (reply_with_calls('{"q": ' * 10_000 + "1" + "}" * 10_000), "tool.invalid_arguments"),
+        (reply_with_calls('{"q": ' + "9" * 5000 + "}"), "tool.invalid_arguments"),
+        (reply_with_calls('{"q": "\\ud800"}'), "tool.invalid_arguments"),
+        (reply_with_calls('{"__proto__": {"x": 1}, "q": "a"}'), "tool.invalid_arguments"),
+        (reply_with_calls('["q"]'), "tool.invalid_arguments"),
+        (reply_with_calls('"q"'), "tool.invalid_arguments"),
+        (reply_with_calls("null"), "tool.invalid_arguments"),
+        (reply_with_calls('{"q": 5}'), "tool.invalid_arguments"),
+        (reply_with_calls("{}"), "tool.missing_field"),
+        (reply_with_calls("{}", tool="rm"), "tool.unknown"),
+        (reply_with_calls("{}", tool="../search"), "tool.unknown"),
     ],
 )
-def test_calls_that_never_reach_a_tool(reply: HttpReply, code: str) -> None:
+def test_invalid_calls_are_refused_and_reach_no_tool(reply: HttpReply, code: str) -> None:
     search = stub("found")
     done = live(reply, GOOD, search=search)
     assert done.outcome.answer == "Water."
@@ -160,17 +160,17 @@ def test_calls_that_never_reach_a_tool(reply: HttpReply, code: str) -> None:
     assert told["role"] == "tool", "the model reads what was wrong"
 
 
-def test_a_thousand_calls_at_once() -> None:
+def test_thousand_calls_in_one_reply_stop_the_run() -> None:
     search = stub("found")
-    done = live(calling(*['{"q": "a"}'] * 1000), search=search)
+    done = live(reply_with_calls(*['{"q": "a"}'] * 1000), search=search)
     assert done.code == "guard.parallel_tools"
     assert search.calls == []
 
 
-def test_the_same_id_twice() -> None:
+def test_calls_with_the_same_id_get_different_results() -> None:
     """Ids of ours are never a provider's."""
     search = stub("found")
-    done = live(calling('{"q": "a"}', '{"q": "b"}'), GOOD, search=search)
+    done = live(reply_with_calls('{"q": "a"}', '{"q": "b"}'), GOOD, search=search)
     assert done.outcome.answer == "Water."
     assert len(search.calls) == 2
     results = [each["tool_call_id"] for each in json.loads(done.requests[1].body)["messages"] if each["role"] == "tool"]
@@ -178,8 +178,8 @@ def test_the_same_id_twice() -> None:
 
 
 @pytest.mark.parametrize("finish", [None, "because", 7, []])
-def test_odd_ends(finish: Any) -> None:
-    done = live(raw(b'"finish_reason": "stop"', b'"finish_reason": ' + json.dumps(finish).encode()))
+def test_unknown_finish_reason_is_unknown_or_a_decode_error(finish: Any) -> None:
+    done = live(good_reply_with(b'"finish_reason": "stop"', b'"finish_reason": ' + json.dumps(finish).encode()))
     if done.outcome.fault is None:
         assert [fact.reply.finish for fact in done.of(ModelReplied)] == ["unknown"]
     else:
@@ -187,9 +187,9 @@ def test_odd_ends(finish: Any) -> None:
 
 
 @pytest.mark.parametrize("count", [b"-5", b"1e30", b"9" * 5000, b'"20"', b"null", b"0.5", b"true"])
-def test_odd_usage(count: bytes) -> None:
+def test_invalid_usage_is_never_negative(count: bytes) -> None:
     """It is never less than nothing, and what was not understood counts as what was reserved."""
-    done = live(raw(b'"prompt_tokens": 20', b'"prompt_tokens": ' + count))
+    done = live(good_reply_with(b'"prompt_tokens": 20', b'"prompt_tokens": ' + count))
     usage = done.outcome.usage
     assert done.code in (None, "provider.decode")
     assert usage.input is None or usage.input >= 0
@@ -208,14 +208,14 @@ def test_odd_usage(count: bytes) -> None:
         ("image/png", b"\x89"),
     ],
 )
-def test_200_with_something_else(kind: str, data: bytes, stream: bool) -> None:
+def test_status_200_without_a_model_reply_fails(kind: str, data: bytes, stream: bool) -> None:
     done = live(HttpReply(200, (("Content-Type", kind),), data), stream=stream)
     assert done.code in ("provider.decode", "provider.empty")
     assert done.outcome.exit_code == 6
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
-def test_a_redirect_to_another_host(status: int) -> None:
+def test_redirect_of_a_provider_is_not_followed(status: int) -> None:
     with Server(GOOD) as other:
         done = live(HttpReply(status, (("Location", other.url),), b""))
     assert (done.code, done.attempts) == ("provider.fatal", [1])
@@ -250,21 +250,21 @@ def answers(provider: str, stream: bool, plans: list[Plan]) -> list[Reply | Faul
             asked = request(provider, NAMES[provider], route={"base_url": server.url}, stream=stream)
             effect = AskModel("m1.1", 1, 1, 0, 0, asked, gap=10_000, time=10_000)
             for _ in plans:
-                got.append(await one(codec, sender, effect))
+                got.append(await ask_once(codec, sender, effect))
             await sender.close()
         return got
 
     return asyncio.run(all_of_them())
 
 
-async def one(codec: Any, sender: HttpxSender, effect: AskModel) -> Reply | Fault:
+async def ask_once(codec: Any, sender: HttpxSender, effect: AskModel) -> Reply | Fault:
     try:
         return await ask_over_http(codec, sender, effect, encoded(codec, effect.request), lambda text: None)
     except AgentrunError as error:
         return Fault(error.code, error.message, error.fields)
 
 
-def check(provider: str, form: str, step: int) -> None:
+def check_damaged_replies(provider: str, form: str, step: int) -> None:
     stream = form == "stream.sse"
     data = (GOLDEN / provider / f"tools.{form}").read_bytes()
     kind = ("Content-Type", "text/event-stream" if stream else "application/json")
@@ -278,11 +278,11 @@ def check(provider: str, form: str, step: int) -> None:
 
 
 @pytest.mark.parametrize(("provider", "form"), FORMS)
-def test_damage_at_many_bytes(provider: str, form: str) -> None:
-    check(provider, form, 23)
+def test_reply_damaged_at_many_bytes_is_a_provider_fault_or_a_reply(provider: str, form: str) -> None:
+    check_damaged_replies(provider, form, 23)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("provider", "form"), FORMS)
-def test_damage_at_every_byte(provider: str, form: str) -> None:
-    check(provider, form, 1)
+def test_reply_damaged_at_every_byte_is_a_provider_fault_or_a_reply(provider: str, form: str) -> None:
+    check_damaged_replies(provider, form, 1)

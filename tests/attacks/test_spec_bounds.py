@@ -1,4 +1,4 @@
-"""Attacks that are on no list: many of what is fine alone, and texts that a pattern could trip over."""
+"""Specs with very many valid parts, and texts that could make a regular expression slow."""
 
 import json
 from pathlib import Path
@@ -7,9 +7,9 @@ import pytest
 
 from agentrun.spec.problems import PROBLEM_CODES
 
-from ..batch import run
+from ..measured_commands import run
 from ..projects import TOOL, agent, put
-from .projects_under_attack import Files, attack, codes, numbered, refused
+from .hostile_projects import Files, assert_refused, attack, codes, numbered
 
 RULES = "tools: {t: %s}\npolicy:\n  default: allow\n  rules:\n"
 
@@ -22,7 +22,7 @@ def condition(text: str) -> str:
     return rules(f"{{id: r, ask: t, when: {json.dumps(text)}}}")
 
 
-def test_conditions(tmp_path: Path) -> None:
+def test_expensive_conditions_are_refused(tmp_path: Path) -> None:
     ones = "[" + ",".join(["1"] * 97) + "]"
     large = "[" + ",".join(["1"] * 3500) + "]"
     texts = [
@@ -40,7 +40,7 @@ def test_conditions(tmp_path: Path) -> None:
         "true ||" * 1000,
         "x" * 9000,
     ]
-    refused(
+    assert_refused(
         tmp_path,
         numbered(map(condition, texts)),
         "spec.condition",
@@ -64,7 +64,7 @@ def long_conditions() -> str:
     return rules(*(f"{{id: r{n}, ask: t, when: {text}}}" for n in range(900)))
 
 
-def test_wide_policies(tmp_path: Path) -> None:
+def test_very_large_policies_are_refused(tmp_path: Path) -> None:
     names = ",".join(f"x{n}" for n in range(40))
     shared = ",".join(f"{{id: r%s{n}, ask: [{names}]}}" for n in range(300))
     part = f'agentrun: "1"\npolicy: {{rules: [{shared}]}}\n'
@@ -80,7 +80,9 @@ def test_wide_policies(tmp_path: Path) -> None:
             **{f"{name}.yaml": part.replace("%s", name) for name in "abc"},
         },
     }
-    refused(tmp_path, attacks, "spec.too_large", "spec.unknown_tool", "spec.rule_never_matches", "spec.unknown_arg")
+    assert_refused(
+        tmp_path, attacks, "spec.too_large", "spec.unknown_tool", "spec.rule_never_matches", "spec.unknown_arg"
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,13 +93,13 @@ def test_wide_policies(tmp_path: Path) -> None:
     ],
     ids=["globs", "conditions"],
 )
-def test_what_would_be_fine_and_slow(tmp_path: Path, text: str, message: str) -> None:
+def test_valid_but_slow_policies_are_refused(tmp_path: Path, text: str, message: str) -> None:
     ran = attack(tmp_path, {"wide": text})["wide"]
     assert (ran.code, codes(ran)) == (2, {"spec.too_large"})
     assert message in ran.err
 
 
-def test_wide_documents(tmp_path: Path) -> None:
+def test_very_large_sections_are_refused(tmp_path: Path) -> None:
     attacks: dict[str, str | Files] = {
         "tools that are none": "tools:\n" + "".join(f" t{n}: 1\n" for n in range(20_000)),
         "many tools": "policy: {default: allow}\ntools:\n"
@@ -129,10 +131,10 @@ def test_wide_documents(tmp_path: Path) -> None:
         "secret",
         "json_schema",
     ]
-    refused(tmp_path, attacks, *(f"spec.{code}" for code in allowed))
+    assert_refused(tmp_path, attacks, *(f"spec.{code}" for code in allowed))
 
 
-def test_texts_that_a_pattern_could_trip_over(tmp_path: Path) -> None:
+def test_unclosed_openings_are_checked_in_linear_time(tmp_path: Path) -> None:
     """Each of these took minutes with a regular expression that looks for the end of what is opened."""
     tool = "policy: {default: allow}\nparams: {p: {type: string}}\ntools: {t: {kind: %s}}\n"
     attacks: dict[str, str | Files] = {
@@ -150,7 +152,7 @@ def test_texts_that_a_pattern_could_trip_over(tmp_path: Path) -> None:
         assert codes(ran) <= PROBLEM_CODES.keys(), name
 
 
-def test_sub_agents(tmp_path: Path) -> None:
+def test_very_many_sub_agents_are_refused(tmp_path: Path) -> None:
     def fan(child: str, count: int = 200) -> str:
         return agent(
             "policy: {default: allow}\ntools:\n"
@@ -170,7 +172,7 @@ def test_sub_agents(tmp_path: Path) -> None:
         "large children": {"spec.yaml": fan("c.yaml"), "c.yaml": agent(filler)},
         "broken children": {"spec.yaml": fan("c.yaml"), "c.yaml": agent("".join(f"z{n}: 1\n" for n in range(500)))},
     }
-    refused(
+    assert_refused(
         tmp_path,
         attacks,
         "spec.too_large",
@@ -181,15 +183,15 @@ def test_sub_agents(tmp_path: Path) -> None:
     )
 
 
-def test_profiles_multiply_nothing(tmp_path: Path) -> None:
+def test_many_profiles_of_a_large_spec_are_refused(tmp_path: Path) -> None:
     profiles = "profiles: {" + ", ".join(f"p{n}: {{budgets: {{turns: {n + 1}}}}}" for n in range(60)) + "}\n"
     large = "".join(f"# {'x' * 1000}\n" for _ in range(900))
     prompt: Files = {"spec.yaml": agent(profiles + "instructions: {file: p.md}\n"), "p.md": "x" * 250_000}
     attacks: dict[str, str | Files] = {"a large spec": profiles + large, "a large prompt": prompt}
-    refused(tmp_path, attacks, "spec.too_large")
+    assert_refused(tmp_path, attacks, "spec.too_large")
 
 
-def test_settings(tmp_path: Path) -> None:
+def test_hostile_set_options_are_refused(tmp_path: Path) -> None:
     """What the command line adds is bounded like what is in a file."""
     put(tmp_path, {"spec.yaml": agent()})
     settings = [
@@ -215,7 +217,7 @@ def test_settings(tmp_path: Path) -> None:
         assert "root:" not in ran.told
 
 
-def test_anchors_in_every_section(tmp_path: Path) -> None:
+def test_alias_bombs_and_deep_nesting_are_refused_in_any_section(tmp_path: Path) -> None:
     base = "params: {p: {type: object, properties: {x: &a {enum: [" + "1," * 900 + "1]}, "
     attacks: dict[str, str | Files] = {
         "aliases": base + ",".join(f"y{n}: *a" for n in range(101)) + "}}}\n",
@@ -229,4 +231,4 @@ def test_anchors_in_every_section(tmp_path: Path) -> None:
         "itself": "model: {provider: p, name: m, options: &a {a: *a}}\n",
         "deep": "model: {provider: p, name: m, options: " + "{a: " * 70 + "1" + "}" * 70 + "}\n",
     }
-    refused(tmp_path, attacks, "spec.alias_limit", "spec.depth_limit", "spec.too_large")
+    assert_refused(tmp_path, attacks, "spec.alias_limit", "spec.depth_limit", "spec.too_large")

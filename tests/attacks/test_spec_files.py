@@ -1,4 +1,4 @@
-"""THREATS group A, rows 1, 2, 4 to 8 and 13: hostile spec files, each within a number of steps and 64 MiB.
+"""THREATS group A, rows 1, 2, 4 to 8 and 13, hostile spec files within a number of steps and 64 MiB.
 
 Every row runs in a fresh process, so that what one leaves behind cannot hide what the next one takes.
 """
@@ -117,7 +117,7 @@ def bomb(levels: int, uses: int) -> str:
     ("taken", "seen"),
     [("bytearray(65 * 1024 * 1024)", r"assert \S+ < "), ("all(map(lambda _: True, range(10_000_000)))", "steps")],
 )
-def test_the_measure_sees_what_is_taken(tmp_path: Path, taken: str, seen: str) -> None:
+def test_measurement_detects_excess_memory_and_steps(tmp_path: Path, taken: str, seen: str) -> None:
     """The twin of all the others: a parser that takes too much is noticed."""
     (tmp_path / "spec.yaml").write_text("a: 1", encoding="utf-8")
     greedy = ATTACK.replace("value = attack(", f"_ = {taken}; value = attack(")
@@ -125,31 +125,31 @@ def test_the_measure_sees_what_is_taken(tmp_path: Path, taken: str, seen: str) -
         run([(tmp_path / "spec.yaml", None, False)], greedy)
 
 
-def test_1_alias_bomb(tmp_path: Path) -> None:
+def test_1_alias_bomb_is_refused(tmp_path: Path) -> None:
     assert codes(attack(tmp_path, bomb(9, 9), bomb(40, 2), bomb(3, 99))) == {"spec.alias_limit"}
 
 
-def test_2_merge_key_bomb(tmp_path: Path) -> None:
+def test_2_merge_key_bomb_is_refused(tmp_path: Path) -> None:
     lines = ["a0: &a0 {k: v}"]
     for level in range(1, 9):
         lines.append(f"a{level}: &a{level} {{<<: [" + ",".join([f"*a{level - 1}"] * 9) + "]}")
     assert "spec.merge_key" in codes(attack(tmp_path, "\n".join(lines)))
 
 
-def test_4_deep_nesting(tmp_path: Path) -> None:
+def test_4_deep_nesting_is_refused(tmp_path: Path) -> None:
     pieces = ["[", "{", '{"a":', "- ", "? ", "[[", "[{a: ", "a:\n "]
     results = attack(tmp_path, *(piece * n for piece in pieces for n in (5000, (MIB - 1) // len(piece))))
     assert "spec.depth_limit" in codes(results)
 
 
-def test_5_duplicate_keys(tmp_path: Path) -> None:
+def test_5_duplicate_key_is_refused_with_both_places(tmp_path: Path) -> None:
     (result,) = attack(tmp_path, "policy: {default: deny}\ntools: {}\npolicy: {default: allow}\n")
     assert result.codes == ["spec.duplicate_key"]
     assert "spec0.yaml:3:1" in result.told
     assert "already set at line 1, column 1" in result.told
 
 
-def test_6_tags(tmp_path: Path) -> None:
+def test_6_tags_are_refused(tmp_path: Path) -> None:
     tags = [
         "!!python/object/apply:os.system",
         "!!python/name:os.system",
@@ -168,29 +168,29 @@ def test_7_implicit_types_stay_text(tmp_path: Path) -> None:
     assert [result.value for result in results] == [{"a": word} for word in words]
 
 
-def test_7_numbers_refused(tmp_path: Path) -> None:
+def test_7_ambiguous_numbers_are_refused(tmp_path: Path) -> None:
     words = ["012", "-012", ".inf", "-.inf", ".nan", "1e999", "1e-999", "9007199254740992", "1" * 5000]
     assert codes(attack(tmp_path, *(f"a: {word}" for word in words))) == {"spec.number"}
 
 
-def test_8_size(tmp_path: Path) -> None:
+def test_8_too_large_file_is_refused(tmp_path: Path) -> None:
     big = b"a: '" + b"x" * 50 * MIB
     assert codes(attack(tmp_path, big, b"x" * (MIB + 1))) == {"spec.too_large"}
     assert codes(attack(tmp_path, b"x" * (MIB + 1), raw=True)) == {"spec.too_large"}
 
 
-def test_8_encodings(tmp_path: Path) -> None:
+def test_8_other_encodings_are_refused(tmp_path: Path) -> None:
     data = [b"a: x\0y", b"a: \xff", b"a: \xed\xa0\x80", b"\0" * MIB, b"\xfe\xff", b"a: \xc0\x80"]
     utf16 = ["a: 1".encode(name) for name in ("utf-16", "utf-16-be", "utf-16-le", "utf-32")]
     assert codes(attack(tmp_path, *data, *utf16)) == {"spec.encoding"}
 
 
-def test_8_the_parser_refuses_them_too(tmp_path: Path) -> None:
+def test_8_parser_refuses_control_characters_and_surrogates(tmp_path: Path) -> None:
     data = [b"a: x\0y", b"a: \xed\xa0\x80", b"\0" * MIB, b"a: \xe2\x80\xa8", b"a: \x1b[2J"]
     assert codes(attack(tmp_path, *data, raw=True)) == {"spec.encoding"}
 
 
-def test_8_direction_overrides_are_shown(tmp_path: Path) -> None:
+def test_8_direction_overrides_are_escaped(tmp_path: Path) -> None:
     (result,) = attack(tmp_path, "na\u202eme: 1\nna\u202eme: 2\u200b")
     assert result.codes == ["spec.duplicate_key"]
     assert "na\\u202eme" in result.told
@@ -220,12 +220,12 @@ MEGABYTES = [
 
 
 @pytest.mark.parametrize("third", [0, 1, 2])
-def test_a_megabyte_of_anything(tmp_path: Path, third: int) -> None:
+def test_any_megabyte_stays_within_steps_and_memory(tmp_path: Path, third: int) -> None:
     """The costs hold for whatever fits into the size limit, be it accepted or refused."""
     assert len(attack(tmp_path, *MEGABYTES[third::3])) in (6, 7)
 
 
-def test_13_references(tmp_path: Path) -> None:
+def test_13_references_outside_the_project_are_refused(tmp_path: Path) -> None:
     root = tmp_path / "root"
     (root / "prompts").mkdir(parents=True)
     (tmp_path / "secret.txt").write_text("CONTENT", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""THREATS rows 17 to 19, 21 and 79: hostile templates, and secrets in a spec."""
+"""THREATS rows 17 to 19, 21 and 79, hostile templates and secrets in a spec."""
 
 import json
 from pathlib import Path
@@ -7,9 +7,9 @@ import pytest
 
 from agentrun.spec.problems import PROBLEM_CODES
 
-from ..batch import run
+from ..measured_commands import run
 from ..projects import agent, put
-from .projects_under_attack import Files, attack, codes, refused
+from .hostile_projects import Files, assert_refused, attack, codes
 
 # --- B. templates -------------------------------------------------------------------------------------------
 
@@ -84,13 +84,13 @@ TEMPLATE_CODES = [code for code in PROBLEM_CODES if code.startswith("spec.templa
 
 
 @pytest.mark.parametrize("command", ["validate", "render"])
-def test_17_no_way_out_of_a_template(tmp_path: Path, command: str) -> None:
+def test_17_template_escapes_are_refused(tmp_path: Path, command: str) -> None:
     for name, ran in attack(tmp_path, templates(ESCAPES), command, "spec.yaml").items():
         assert codes(ran) <= set(TEMPLATE_CODES), (name, ran.told)
         assert (ran.code, bool(codes(ran))) == (2, True), name
 
 
-def test_17_a_field_of_that_name_is_only_a_field(tmp_path: Path) -> None:
+def test_17_map_cannot_read_python_attributes(tmp_path: Path) -> None:
     """Values are JSON: asking for an attribute of Python finds nothing."""
     text = "params: {p: {type: string, default: x}}\ninstructions: \"{{ [p]|map(attribute='__class__')|list }}\"\n"
     ran = attack(tmp_path, {"map": text}, "render", "spec.yaml")["map"]
@@ -100,7 +100,7 @@ def test_17_a_field_of_that_name_is_only_a_field(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["validate", "render"])
-def test_18_templates_are_bounded(tmp_path: Path, command: str) -> None:
+def test_18_expensive_templates_are_refused_or_stopped(tmp_path: Path, command: str) -> None:
     """Refused before a render where that can be known, stopped in it where not."""
     for name, ran in attack(tmp_path, templates(BOMBS), command, "spec.yaml").items():
         if command == "render" and not codes(ran):
@@ -111,13 +111,13 @@ def test_18_templates_are_bounded(tmp_path: Path, command: str) -> None:
         assert ran.code == 2, name
 
 
-def test_18_many_templates(tmp_path: Path) -> None:
+def test_18_many_large_templates_are_refused(tmp_path: Path) -> None:
     parts = ", ".join(json.dumps(f"{n}" + "{{ p }}" * 2000) for n in range(64))
     text = f"params: {{p: {{type: string}}}}\ninstructions: [{parts}]\n"
-    refused(tmp_path, {"many": text}, "spec.too_large")
+    assert_refused(tmp_path, {"many": text}, "spec.too_large")
 
 
-def test_19_values_are_data(tmp_path: Path) -> None:
+def test_19_template_syntax_in_params_is_not_rendered(tmp_path: Path) -> None:
     value = "{{ secrets.X }}{% include 'x' %}{{ p }}${HOME}"
     spec = f"params: {{p: {{type: string, default: {json.dumps(value)}}}}}\n"
     spec += "instructions: 'A {{ p }} B'\ninput: '{{ p|upper }}'\n"
@@ -132,7 +132,7 @@ def test_19_values_are_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["validate", "render"])
-def test_21_no_template_names_another(tmp_path: Path, command: str) -> None:
+def test_21_template_includes_are_refused(tmp_path: Path, command: str) -> None:
     for name, ran in attack(tmp_path, templates(INCLUDES), command, "spec.yaml").items():
         assert codes(ran) <= {"spec.template_forbidden", "spec.file_missing", "spec.file_outside"}, (name, codes(ran))
         assert (ran.code, bool(codes(ran))) == (2, True), (name, ran.told)
@@ -170,7 +170,7 @@ SECRET_PLACES = [
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=["text", "json"])
-def test_79_canaries(tmp_path: Path, options: list[str]) -> None:
+def test_79_secrets_in_a_spec_are_reported_and_not_shown(tmp_path: Path, options: list[str]) -> None:
     attacks = {f"{canary} {n}": place % canary for canary in CANARIES for n, place in enumerate(SECRET_PLACES)}
     for name, ran in attack(tmp_path, dict(attacks), "validate", "spec.yaml", *options).items():
         assert "spec.secret" in ran.told, name

@@ -1,10 +1,10 @@
-"""Nothing is imported, started or fetched by `validate`, `compile` and `render`, whatever a project holds."""
+"""`validate`, `compile` and `render` import, start and fetch nothing of a project."""
 
 from pathlib import Path
 
 import pytest
 
-from ..batch import SCRIPT, run
+from ..measured_commands import SCRIPT, run
 from ..projects import agent, put
 
 AUDIT = """
@@ -19,7 +19,7 @@ def hook(event, args):
 """
 
 
-def audited(script: str = "") -> str:
+def script_with_audit_hook(script: str = "") -> str:
     """The script of a batch in which nothing may be started, fetched or imported from a project."""
     ready = "cases = json.loads(sys.stdin.read())"
     return AUDIT + SCRIPT.replace(ready, f"{ready}\nsys.addaudithook(hook)\n{script}")
@@ -28,7 +28,7 @@ def audited(script: str = "") -> str:
 TRAP = "import pathlib\npathlib.Path('imported').touch()\n"
 
 
-def trapped(folder: Path) -> Path:
+def project_with_traps(folder: Path) -> Path:
     text = """\
 params: {p: {type: string, default: x}}
 instructions: {file: p.md}
@@ -56,7 +56,7 @@ sinks: {s: {kind: http, url: "http://127.0.0.1:1/"}}
 
 
 def test_nothing_is_imported_started_or_fetched(tmp_path: Path) -> None:
-    trapped(tmp_path)
+    project_with_traps(tmp_path)
     repository = Path(__file__).parents[2]
     cases = [
         (tmp_path, args)
@@ -67,7 +67,7 @@ def test_nothing_is_imported_started_or_fetched(tmp_path: Path) -> None:
         for command in ("validate", "compile", "render")
         for name in ("support", "ops", "triage")
     ]
-    for (_, args), ran in zip(cases, run(cases, script=audited()), strict=True):
+    for (_, args), ran in zip(cases, run(cases, script=script_with_audit_hook()), strict=True):
         assert (ran.code, ran.err.count("spec.")) == (0, 0), (args, ran.told)
     assert not list(tmp_path.rglob("imported"))
     assert not list(tmp_path.rglob("__pycache__"))
@@ -82,8 +82,8 @@ def test_nothing_is_imported_started_or_fetched(tmp_path: Path) -> None:
         "import os; os.system('true')",
     ],
 )
-def test_the_watch_sees_it(tmp_path: Path, planted: str) -> None:
+def test_audit_hook_detects_imports_processes_and_connections(tmp_path: Path, planted: str) -> None:
     """The twin: a command that did such a thing would be caught."""
-    trapped(tmp_path)
+    project_with_traps(tmp_path)
     with pytest.raises(AssertionError):
-        run([(tmp_path, ["validate", "."])], script=audited(planted))
+        run([(tmp_path, ["validate", "."])], script=script_with_audit_hook(planted))

@@ -1,4 +1,4 @@
-"""Agents that call agents without end (THREATS 44), each through a whole run."""
+"""Sub-agents that call sub-agents without end (THREATS 44), each through a whole run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ..cli.agent import agentrun
-from ..cli.test_agents import CHILD, PARENT, Desk
+from ..cli.command import agentrun
+from ..cli.test_sub_agents import CHILD, PARENT, Desk
 
 READS = 'agentrun: "1"\nturns: [{text: All is well.}]\n'
 
@@ -27,14 +27,14 @@ def script(*counts: int) -> str:
     return f'agentrun: "1"\nturns:\n{turns}  - text: Enough.\n'
 
 
-def test_two_agents_that_call_each_other(desk: Desk) -> None:
+def test_agent_cycle_is_refused(desk: Desk) -> None:
     desk.put("reader.yaml", CHILD.replace("tools:\n", "tools:\n  back: {kind: agent, spec: desk.yaml}\n"))
     done = agentrun("desk.yaml", "--mode", "live", cwd=desk.root)
     assert (done.code, "spec.agent_cycle" in done.err) == (2, True), done.err
 
 
 @pytest.mark.parametrize(("depth", "code"), [(3, 0), (4, 2), (50, 2)])
-def test_a_long_chain_of_agents(desk: Desk, depth: int, code: int) -> None:
+def test_chain_deeper_than_three_sub_agents_is_refused(desk: Desk, depth: int, code: int) -> None:
     """`depth` agents below the first. Deeper than three is refused before anything is asked."""
     for n in range(1, depth):
         below = f"tools:\n  reader: {{kind: agent, spec: a{n + 1}.yaml, params: {{shelf: red}}}}\n"
@@ -50,13 +50,13 @@ def test_a_long_chain_of_agents(desk: Desk, depth: int, code: int) -> None:
     assert ("spec.agent_depth" in done.err) == (code == 2)
 
 
-def test_a_thousand_agents_at_once(desk: Desk) -> None:
+def test_thousand_sub_agents_at_once_stop_the_run(desk: Desk) -> None:
     done = desk.run("--mode", "live", "--journal", "run.jsonl", leads=script(1_000), reads=READS)
     assert (done.code, "guard.parallel_tools" in done.err) == (5, True), done.err
     assert [path.name for path in desk.root.glob("run*.jsonl")] == ["run.jsonl"], "none was started"
 
 
-def test_many_agents_one_after_the_other(desk: Desk) -> None:
+def test_sub_agents_over_the_run_limit_are_refused(desk: Desk) -> None:
     plain = PARENT.replace("tool_calls: 9", "tool_calls: 99") + "limits: {runs: 5}\n"
     desk.put("desk.yaml", plain)
     done = desk.run("--mode", "live", "--journal", "run.jsonl", leads=script(3, 3, 3), reads=READS)

@@ -24,7 +24,7 @@ from agentrun.testing import calls, scripted, text
 from agentrun.tools.http import HttpTools
 from agentrun.wire import HttpReply
 
-from ..net.test_guard import ODD, PRIVATE_V4, PRIVATE_V6, Names, wrapped
+from ..net.test_guard import ODD, PRIVATE_V4, PRIVATE_V6, Names, ipv6_forms_of
 from ..servers import CLOSE, Server, plain
 from ..servers import Request as Asked
 from .http_desk import HttpDesk, http_tool
@@ -49,7 +49,7 @@ PLAIN = ("http://127.0.0.1:{port}/", "http://localhost:{port}/", "http://[::1]:{
          "http://0.0.0.0:{port}/", "http://127.0.0.2:{port}/")  # fmt: skip
 
 
-def test_no_form_of_a_host_leads_inside(tmp_path: Path) -> None:
+def test_odd_and_private_hosts_are_never_connected_to(tmp_path: Path) -> None:
     """Odd forms are refused even where the private network is allowed, plain ones where it is not."""
     with Server(GOOD) as server:
         odd = [each.format(port=server.port) for each in (*LOOPBACK, *ODD) if "\0" not in each and each == each.strip()]
@@ -65,8 +65,8 @@ def test_no_form_of_a_host_leads_inside(tmp_path: Path) -> None:
     assert desk.reasons()[len(odd) :] == ["private_network"] * len(plain)
 
 
-def test_no_address_inside_is_reached(tmp_path: Path) -> None:
-    private = [*PRIVATE_V4, *wrapped("169.254.169.254"), *wrapped("127.0.0.1"), *wrapped("10.0.0.1")]
+def test_private_and_metadata_addresses_are_refused(tmp_path: Path) -> None:
+    private = [*PRIVATE_V4, *ipv6_forms_of("169.254.169.254"), *ipv6_forms_of("127.0.0.1"), *ipv6_forms_of("10.0.0.1")]
     private += [each for each in PRIVATE_V6 if "%" not in each]
     hosts = [f"[{each}]" if ":" in each else each for each in private]
     metadata = ["169.254.169.254", "[fd00:ec2::254]", "metadata.google.internal", "[::ffff:169.254.169.254]"]
@@ -82,7 +82,9 @@ def test_no_address_inside_is_reached(tmp_path: Path) -> None:
 # --- 48: names that change their meaning --------------------------------------------------------------------
 
 
-def in_process(folder: Path, names: Names, tools: dict[str, Any], *made: tuple[str, dict[str, Any]]) -> list[Any]:
+def reasons_with_names(
+    folder: Path, names: Names, tools: dict[str, Any], *made: tuple[str, dict[str, Any]]
+) -> list[Any]:
     """A whole run whose names of hosts mean what a test says."""
     desk = HttpDesk(folder, tools)
     _, file = compile_or_raise(desk.spec)
@@ -108,26 +110,30 @@ def test_a_name_is_looked_up_once_for_each_request(tmp_path: Path) -> None:
     names = Names(["10.0.0.1"], ["8.8.8.8", "127.0.0.1"], ["127.0.0.1"])
     with Server(GOOD) as server:
         tools = {"get": http_tool(f"http://shop.example:{server.port}/")}
-        assert in_process(tmp_path, names, tools, *[("get", {})] * 3) == ["private_network"] * 3
+        assert reasons_with_names(tmp_path, names, tools, *[("get", {})] * 3) == ["private_network"] * 3
     assert (names.asked, server.connections) == (3, 0)
 
 
-def test_a_name_that_changes_between_two_hops_and_two_tries(tmp_path: Path) -> None:
+def test_host_name_is_checked_again_for_every_redirect_and_retry(tmp_path: Path) -> None:
     """Every hop and every try is checked anew, and a kept connection is none of the next meaning."""
     with Server(HttpReply(302, (("Location", "/again"),), b"")) as server:
         tools = {"get": http_tool(f"http://shop.example:{server.port}/", private_network=True)}
-        assert in_process(tmp_path, Names(["127.0.0.1"], ["169.254.169.254"]), tools, ("get", {})) == ["metadata"]
+        assert reasons_with_names(tmp_path, Names(["127.0.0.1"], ["169.254.169.254"]), tools, ("get", {})) == [
+            "metadata"
+        ]
     assert len(server.requests) == 1
     with Server([CLOSE]) as server:
         tools = {"get": http_tool(f"http://shop.example:{server.port}/", private_network=True)}
-        assert in_process(tmp_path, Names(["127.0.0.1"], ["169.254.169.254"]), tools, ("get", {})) == ["metadata"]
+        assert reasons_with_names(tmp_path, Names(["127.0.0.1"], ["169.254.169.254"]), tools, ("get", {})) == [
+            "metadata"
+        ]
     assert len(server.requests) == 1
 
 
 # --- 37 and 50: redirections, proxies, files of passwords ---------------------------------------------------
 
 
-def test_a_redirection_takes_nothing_along_and_goes_nowhere_else(tmp_path: Path) -> None:
+def test_redirect_drops_credentials_and_stays_on_listed_hosts(tmp_path: Path) -> None:
     with Server(GOOD) as other:
         away = HttpReply(302, (("Location", f"{other.url}/take"),), b"")
         with Server(away) as server:
@@ -158,7 +164,7 @@ WAYS = {"/next": "/next", "next?z=1": "/api/x/next?z=1", "../up": "/api/up", "{u
 """Where a server redirects to, and what it is asked for then."""
 
 
-def test_a_redirection_on_the_host_that_a_variable_names(tmp_path: Path) -> None:
+def test_redirect_on_a_host_from_a_variable_is_recorded_without_the_host(tmp_path: Path) -> None:
     """Wherever on that host it leads: no tape has the host, and it is replayed. One that is no address is a failure."""
     forms = {"${BASE}/x/y": "{url}/api", "${BASE_SLASH}/x/y": "{url}/api/", "http://${HOST}/x/y": "{host}/api"}
     tools = {f"t{n}": http_tool(url, private_network=True) for n, url in enumerate(forms)}
@@ -188,7 +194,7 @@ def test_a_redirection_takes_no_body_along(tmp_path: Path) -> None:
     assert (server.requests[0].body, other.requests[0].body) == (b'{"note":"for the shop only"}', b"")
 
 
-def test_nothing_of_the_environment_stands_between(tmp_path: Path) -> None:
+def test_proxies_and_netrc_of_the_environment_are_ignored(tmp_path: Path) -> None:
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password netrc-canary\n", encoding="utf-8")
     with Server(GOOD) as server, Server(GOOD) as proxy:
         desk = HttpDesk(tmp_path, {"get": http_tool(f"{server.url}/", private_network=True)})
@@ -205,7 +211,7 @@ INJECTED = ("a/../../admin", "..", ".", "", "a?admin=1", "a#x", "a&admin=1", "a\
             "%2e%2e", "${SHOP_TOKEN}", "a b", "é", "{{ args.y }}")  # fmt: skip
 
 
-def test_arguments_stay_where_they_are_put(tmp_path: Path) -> None:
+def test_arguments_stay_in_their_part_of_the_request(tmp_path: Path) -> None:
     with Server(GOOD) as server:
         tools = {
             "path": http_tool(f"{server.url}/o/{{{{ args.x }}}}/items", private_network=True),
@@ -240,7 +246,7 @@ def test_arguments_stay_where_they_are_put(tmp_path: Path) -> None:
     assert [json.loads(each.body)["x"] for each in by_path["/b"]] == list(INJECTED)
 
 
-def test_a_host_of_the_environment_and_a_path_of_the_model(tmp_path: Path) -> None:
+def test_argument_cannot_name_a_variable_in_the_url(tmp_path: Path) -> None:
     """The address may begin with a variable; no argument can name another one."""
     with Server(GOOD) as server:
         tools = {
@@ -265,7 +271,7 @@ def test_a_host_of_the_environment_and_a_path_of_the_model(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("status", [200, 403, 302])
-def test_the_credential_is_nowhere(tmp_path: Path, status: int) -> None:
+def test_credential_repeated_by_the_server_is_in_no_file_or_output(tmp_path: Path, status: int) -> None:
     """A server that says it again in every way: in no journal, no recording, no terminal."""
     ways = [SECRET, json.dumps({"a": SECRET}), b64encode(SECRET.encode()).decode(), SECRET.encode().hex()]
     ways += [SECRET.replace("+", "\\u002B"), SECRET.replace("+", "&#43;"), SECRET.replace("/", "\\/")]
@@ -283,7 +289,7 @@ def test_the_credential_is_nowhere(tmp_path: Path, status: int) -> None:
     assert b"Bearer" not in said
 
 
-def test_a_variable_that_is_not_set(tmp_path: Path) -> None:
+def test_unset_credential_variable_stops_the_run_before_connecting(tmp_path: Path) -> None:
     with Server(GOOD) as server:
         desk = HttpDesk(tmp_path, {"get": http_tool(f"{server.url}/a", private_network=True, auth=AUTH)})
         done = desk.live(("get", {}))
@@ -293,19 +299,19 @@ def test_a_variable_that_is_not_set(tmp_path: Path) -> None:
 # --- fault 29: the effect is done, the reply is lost --------------------------------------------------------
 
 
-def effects(server: Server) -> set[str]:
+def idempotency_keys(server: Server) -> set[str]:
     """What a server that knows about keys has done."""
     return {request.headers["idempotency-key"] for request in server.requests}
 
 
 @pytest.mark.parametrize(("effect", "code", "asked"), [("at_most_once", 8, 1), ("idempotent", 0, 2)])
-def test_the_server_commits_and_closes(tmp_path: Path, effect: str, code: int, asked: int) -> None:
+def test_lost_reply_of_a_committed_call_has_one_effect(tmp_path: Path, effect: str, code: int, asked: int) -> None:
     with Server([CLOSE], GOOD) as server:
         tool = http_tool(f"{server.url}/pay", private_network=True, method="POST", effect=effect, body={"sum": 20})
         desk = HttpDesk(tmp_path, {"pay": tool})
         done = desk.live(("pay", {}))
     assert done.code == code, done.err
-    assert (len(server.requests), len(effects(server))) == (asked, 1)
+    assert (len(server.requests), len(idempotency_keys(server))) == (asked, 1)
     assert len({request.body for request in server.requests}) == 1
     kinds = [type(record.fact).__name__ for record in read_journal_file(desk.root / "run.jsonl")]
     assert ("WorkLost" in kinds) is (effect == "at_most_once")
@@ -314,11 +320,11 @@ def test_the_server_commits_and_closes(tmp_path: Path, effect: str, code: int, a
 # --- a tape -------------------------------------------------------------------------------------------------
 
 
-def told(desk: HttpDesk) -> str:
+def canonical_journal(desk: HttpDesk) -> str:
     return canonical(read_journal_file(desk.root / "run.jsonl"))
 
 
-def test_record_then_replay_without_a_server(tmp_path: Path) -> None:
+def test_recorded_http_calls_are_replayed_without_the_server(tmp_path: Path) -> None:
     with Server(HttpReply(302, (("Location", "/b"),), b""), GOOD, [CLOSE], GOOD, HttpReply(404, (), b"no")) as server:
         tool = http_tool(f"{server.url}/a/{{{{ args.id }}}}", private_network=True, result="state", auth=AUTH)
         desk = HttpDesk(tmp_path, {"get": tool})
@@ -326,7 +332,7 @@ def test_record_then_replay_without_a_server(tmp_path: Path) -> None:
         done = desk.live(*made, mode="record", SHOP_TOKEN=SECRET)
     assert (done.code, done.out) == (0, "Done.\n"), done.err
     assert desk.texts() == ["late", "late", "tool.execution: status 404\nno"]
-    live = told(desk)
+    live = canonical_journal(desk)
     tape = load_cassette(desk.cassette)
     asked = [each.call.url.removeprefix(server.url) for each in tape.interactions if "openai" not in each.call.url]
     assert asked == ["/a/7", "/b", "/a/8", "/a/8", "/a/9"]
@@ -335,23 +341,23 @@ def test_record_then_replay_without_a_server(tmp_path: Path) -> None:
     (desk.root / "run.jsonl").unlink()
     replayed = desk.run("--journal", "run.jsonl")
     assert (replayed.code, replayed.out) == (0, "Done.\n"), replayed.err
-    assert told(desk) == live
+    assert canonical_journal(desk) == live
     assert len(server.requests) == 5
 
 
-def test_a_status_that_nobody_knows_is_replayed_too(tmp_path: Path) -> None:
+def test_unknown_status_is_recorded_and_replayed(tmp_path: Path) -> None:
     """Some servers say 999. What was recorded can be read again."""
     with Server(HttpReply(999, (), b"go away"), HttpReply(600, (), b"")) as server:
         desk = HttpDesk(tmp_path, {"get": http_tool(f"{server.url}/a", private_network=True)})
         done = desk.live(("get", {}), ("get", {}), mode="record")
     assert (done.code, desk.texts()[0]) == (0, "tool.execution: status 999\ngo away"), done.err
-    live = told(desk)
+    live = canonical_journal(desk)
     (desk.root / "run.jsonl").unlink()
     replayed = desk.run("--journal", "run.jsonl")
-    assert (replayed.code, told(desk)) == (0, live), replayed.err
+    assert (replayed.code, canonical_journal(desk)) == (0, live), replayed.err
 
 
-def test_another_mapping_needs_no_new_recording(tmp_path: Path) -> None:
+def test_changed_result_expression_replays_the_old_cassette(tmp_path: Path) -> None:
     """The tape has the reply and not what was made of it: what the model reads changes, what is asked does not."""
     with Server(GOOD) as server:
         tool = http_tool(f"{server.url}/a", private_network=True, result="state", terminal=True)

@@ -1,4 +1,4 @@
-"""Attack 89: user code that changes limits of the interpreter. Whole runs of the real command."""
+"""Attack 89, user code that changes limits of the interpreter, in whole runs of the real command."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from agentrun.core.facts import ToolFinished
 from agentrun.core.messages import words
 from agentrun.journal.storage import read_journal_file
 
-from ..cli.agent import Done, agentrun
-from ..cli.project import Project
+from ..cli.command import Done, agentrun
+from ..cli.shop_project import Project
 
 DESK = '''\
 import locale, os, signal, sys, threading, time
@@ -129,7 +129,7 @@ def project(folder: Path, more: str = "") -> Project:
     return shop
 
 
-def recorded(shop: Project, *turns: list[str]) -> tuple[Done, list[str]]:
+def record_calls(shop: Project, *turns: list[str]) -> tuple[Done, list[str]]:
     """A run in which the model makes these calls, those of one turn together; and what they gave."""
     calls = [{"calls": [{"tool": name, "args": {}} for name in names]} for names in turns]
     story = json.dumps({"agentrun": "1", "turns": [*calls, {"text": "All survived."}]})
@@ -139,9 +139,9 @@ def recorded(shop: Project, *turns: list[str]) -> tuple[Done, list[str]]:
     return done, [words(fact.parts) for fact in facts if isinstance(fact, ToolFinished)]
 
 
-def test_tools_that_change_limits(tmp_path: Path) -> None:
+def test_process_state_is_restored_after_each_tool(tmp_path: Path) -> None:
     """One after the other, each followed by a look at the process."""
-    done, texts = recorded(project(tmp_path), ["state"], *([each] for name in WILD for each in (name, "state")))
+    done, texts = record_calls(project(tmp_path), ["state"], *([each] for name in WILD for each in (name, "state")))
     assert (done.code, done.out) == (0, "All survived.\n"), done.err
     before, *others = texts
     assert others[0::2] == list(WILD.values())
@@ -150,26 +150,26 @@ def test_tools_that_change_limits(tmp_path: Path) -> None:
     assert json.loads(before)["cwd"] == str(tmp_path)
 
 
-def test_tools_that_change_limits_together(tmp_path: Path) -> None:
+def test_process_state_is_restored_after_parallel_tools(tmp_path: Path) -> None:
     """Results arrive while a tool that has lowered the limit is still running."""
-    done, texts = recorded(project(tmp_path), ["state"], [*WILD], ["state"])
+    done, texts = record_calls(project(tmp_path), ["state"], [*WILD], ["state"])
     assert (done.code, done.out) == (0, "All survived.\n"), done.err
     assert sorted(texts[1:-1]) == sorted(WILD.values())
     assert json.loads(texts[-1]) == json.loads(texts[0])
 
 
-def test_a_hook_that_changes_limits(tmp_path: Path) -> None:
+def test_process_state_is_restored_after_a_hook(tmp_path: Path) -> None:
     shop = project(tmp_path, 'hooks:\n  - {id: wild, at: before_tool, call: "desk:hook"}\n')
-    done, texts = recorded(shop, ["state"], ["state"])
+    done, texts = record_calls(shop, ["state"], ["state"])
     assert (done.code, done.out) == (0, "All survived.\n"), done.err
     assert [json.loads(text)["cwd"] for text in texts] == [str(tmp_path)] * 2
     assert [json.loads(text)["recursion"] for text in texts] == [1000] * 2
 
 
-def test_an_assertion_that_changes_limits(tmp_path: Path) -> None:
+def test_process_state_is_restored_after_an_assertion(tmp_path: Path) -> None:
     """When its module is imported, and when it is called."""
     shop = project(tmp_path)
-    done, _ = recorded(shop, ["low"])
+    done, _ = record_calls(shop, ["low"])
     assert done.code == 0, done.err
     checks = "[{type: python, value: 'desk:assertion'}, {type: python, value: 'desk:is_as_before'}]"
     text = f'agentrun: "1"\ncases:\n  - {{name: default, assert: {checks}}}\n'

@@ -1,4 +1,4 @@
-"""Python tools that do what no tool should (THREATS 39, 40, 42, 43; fault 9): whole runs of the real command."""
+"""Hostile Python tools (THREATS 39, 40, 42, 43; fault 9) in whole runs of the real command."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from agentrun.core.facts import CallRefused, Record, ToolFinished
 from agentrun.core.messages import words
 from agentrun.journal.storage import read_journal_file
 
-from ..cli.agent import SCRIPT, Done
-from ..cli.project import Project
+from ..cli.command import SCRIPT, Done
+from ..cli.shop_project import Project
 
 SECRET = "Zq8-hunter2-Zq8-hunter2"  # made up
 KEY = "sk-ant-" + "a1B2c3D4" * 4  # made up
@@ -145,17 +145,17 @@ def story(calls: list[tuple[str, dict[str, Any]]]) -> str:
     return json.dumps({"agentrun": "1", "turns": [*turns, {"text": "All survived."}]})
 
 
-def recorded(shop: Project, calls: list[tuple[str, dict[str, Any]]], *args: str) -> tuple[Done, list[Record]]:
+def record_calls(shop: Project, calls: list[tuple[str, dict[str, Any]]], *args: str) -> tuple[Done, list[Record]]:
     with shop.provider(story(calls)) as (_, environment):
         done = shop.run("--mode", "record", "--yes", "--journal", "run.jsonl", *args, **environment, SHOP_TOKEN=SECRET)
     return done, [*read_journal_file(shop.root / "run.jsonl")]
 
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
-def test_42_every_attack_in_one_run(tmp_path: Path, isolation: str) -> None:
+def test_42_hostile_functions_do_not_end_the_run_or_leak_secrets(tmp_path: Path, isolation: str) -> None:
     attacks = CALLS if isolation == "thread" else CALLS | CRASHES
     shop = project(tmp_path, attacks, isolation)
-    done, records = recorded(shop, [(name, {}) for name in attacks])
+    done, records = record_calls(shop, [(name, {}) for name in attacks])
     assert (done.code, done.out) == (0, "All survived.\n"), done.err
     finished = dict(zip(attacks, _finished(records), strict=True))
     for name, (_, code, told) in attacks.items():
@@ -203,9 +203,11 @@ def _files(folder: Path) -> list[bytes]:
         ("raise ToolError.aborted('given up')", "tool.aborted", 6),
     ],
 )
-def test_a_tool_that_ends_the_run(tmp_path: Path, isolation: str, body: str, code: str, exit_code: int) -> None:
+def test_fatal_or_aborted_tool_error_ends_the_run(
+    tmp_path: Path, isolation: str, body: str, code: str, exit_code: int
+) -> None:
     shop = project(tmp_path, {"ends": (body, code, "")}, isolation)
-    done, records = recorded(shop, [("ends", {}), ("ends", {})])
+    done, records = record_calls(shop, [("ends", {}), ("ends", {})])
     assert (done.code, done.out) == (exit_code, ""), done.err
     assert f"{code}: " in done.err
     (fact,) = _finished(records)
@@ -215,20 +217,20 @@ def test_a_tool_that_ends_the_run(tmp_path: Path, isolation: str, body: str, cod
 
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
-def test_39_arguments_that_do_not_fit_run_nothing(tmp_path: Path, isolation: str) -> None:
+def test_39_invalid_arguments_are_refused_and_run_nothing(tmp_path: Path, isolation: str) -> None:
     """No coercion, no extra key, nothing missing: the model reads why, and the loop guard counts it."""
     shop = Project(tmp_path)
     shop.edit("shop.yaml", "effect: read}", f"effect: read, isolation: {isolation}}}")
     shop.edit("desk.py", "def look(order: str)", "def look(order: int)")
     wrong: list[dict[str, Any]] = [{"order": "5"}, {"order": 5, "x": 1}, {}, {"order": 5.5}, {"order": None}]
-    done, records = recorded(shop, [("look", args) for args in wrong] + [("look", {"order": 5})])
+    done, records = record_calls(shop, [("look", args) for args in wrong] + [("look", {"order": 5})])
     assert (done.code, shop.traces()) == (0, ["look 5"]), done.err
     refused = [record.fact for record in records if isinstance(record.fact, CallRefused)]
     assert [fact.code for fact in refused] == ["tool.invalid_arguments"] * len(wrong) or {
         fact.code for fact in refused
     } <= {"tool.invalid_arguments", "tool.missing_field"}
     assert len(refused) == len(wrong)
-    looped, _ = recorded(shop, [("look", {"order": "5"})] * 4, "--case", "loop", "--record", "all")
+    looped, _ = record_calls(shop, [("look", {"order": "5"})] * 4, "--case", "loop", "--record", "all")
     assert (looped.code, "guard.repeated_call" in looped.err) == (5, True), looped.err
 
 
@@ -239,7 +241,7 @@ def test_drift_ends_the_run_before_the_function_runs(tmp_path: Path) -> None:
     text = shop.spec.read_text().replace("policy:", '  other: {kind: python, call: "other:f"}\npolicy:')
     shop.spec.write_text(text)
     (tmp_path / "other.py").write_text("def f():\n    'Does it.'\n    open(__file__ + '.ran', 'w')\n")
-    done, _ = recorded(shop, [("changes", {}), ("other", {})])
+    done, _ = record_calls(shop, [("changes", {}), ("other", {})])
     assert (done.code, "tool.drift" in done.err) == (6, True), done.err
     assert not (tmp_path / "other.py.ran").exists()
 
@@ -271,13 +273,13 @@ def test_json_has_one_object_per_line_whatever_tools_print(tmp_path: Path) -> No
     names = ("prints", "writes", "starts", "says")
     shop = project(tmp_path, {name: CALLS[name] for name in names}, "thread")
     shop.spec.write_text(shop.spec.read_text() + "sinks: {out: {kind: stdout}}\n")
-    done, _ = recorded(shop, [(name, {}) for name in names], "--json")
+    done, _ = record_calls(shop, [(name, {}) for name in names], "--json")
     lines = done.lines()
     assert [line["progress"]["tool"] for line in lines if "progress" in line] == ["says"]
     (sink,) = (line["delivery"] for line in lines if "delivery" in line)
     assert (sink["sink"], sink["text"]) == ("out", "All survived.")
     assert "outcome" in lines[-1]
     assert SECRET not in done.out
-    plain, _ = recorded(shop, [(name, {}) for name in names], "--record", "all")
+    plain, _ = record_calls(shop, [(name, {}) for name in names], "--record", "all")
     first, second = plain.out.splitlines()
     assert (json.loads(first)["text"], second) == ("All survived.", "All survived.")

@@ -1,4 +1,4 @@
-"""Attacks on commands as tools (THREATS 52 to 58, faults 9 and 47), each through a whole run."""
+"""Attacks on shell tools (THREATS 52 to 58, faults 9 and 47), each through a whole run."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from agentrun.core.messages import words
 from agentrun.journal.canonical import canonical
 from agentrun.journal.storage import read_journal_file
 
-from ..cli.agent import SCRIPT, Done
-from ..cli.project import Project
-from ..tools.hostile import HOSTILE, begun, left, script, token
+from ..cli.command import SCRIPT, Done
+from ..cli.shop_project import Project
+from ..tools.hostile_commands import HOSTILE, remaining_processes, script, token, wait_for_processes
 
 TEXT = {"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]}
 
@@ -85,7 +85,7 @@ PLANTS = [
 ]
 
 
-def test_52_what_the_model_writes_is_one_argument(tmp_path: Path) -> None:
+def test_52_shell_syntax_stays_one_argument(tmp_path: Path) -> None:
     shop = Shop(tmp_path, ["printf", "<%s>", "{{ args.x }}"])
     done = shop.live(*PLANTS)
     assert (done.code, done.out) == (0, "Done.\n"), done.err
@@ -93,7 +93,7 @@ def test_52_what_the_model_writes_is_one_argument(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("pwned"))
 
 
-def test_52_twin_a_shell_would_have_run_it(tmp_path: Path) -> None:
+def test_52_shell_would_execute_the_same_text(tmp_path: Path) -> None:
     for plant in PLANTS[:4]:
         subprocess.run(f"printf '<%s>' {plant}", shell=True, cwd=tmp_path, check=False, capture_output=True)  # noqa: S602  # the mistake that is not made
         assert (tmp_path / "pwned").exists()
@@ -121,13 +121,13 @@ def test_54_an_argument_does_not_become_an_option(tmp_path: Path, argv: list[str
     assert not list(tmp_path.rglob("pwned"))
 
 
-def test_54_twin_with_dash_args_it_would(tmp_path: Path) -> None:
+def test_54_dash_args_allows_an_argument_with_a_dash(tmp_path: Path) -> None:
     shop = Shop(tmp_path, ["sort", "{{ args.x }}", "shop.yaml"], dash_args=True)
     shop.live("--output=pwned")
     assert (tmp_path / "pwned").exists()
 
 
-def test_54_policy_sees_the_arguments_as_they_are(tmp_path: Path) -> None:
+def test_54_policy_matches_the_parsed_argument(tmp_path: Path) -> None:
     """A rule looks at a parsed argument: nothing can be hidden from it by writing a line differently."""
     shop = Shop(tmp_path, ["printf", "%s", "{{ args.x }}"])
     rules = [{"id": "no-push", "deny": "tool", "when": "args.x == 'push'"}]
@@ -138,19 +138,19 @@ def test_54_policy_sees_the_arguments_as_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_55_nothing_is_left(tmp_path: Path, name: str) -> None:
+def test_55_hostile_command_leaves_no_process(tmp_path: Path, name: str) -> None:
     word = token()
     ends = name in {"ends by itself", "forks twice", "takes a session", "takes a session and lets go of the pipes"}
     shop = Shop(tmp_path, [*script(name, word), "{{ args.x }}"], timeout="60s" if ends else "500ms")
     done = shop.live("a")
     assert (done.code, done.out) == (0, "Done.\n"), done.err
-    assert left(word) == []
+    assert remaining_processes(word) == []
     (finished,) = shop.results()
     assert (finished.fault and finished.fault.code) == (None if ends else "tool.timeout")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_55_when_agentrun_is_stopped(tmp_path: Path, number: int) -> None:
+def test_55_stopped_agentrun_leaves_no_process(tmp_path: Path, number: int) -> None:
     word = token()
     shop = Shop(tmp_path, [*script("forks twice, takes a session, stays", word), "{{ args.x }}"])
     with shop.provider(story("a")) as (_, environment):
@@ -161,24 +161,24 @@ def test_55_when_agentrun_is_stopped(tmp_path: Path, number: int) -> None:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        assert len(begun(word, 2)) >= 2, "it runs"
+        assert len(wait_for_processes(word, 2)) >= 2, "it runs"
         run.send_signal(number)
         run.wait(timeout=60)
-    assert left(word) == []
+    assert remaining_processes(word) == []
 
 
 @pytest.mark.parametrize("line", ["yes", "yes >&2", "cat /dev/zero & yes >&2"])
-def test_56_endless_output(tmp_path: Path, line: str) -> None:
+def test_56_command_with_endless_output_is_stopped(tmp_path: Path, line: str) -> None:
     word = token()
     shop = Shop(tmp_path, ["sh", "-c", f"{line}; true", word, "{{ args.x }}"])
     done = shop.live("a")
     assert (done.code, done.out) == (0, "Done.\n"), done.err
     assert shop.faults() == [("tool.execution", {"tool": "tool", "reason": "output"})]
     assert len(shop.read()[0]) < 60_000
-    assert left(word) == []
+    assert remaining_processes(word) == []
 
 
-def test_58_a_working_directory_that_becomes_a_link(tmp_path: Path) -> None:
+def test_58_working_directory_replaced_by_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     outside = tmp_path.parent / f"{tmp_path.name}-outside"
     outside.mkdir()
@@ -194,14 +194,14 @@ def test_58_a_working_directory_that_becomes_a_link(tmp_path: Path) -> None:
     assert list(outside.iterdir()) == []
 
 
-def test_only_the_variables_that_are_named(tmp_path: Path) -> None:
+def test_command_gets_only_the_declared_variables(tmp_path: Path) -> None:
     shop = Shop(tmp_path, ["env"], env={"A": "1"})
     done = shop.live("a")
     assert done.code == 0, done.err
     assert shop.read() == ["A=1\n"]
 
 
-def test_a_secret_that_a_command_prints_is_nowhere(tmp_path: Path) -> None:
+def test_secret_printed_by_a_command_is_in_no_file_or_output(tmp_path: Path) -> None:
     secret = "Zx81-correct-horse-battery"  # made up
     shop = Shop(tmp_path, ["sh", "-c", "echo $A; echo $A >&2; exit 3"], env={"A": "${SHOP_TOKEN}"})
     with shop.provider(story("a")) as (server, environment):
@@ -223,7 +223,7 @@ def test_a_secret_that_a_command_prints_is_nowhere(tmp_path: Path) -> None:
     assert "[exit code 3]" in asked
 
 
-def test_a_command_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_command_stops_the_run_before_any_request(tmp_path: Path) -> None:
     shop = Shop(tmp_path, ["no-such-command-here", "{{ args.x }}"])
     with shop.provider(story("a")) as (server, environment):
         done = shop.run("--mode", "live", **environment)
@@ -231,7 +231,7 @@ def test_a_command_that_is_not_there(tmp_path: Path) -> None:
     assert (done.code, "no-such-command-here" in done.err, "install it" in done.err) == (2, True, True), done.err
 
 
-def test_the_file_of_a_command_is_journaled_and_stays(tmp_path: Path) -> None:
+def test_program_path_is_journaled_and_kept_during_the_run(tmp_path: Path) -> None:
     """A command that puts another program before its own on the way changes nothing."""
     shop = Shop(tmp_path, ["sh", "-c", "echo $0; printf '#!/bin/sh\\necho other' > sh; chmod +x sh", "{{ args.x }}"])
     done = shop.live("a", "b")
@@ -245,7 +245,7 @@ def test_the_file_of_a_command_is_journaled_and_stays(tmp_path: Path) -> None:
     assert shop.read() == ["a\n", "b\n"]
 
 
-def test_fault_9_a_command_that_is_killed(tmp_path: Path) -> None:
+def test_fault_9_killed_command_is_a_fault_with_the_signal(tmp_path: Path) -> None:
     word = token()
     shop = Shop(tmp_path, ["sh", "-c", "echo begun; kill -KILL $$", word, "{{ args.x }}"])
     done = shop.live("a", "b")
@@ -254,7 +254,7 @@ def test_fault_9_a_command_that_is_killed(tmp_path: Path) -> None:
     assert shop.read() == ["[killed by SIGKILL]\nbegun\n"] * 2
 
 
-def test_a_recording_is_replayed_without_running_anything(tmp_path: Path) -> None:
+def test_replay_runs_no_command(tmp_path: Path) -> None:
     shop = Shop(tmp_path, ["sh", "-c", 'echo "did $0" | tee -a trace.txt; exit 2', "{{ args.x }}"])
     recorded = shop.live("one", "two", mode="record")
     assert (recorded.code, shop.traces()) == (0, ["did one", "did two"]), recorded.err

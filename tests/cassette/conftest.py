@@ -1,3 +1,3 @@
-"""A project with one cassette, for the tests that need cases beside it."""
+"""Fixtures of a project with one cassette."""
 
 from ..cli.conftest import desk, recorded_desk  # noqa: F401  # fixtures

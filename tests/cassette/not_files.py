@@ -1,4 +1,4 @@
-"""Things at the path of a cassette that are not files."""
+"""Things other than a file at the path of a cassette."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cassette files, against plain vcrpy in both directions."""
+"""Reading and writing cassette files, also compared with vcrpy."""
 
 import json
 import warnings
@@ -23,7 +23,7 @@ from agentrun.errors import CassetteError, StorageError
 from agentrun.wire import HttpCall, HttpReply
 
 from ..packages import typed
-from ..worlds import BAD, GOOD, completion, record
+from ..scripted_service import BAD, GOOD, completion, record
 from .not_files import NOT_FILES, put
 
 CALL = HttpCall(
@@ -40,7 +40,7 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def damaged(path: Path) -> tuple[int, str]:
+def line_and_reason(path: Path) -> tuple[int, str]:
     """The line and the reason for which a file is refused."""
     with pytest.raises(CassetteError) as caught:
         load_cassette(path)
@@ -50,7 +50,7 @@ def damaged(path: Path) -> tuple[int, str]:
     return caught.value.fields["line"], caught.value.fields["reason"]
 
 
-def test_a_file_is_named_as_people_see_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_the_cassette_by_its_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A report of a suite is the same on every machine."""
     monkeypatch.chdir(tmp_path)
     path = write(tmp_path, "")
@@ -61,7 +61,7 @@ def test_a_file_is_named_as_people_see_it(tmp_path: Path, monkeypatch: pytest.Mo
         load_cassette(path)
 
 
-def test_layout() -> None:
+def test_written_cassette_has_the_documented_layout() -> None:
     text = dump_cassette([Interaction(CALL, REPLY, start=0, end=812)], METADATA)
     assert (
         text
@@ -100,7 +100,7 @@ interactions:
     )
 
 
-def test_round_trip(tmp_path: Path) -> None:
+def test_written_cassette_is_read_back(tmp_path: Path) -> None:
     path = write(
         tmp_path, dump_cassette([Interaction(CALL, REPLY, start=3, end=812), Interaction(CALL, REPLY)], METADATA)
     )
@@ -115,7 +115,7 @@ def test_round_trip(tmp_path: Path) -> None:
     assert tape.recorded_at == 1_769_860_800_000
 
 
-def test_headers_are_an_allow_list() -> None:
+def test_only_allowed_headers_are_written() -> None:
     secret = (("Authorization", "Bearer x"), ("x-api-key", "x"), ("Content-Type", "application/json"))
     answer = (("set-cookie", "x"), ("openai-organization", "x"), ("Retry-After", "7"))
     text = dump_cassette([Interaction(HttpCall("POST", "https://a", secret, b""), HttpReply(429, answer, b""))], {})
@@ -126,7 +126,7 @@ def test_headers_are_an_allow_list() -> None:
     assert data["request"]["body"] is None
 
 
-def test_odd_status() -> None:
+def test_unknown_status_has_an_empty_message() -> None:
     text = dump_cassette([Interaction(CALL, HttpReply(529, (), b""))], {})
     assert yaml.safe_load(text)["interactions"][0]["response"]["status"] == {"code": 529, "message": ""}
 
@@ -152,7 +152,7 @@ BODIES = (
 
 
 @given(BODIES)
-def test_response_bodies_are_exact(tmp_path_factory: pytest.TempPathFactory, body: bytes) -> None:
+def test_any_response_body_is_read_back_by_us_and_vcrpy(tmp_path_factory: pytest.TempPathFactory, body: bytes) -> None:
     """Whatever the bytes: ours and vcrpy's reader both give them back."""
     text = dump_cassette([Interaction(CALL, HttpReply(200, (), body))], {})
     path = write(tmp_path_factory.mktemp("tape"), text)
@@ -166,7 +166,7 @@ def test_response_bodies_are_exact(tmp_path_factory: pytest.TempPathFactory, bod
 # --- vcrpy -------------------------------------------------------------------------------------------------
 
 
-def test_vcrpy_replays_ours(tmp_path: Path) -> None:
+def test_vcrpy_replays_a_recorded_run(tmp_path: Path) -> None:
     """The file of a recorded run, played by plain vcrpy through httpx, with the body in the match."""
     path = record(tmp_path / "tape.yaml", typed(), completion(BAD), completion(GOOD))
     before = path.read_bytes()
@@ -181,7 +181,7 @@ def test_vcrpy_replays_ours(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_vcrpy_saves_ours_again(tmp_path: Path) -> None:
+def test_cassette_saved_by_vcrpy_keeps_our_fields(tmp_path: Path) -> None:
     """What we add to the format survives a re-save by vcrpy."""
     path = write(tmp_path, dump_cassette([Interaction(CALL, REPLY, start=3, end=812)], METADATA))
     requests, responses, metadata = VCR.persisters.filesystem.FilesystemPersister.load_cassette(
@@ -219,7 +219,7 @@ class Handler(BaseHTTPRequestHandler):
         """Silent."""
 
 
-def test_ours_reads_vcrpy(tmp_path: Path) -> None:
+def test_cassette_recorded_by_vcrpy_is_read(tmp_path: Path) -> None:
     """A cassette that vcrpy recorded of a real exchange, on this machine."""
     path = tmp_path / "theirs.yaml"
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
@@ -240,14 +240,16 @@ def test_ours_reads_vcrpy(tmp_path: Path) -> None:
 # --- damage ------------------------------------------------------------------------------------------------
 
 
-def test_no_file(tmp_path: Path) -> None:
+def test_missing_cassette_is_a_miss(tmp_path: Path) -> None:
     with pytest.raises(CassetteError) as caught:
         load_cassette(tmp_path / "nothing.yaml")
     assert (caught.value.code, caught.value.fields["difference"]) == ("cassette.miss", "there is no cassette")
 
 
 @pytest.mark.parametrize(("kind", "why", "number"), NOT_FILES)
-def test_a_path_that_is_not_a_file(tmp_path: Path, kind: str, why: str, number: int) -> None:
+def test_cassette_path_that_is_not_a_file_raises_storage_failed(
+    tmp_path: Path, kind: str, why: str, number: int
+) -> None:
     """It is an error at once: nobody waits for a writer of a pipe, and it is not taken for a missing cassette."""
     (tmp_path / "desk").mkdir()
     path = put(tmp_path / "desk" / "desk.yaml", kind)
@@ -259,7 +261,7 @@ def test_a_path_that_is_not_a_file(tmp_path: Path, kind: str, why: str, number: 
         assert caught.value.hint is not None
 
 
-def test_whether_there_is_a_cassette(tmp_path: Path) -> None:
+def test_cassette_exists(tmp_path: Path) -> None:
     path = tmp_path / "desk.yaml"
     assert not cassette_exists(path)
     path.write_text("version: 1\n")
@@ -282,7 +284,7 @@ def changed(path: str, value: Any) -> str:
     return yaml.safe_dump(whole, sort_keys=False)
 
 
-def test_changed_changes_nothing_else(tmp_path: Path) -> None:
+def test_unchanged_cassette_is_valid(tmp_path: Path) -> None:
     assert len(load_cassette(write(tmp_path, changed("version", 1))).interactions) == 1
 
 
@@ -329,9 +331,9 @@ def test_changed_changes_nothing_else(tmp_path: Path) -> None:
         ("interactions.0.response.agentrun", {"start": "1"}),
     ],
 )
-def test_wrong_shape(tmp_path: Path, path: str, value: Any) -> None:
+def test_invalid_value_is_reported_with_its_line(tmp_path: Path, path: str, value: Any) -> None:
     text = changed(path, value)
-    line, _ = damaged(write(tmp_path, text))
+    line, _ = line_and_reason(write(tmp_path, text))
     assert 1 <= line <= text.count("\n") + 1
 
 
@@ -349,30 +351,30 @@ def test_wrong_shape(tmp_path: Path, path: str, value: Any) -> None:
         ("metadata", {"recorded_at": "2026-01-31T12:00:00"}),
     ],
 )
-def test_right_shape(tmp_path: Path, path: str, value: Any) -> None:
+def test_optional_values_are_accepted(tmp_path: Path, path: str, value: Any) -> None:
     assert len(load_cassette(write(tmp_path, changed(path, value))).interactions) == 1
 
 
-def test_line_of_the_interaction(tmp_path: Path) -> None:
+def test_missing_key_is_reported_at_its_interaction(tmp_path: Path) -> None:
     text = dump_cassette([Interaction(CALL, REPLY), Interaction(CALL, REPLY)], {})
     head, _, tail = text.rpartition("    method: POST\n")
-    line, reason = damaged(write(tmp_path, head + tail))
+    line, reason = line_and_reason(write(tmp_path, head + tail))
     assert line == head.count("\n") + 1
     assert "'method'" in reason
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "null\n", "[]\n", "text\n", "version: 1\n"])
-def test_empty_is_not_a_cassette(tmp_path: Path, text: str) -> None:
-    damaged(write(tmp_path, text))
+def test_empty_file_is_not_a_cassette(tmp_path: Path, text: str) -> None:
+    line_and_reason(write(tmp_path, text))
 
 
-def test_not_utf8(tmp_path: Path) -> None:
+def test_non_utf8_file_is_reported_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "tape.yaml"
     path.write_bytes(b"version: 1\nmetadata: \xff\n")
-    assert damaged(path) == (2, "it is not UTF-8")
+    assert line_and_reason(path) == (2, "it is not UTF-8")
 
 
-def test_size(tmp_path: Path) -> None:
+def test_size_limit_of_a_cassette(tmp_path: Path) -> None:
     path = write(tmp_path, changed("version", 1))
     size = path.stat().st_size
     assert len(load_cassette(path, size).interactions) == 1
@@ -382,7 +384,9 @@ def test_size(tmp_path: Path) -> None:
 
 
 @given(st.data())
-def test_any_damage(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_any_damage_is_read_or_reported_as_damaged(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     """A cassette with a byte changed or cut off: a cassette or an error of ours, never another exception."""
     whole = bytearray(dump_cassette([Interaction(CALL, REPLY, end=1)], METADATA).encode())
     whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))

@@ -1,4 +1,4 @@
-"""A miss on a cassette of an older version, whose texts were worded differently, is explained."""
+"""Misses on cassettes of an older version whose model texts had a different wording."""
 
 import re
 import shutil
@@ -11,8 +11,8 @@ from agentrun.cassette.former_texts import FORMER_TEXTS, PRINTED_AS_JSON, TAGS_W
 from agentrun.cassette.miss_explanation import explain_miss
 from agentrun.core import model_texts as texts
 
-from ..cli.agent import agentrun
-from .misses import agent, call_of, taped
+from ..cli.command import agentrun
+from .recorded_agents import agent, call_of, unplayed_interactions
 
 OLD_PROJECT = Path(__file__).parent / "former"
 """An agent with a cassette that was recorded before the texts changed."""
@@ -113,11 +113,11 @@ FORMER: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("former", "now"), FORMER, ids=[former[:40] for former, _ in FORMER])
-def test_a_former_text_becomes_the_text_of_today(former: str, now: str) -> None:
+def test_former_text_is_updated_to_the_current_text(former: str, now: str) -> None:
     assert update_texts(former) == now
 
 
-def test_texts_of_today_stay_as_they_are() -> None:
+def test_current_texts_are_not_changed() -> None:
     today = GOLDEN.read_text(encoding="utf-8")
     assert update_texts(today) == today
 
@@ -138,7 +138,7 @@ def _steps() -> Iterator[str]:
             yield text
 
 
-def test_a_miss_on_an_old_cassette_names_the_text_and_the_command(tmp_path: Path) -> None:
+def test_miss_on_an_old_cassette_names_the_cause_and_the_command(tmp_path: Path) -> None:
     project = shutil.copytree(OLD_PROJECT, tmp_path / "project")
     (project / "reader.cases.yaml").write_text(CASES, encoding="utf-8")
     done = agentrun("reader.yaml", "--case", "other", "--mode", "replay", cwd=project)
@@ -156,10 +156,10 @@ def test_a_miss_on_an_old_cassette_names_the_text_and_the_command(tmp_path: Path
         ("the same", "the same", False),
     ],
 )
-def test_the_cause_is_named_only_if_nothing_else_differs(was: str, now: str, cause: bool) -> None:
+def test_changed_text_is_the_cause_only_if_nothing_else_differs(was: str, now: str, cause: bool) -> None:
     run = agent()
     recorded, call = (call_of("approval://refund", {"reason": text, "rules": [{"n": 1}]}) for text in (was, now))
-    found = explain_miss(call, taped(recorded), run.metadata(), run.here())
+    found = explain_miss(call, unplayed_interactions(recorded), run.metadata(), run.here())
     assert (found.cause == CAUSE) is cause
 
 
@@ -177,5 +177,5 @@ def test_the_cause_is_named_only_if_nothing_else_differs(was: str, now: str, cau
 def test_a_miss_that_is_only_how_templates_print_says_so(was: str, now: str, cause: str | None) -> None:
     run = agent()
     recorded, call = (call_of("approval://refund", {"reason": text}) for text in (was, now))
-    found = explain_miss(call, taped(recorded), run.metadata(), run.here())
+    found = explain_miss(call, unplayed_interactions(recorded), run.metadata(), run.here())
     assert (found.cause if found.cause in (PRINTED_AS_JSON, TAGS_WITHOUT_LINES) else None) == cause

@@ -1,4 +1,4 @@
-"""Credentials on a tape: found wherever they stand, told without their value."""
+"""`find_leaks`: credentials in any place of a cassette are found and reported without their value."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def data(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
-def tape(interaction: Interaction, **metadata: Any) -> Cassette:
+def cassette_of(interaction: Interaction, **metadata: Any) -> Cassette:
     return Cassette((interaction,), metadata, 0, "")
 
 
@@ -63,83 +63,85 @@ def called(value: str) -> Interaction:
     return one(CHAT, data(QUESTION), body.encode(), headers=(("content-type", "text/event-stream"),))
 
 
-def places(value: str) -> dict[str, Cassette]:
+def cassettes_with(value: str) -> dict[str, Cassette]:
     return {
-        "address": tape(one(url=f"https://shop.example/?q={value}")),
-        "request": tape(one(asked=data({"deep": [[{"password": value}]]}))),
-        "request that is no JSON": tape(one(asked=f"say {value}".encode())),
-        "key": tape(one(asked=data({value: 1}))),
-        "header of the request": tape(one(asked_headers=(("x-api-key", value),))),
-        "reply": tape(one(answered=f"it is {value}.".encode())),
-        "header of the reply": tape(one(headers=(("x-note", value),))),
-        "JSON in JSON": tape(one(answered=data({"x": json.dumps({"api_key": value})}))),
-        "pieces of a stream": tape(streamed(value)),
-        "arguments of a call": tape(called(value)),
-        "failure": tape(one(failure=Failure("tool.execution", f"refused {value}"))),
-        "evidence of a failure": tape(one(failure=Failure("tool.execution", "refused", {"sent": [value]}))),
-        "metadata": tape(one(), params={"a": [value]}),
+        "address": cassette_of(one(url=f"https://shop.example/?q={value}")),
+        "request": cassette_of(one(asked=data({"deep": [[{"password": value}]]}))),
+        "request that is no JSON": cassette_of(one(asked=f"say {value}".encode())),
+        "key": cassette_of(one(asked=data({value: 1}))),
+        "header of the request": cassette_of(one(asked_headers=(("x-api-key", value),))),
+        "reply": cassette_of(one(answered=f"it is {value}.".encode())),
+        "header of the reply": cassette_of(one(headers=(("x-note", value),))),
+        "JSON in JSON": cassette_of(one(answered=data({"x": json.dumps({"api_key": value})}))),
+        "pieces of a stream": cassette_of(streamed(value)),
+        "arguments of a call": cassette_of(called(value)),
+        "failure": cassette_of(one(failure=Failure("tool.execution", f"refused {value}"))),
+        "evidence of a failure": cassette_of(one(failure=Failure("tool.execution", "refused", {"sent": [value]}))),
+        "metadata": cassette_of(one(), params={"a": [value]}),
     }
 
 
-@pytest.mark.parametrize("place", places(""))
-def test_a_key_by_its_shape(place: str) -> None:
-    found = find_leaks(places(KEY)[place], NOBODY)
+@pytest.mark.parametrize("place", cassettes_with(""))
+def test_key_with_a_known_format_is_found(place: str) -> None:
+    found = find_leaks(cassettes_with(KEY)[place], NOBODY)
     assert {leak.what for leak in found} == {"openai key"}
     assert KEY not in repr(found)
 
 
-@pytest.mark.parametrize("place", places(""))
-def test_a_value_of_the_environment(place: str) -> None:
-    assert {leak.what for leak in find_leaks(places(PHRASE)[place], KNOWN)} == {"SHOP_TOKEN"}
-    assert find_leaks(places(PHRASE)[place], NOBODY) == []  # the twin: nobody knows it
+@pytest.mark.parametrize("place", cassettes_with(""))
+def test_value_of_an_environment_variable_is_found(place: str) -> None:
+    assert {leak.what for leak in find_leaks(cassettes_with(PHRASE)[place], KNOWN)} == {"SHOP_TOKEN"}
+    assert find_leaks(cassettes_with(PHRASE)[place], NOBODY) == []  # the twin: nobody knows it
 
 
-@pytest.mark.parametrize("place", places(""))
+@pytest.mark.parametrize("place", cassettes_with(""))
 @pytest.mark.parametrize("value", ["[redacted:SHOP_TOKEN]", "${SHOP_TOKEN}", "sk-...", "order 1042", "/somewhere/far"])
-def test_what_is_no_secret(place: str, value: str) -> None:
-    assert find_leaks(places(value)[place], KNOWN) == []
+def test_placeholders_and_ordinary_values_are_no_leaks(place: str, value: str) -> None:
+    assert find_leaks(cassettes_with(value)[place], KNOWN) == []
 
 
-def test_where_it_is() -> None:
-    assert [(leak.number, leak.line, leak.where) for leak in find_leaks(places(KEY)["reply"], NOBODY)] == [
+def test_leak_names_interaction_line_and_place() -> None:
+    assert [(leak.number, leak.line, leak.where) for leak in find_leaks(cassettes_with(KEY)["reply"], NOBODY)] == [
         (1, 7, "the reply")
     ]
-    assert [(leak.number, leak.line, leak.where) for leak in find_leaks(places(KEY)["metadata"], NOBODY)] == [
+    assert [(leak.number, leak.line, leak.where) for leak in find_leaks(cassettes_with(KEY)["metadata"], NOBODY)] == [
         (0, 1, "the metadata")
     ]
 
 
-def test_a_random_value_under_a_telling_key() -> None:
+def test_random_value_under_a_credential_key_is_found() -> None:
     random = "9f8a7b6c5d4e3f2a1b0c"
-    assert [leak.what for leak in find_leaks(tape(one(asked=data({"password": random}))), NOBODY)] == ["credential"]
-    assert find_leaks(tape(one(asked=data({"digest": random}))), NOBODY) == []
-    assert find_leaks(tape(one(headers=(("set-cookie", f"s={random}; Path=/"),))), NOBODY) != []
+    assert [leak.what for leak in find_leaks(cassette_of(one(asked=data({"password": random}))), NOBODY)] == [
+        "credential"
+    ]
+    assert find_leaks(cassette_of(one(asked=data({"digest": random}))), NOBODY) == []
+    assert find_leaks(cassette_of(one(headers=(("set-cookie", f"s={random}; Path=/"),))), NOBODY) != []
 
 
-def test_a_telling_key_in_a_text_that_is_json() -> None:
+def test_credential_key_inside_json_text_is_found() -> None:
     inner = json.dumps({"api_key": "9f8a7b6c5d4e3f2a1b0c"})
-    assert [leak.what for leak in find_leaks(tape(one(answered=data({"x": inner}))), NOBODY)] == ["credential"]
+    assert [leak.what for leak in find_leaks(cassette_of(one(answered=data({"x": inner}))), NOBODY)] == ["credential"]
 
 
-def test_escapes_hide_nothing() -> None:
+def test_json_escapes_do_not_hide_a_key() -> None:
     escaped = "".join(f"\\u{ord(char):04x}" for char in KEY)
     for body in (f'{{"{escaped}": 1}}', f'["{escaped}"]'):
-        assert [leak.what for leak in find_leaks(tape(one(answered=body.encode())), NOBODY)] == ["openai key"]
+        assert [leak.what for leak in find_leaks(cassette_of(one(answered=body.encode())), NOBODY)] == ["openai key"]
 
 
-def test_other_forms_of_a_known_value() -> None:
+def test_base64_of_a_known_value_is_found() -> None:
     body = b"\x89PNG" + b64encode(f"a{PHRASE}".encode())
-    assert [leak.what for leak in find_leaks(tape(one(answered=body)), KNOWN)] == ["SHOP_TOKEN"]
+    assert [leak.what for leak in find_leaks(cassette_of(one(answered=body)), KNOWN)] == ["SHOP_TOKEN"]
 
 
-def test_of_very_many_the_first_are_told() -> None:
+def test_number_of_reported_leaks_is_limited() -> None:
     many = Cassette(tuple([one(answered=KEY.encode())] * (MAX_LEAKS + 5)), {}, 0, "")
     assert len(find_leaks(many, NOBODY)) == MAX_LEAKS
 
 
-def test_depth_is_no_danger() -> None:
+def test_deeply_nested_bodies_are_searched_without_error() -> None:
     deep = b"[" * 900 + b'"x"' + b"]" * 900
-    assert find_leaks(tape(one(asked=deep, answered=b"[" * 100_000)), NOBODY) == []
+    assert find_leaks(cassette_of(one(asked=deep, answered=b"[" * 100_000)), NOBODY) == []
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -148,10 +150,10 @@ trees = st.recursive(leaf, lambda inner: st.lists(inner) | st.dictionaries(texts
 
 
 @given(trees, st.lists(texts, max_size=5), st.booleans())
-def test_anywhere_in_a_document(tree: Any, path: list[str], in_reply: bool) -> None:
+def test_key_anywhere_in_a_json_body_is_found(tree: Any, path: list[str], in_reply: bool) -> None:
     value: Any = f"it is {KEY} "
     for key in path:
         value = {key: value, "more": [tree]}
     body = data([tree, value])
-    tapes = tape(one(answered=body) if in_reply else one(asked=body))
+    tapes = cassette_of(one(answered=body) if in_reply else one(asked=body))
     assert "openai key" in [leak.what for leak in find_leaks(tapes, NOBODY)]

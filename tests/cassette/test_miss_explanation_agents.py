@@ -1,4 +1,4 @@
-"""What a person reads about a miss: the whole text, for the usual ones."""
+"""The full text of the explanation for typical misses."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from agentrun.cassette.miss_explanation import MissExplanation, explain_miss
 from agentrun.core.messages import Assistant, Text, ToolCall, ToolResult
 
 from ..core.script import tool
-from .misses import REFUND, SUPPORT, TONE, agent, call_of, missed, taped
+from .recorded_agents import REFUND, SUPPORT, TONE, agent, call_of, explanation_of_change, unplayed_interactions
 
 ASKS = Assistant((Text("I look."), ToolCall("c1.0", "refund", '{"order":"1042","amount":50}', None, None)))
 
@@ -21,30 +21,33 @@ def result(text: str) -> ToolResult:
 def more_tools() -> MissExplanation:
     args = REFUND | {"required": ["order"], "properties": REFUND["properties"] | {"reason": {"type": "string"}}}
     tools = {"refund": tool(description="Pays it back.", args=args), "later": tool()}
-    return missed(agent(), agent(tools=tools))
+    return explanation_of_change(agent(), agent(tools=tools))
 
 
 def history() -> MissExplanation:
     run = agent()
     now, was = run.call(ASKS, result("paid 50")), run.call(ASKS, result("paid 60"))
-    return explain_miss(now, taped(was, first=3), run.metadata(), run.here())
+    return explain_miss(now, unplayed_interactions(was, first=3), run.metadata(), run.here())
 
 
 def one_call(now: Any, *was: Any, **more: Any) -> MissExplanation:
     run = agent()
-    return explain_miss(now, taped(*was, first=2), run.metadata(), run.here(), **more)
+    return explain_miss(now, unplayed_interactions(*was, first=2), run.metadata(), run.here(), **more)
 
 
-def foreign() -> MissExplanation:
+def recorded_by_vcrpy() -> MissExplanation:
     """As plain vcrpy recorded it."""
     return explain_miss(
-        agent(given={"region": "us"}).call(), taped(agent().call()), {}, agent(given={"region": "us"}).here()
+        agent(given={"region": "us"}).call(),
+        unplayed_interactions(agent().call()),
+        {},
+        agent(given={"region": "us"}).here(),
     )
 
 
 STORIES: dict[str, tuple[Callable[[], MissExplanation], str]] = {
     "a param": (
-        lambda: missed(agent(), agent(given={"region": "us"})),
+        lambda: explanation_of_change(agent(), agent(given={"region": "us"})),
         """\
 the cassette has no reply to this request; the nearest is interaction 1, on line 10 of the cassette
   instructions line 3, from specs/prompts/support.md.j2 line 6:
@@ -59,7 +62,7 @@ likely cause: the package did not change, but params.region changed from "eu" to
 to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
     "the template": (
-        lambda: missed(agent(), agent(instructions=[SUPPORT.replace("euro", "EUR"), TONE])),
+        lambda: explanation_of_change(agent(), agent(instructions=[SUPPORT.replace("euro", "EUR"), TONE])),
         """\
 the cassette has no reply to this request; the nearest is interaction 1, on line 10 of the cassette
   instructions line 3, from specs/prompts/support.md.j2 line 4:
@@ -70,7 +73,7 @@ likely cause: the spec's section instructions changed since the recording
 to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
     "lines that come and go": (
-        lambda: missed(agent(), agent(given={"rules": ["Promise nothing.", "Smile."]})),
+        lambda: explanation_of_change(agent(), agent(given={"rules": ["Promise nothing.", "Smile."]})),
         """\
 the cassette has no reply to this request; the nearest is interaction 1, on line 10 of the cassette
   instructions line 4 of the cassette, from specs/prompts/support.md.j2 line 9:
@@ -86,7 +89,9 @@ likely cause: the package did not change, but params.rules changed from ["Look f
 to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
     "both": (
-        lambda: missed(agent(), agent(given={"region": "us"}, instructions=[SUPPORT.replace("Am", "All am"), TONE])),
+        lambda: explanation_of_change(
+            agent(), agent(given={"region": "us"}, instructions=[SUPPORT.replace("Am", "All am"), TONE])
+        ),
         """\
 the cassette has no reply to this request; the nearest is interaction 1, on line 10 of the cassette
   instructions line 3, from specs/prompts/support.md.j2 line 6:
@@ -113,7 +118,7 @@ likely cause: the spec's section tools changed since the recording
 to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
     "settings": (
-        lambda: missed(agent(), agent(model={"temperature": 0.7, "max_output_tokens": 100})),
+        lambda: explanation_of_change(agent(), agent(model={"temperature": 0.7, "max_output_tokens": 100})),
         """\
 the cassette has no reply to this request; the nearest is interaction 1, on line 10 of the cassette
   max_completion_tokens is new: 100
@@ -182,7 +187,7 @@ the cassette has no reply to this request
 to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
     "a recording by others": (
-        foreign,
+        recorded_by_vcrpy,
         """\
 the cassette has no reply to this request; the nearest is interaction 1, on line 10 of the cassette
   instructions line 3, from specs/prompts/support.md.j2 line 6:
@@ -195,7 +200,7 @@ likely cause: unknown: the cassette has no fingerprints of its package
 to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
     "another provider": (
-        lambda: missed(agent(), agent("anthropic")),
+        lambda: explanation_of_change(agent(), agent("anthropic")),
         """\
 the cassette has no reply to this request; the nearest is interaction 1, on line 10 of the cassette
   the request is for Anthropic Messages, but the cassette has one for OpenAI Chat
@@ -208,7 +213,7 @@ to accept it: agentrun specs/support.yaml --case default --record new""",
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_story(name: str) -> None:
+def test_full_text_of_a_miss(name: str) -> None:
     made, text = STORIES[name]
     found = made()
     assert "\n".join(found.lines()) == text
@@ -216,7 +221,7 @@ def test_story(name: str) -> None:
     assert len(found.message().splitlines()) == 1
 
 
-def test_the_templates_are_as_the_stories_say() -> None:
+def test_template_lines_match_the_expected_texts() -> None:
     """The lines above are those that a person finds in the files."""
     lines = SUPPORT.splitlines()
     found = [lines[n - 1] for n in (4, 6, 9)]

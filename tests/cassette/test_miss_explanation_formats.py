@@ -1,4 +1,4 @@
-"""Every change of an agent is told in the same words, whatever language its model's provider speaks."""
+"""A changed agent gets the same miss explanation in every provider format."""
 
 import json
 from typing import Any
@@ -18,7 +18,18 @@ from ..core.script import tool
 from ..packages import TRIAGE
 from ..providers import exchange
 from ..providers.conversations import conversations
-from .misses import AGENT, MODELS, REFUND, SUPPORT, TONE, Agent, agent, missed, sentences, taped
+from .recorded_agents import (
+    AGENT,
+    MODELS,
+    REFUND,
+    SUPPORT,
+    TONE,
+    Agent,
+    agent,
+    explanation_of_change,
+    sentences,
+    unplayed_interactions,
+)
 
 FORMATS = list(MODELS)
 CONVERSATION: tuple[Message, ...] = (
@@ -37,7 +48,7 @@ CONVERSATION: tuple[Message, ...] = (
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_one_view(format: str) -> None:
+def test_every_format_parses_to_the_same_request(format: str) -> None:
     """The four formats hold the same request."""
     run = agent(format)
     found = parse_request(run.call(*CONVERSATION))
@@ -67,7 +78,7 @@ def test_one_view(format: str) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_nothing_else_is_a_setting(format: str) -> None:
+def test_parsed_settings_are_address_model_and_format_fields(format: str) -> None:
     found = parse_request(agent(format, model={"temperature": None}).call(*CONVERSATION))
     assert found is not None
     own = {"openai-responses": {"store"}, "anthropic": {"max_tokens"}}.get(format, set())
@@ -75,7 +86,7 @@ def test_nothing_else_is_a_setting(format: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["claude-haiku-4-5", "claude-3-5-haiku-latest"])
-def test_a_contract_in_words_is_a_setting(name: str) -> None:
+def test_output_schema_in_the_instructions_is_parsed_as_a_setting(name: str) -> None:
     """It stands below the instructions, where no template wrote it."""
     loose = {"type": "object", "properties": {"a": {"type": "string"}}}
     found = parse_request(agent("anthropic", route={"name": name}, output={"schema": loose}).call())
@@ -146,10 +157,10 @@ SPELLED = {
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("change", CHANGES)
-def test_change(change: str, format: str) -> None:
+def test_change_is_described_the_same_in_every_format(change: str, format: str) -> None:
     changes, expected = CHANGES[change]
     now = agent(format, **changes)
-    found = missed(agent(format), now)
+    found = explanation_of_change(agent(format), now)
     expected = SPELLED.get(f"{format} {change}", expected)
     assert len(found.differences) == len(expected)
     for sentence, beginning in zip(sentences(found), expected, strict=True):
@@ -164,11 +175,13 @@ def test_change(change: str, format: str) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_history(format: str) -> None:
+def test_changed_conversation_is_described_the_same_in_every_format(format: str) -> None:
     run = agent(format)
 
     def told(*later: Message) -> list[str]:
-        found = explain_miss(run.call(*later), taped(run.call(*CONVERSATION)), run.metadata(), run.here())
+        found = explain_miss(
+            run.call(*later), unplayed_interactions(run.call(*CONVERSATION)), run.metadata(), run.here()
+        )
         return sentences(found)
 
     asks, paid, noon, answer, thanks = CONVERSATION
@@ -191,11 +204,13 @@ def test_history(format: str) -> None:
     assert told(asks, paid, noon) == ["the conversation has 3 messages, but the cassette has 5"]
 
 
-def test_the_model_of_another_format_is_no_tool_call() -> None:
+def test_model_request_is_compared_with_a_model_request() -> None:
     """A request to a model is compared with one, not with what stands nearer on the tape."""
     lookup = HttpCall("POST", "https://shop.example/orders", (), b"{}")
     now = agent("gemini", route={"name": "gemini-2.5-pro"})
-    found = explain_miss(now.call(), taped(lookup, agent("openai").call(), agent("gemini").call()), {}, None)
+    found = explain_miss(
+        now.call(), unplayed_interactions(lookup, agent("openai").call(), agent("gemini").call()), {}, None
+    )
     assert (found.nearest, found.line) == (3, 30)
     assert sentences(found) == ['model is "gemini-2.5-pro", but the cassette has "gemini-2.5-flash"']
 
@@ -209,9 +224,9 @@ def request(format: str, messages: list[Message]) -> HttpCall:
 
 
 @given(st.sampled_from(FORMATS), conversations(), conversations())
-def test_a_miss_has_a_difference(format: str, one: list[Message], two: list[Message]) -> None:
+def test_miss_always_names_a_difference(format: str, one: list[Message], two: list[Message]) -> None:
     was, now = request(format, one), request(format, two)
-    found = explain_miss(now, taped(was), {}, None)
+    found = explain_miss(now, unplayed_interactions(was), {}, None)
     assert found.differences
     if match_key(was) != match_key(now):
         assert "nothing that can be told" not in found.message()
@@ -219,20 +234,20 @@ def test_a_miss_has_a_difference(format: str, one: list[Message], two: list[Mess
 
 
 @given(st.sampled_from(FORMATS), conversations())
-def test_what_our_codecs_write_is_read(format: str, messages: list[Message]) -> None:
+def test_requests_of_our_codecs_are_parsed(format: str, messages: list[Message]) -> None:
     assert parse_request(request(format, messages)) is not None
 
 
-def test_ids_of_calls_are_told_when_nothing_else_is() -> None:
+def test_call_ids_are_reported_if_nothing_else_differs() -> None:
     def call(id: str) -> HttpCall:
         body = {"messages": [{"role": "tool", "tool_call_id": id, "content": "x"}]}
         return HttpCall("POST", "https://a.example/v1/chat/completions", (), json.dumps(body).encode())
 
-    found = explain_miss(call("a"), taped(call("b")), {}, None)
+    found = explain_miss(call("a"), unplayed_interactions(call("b")), {}, None)
     assert sentences(found) == ['messages[0].tool_call_id is "a", but the cassette has "b"']
 
 
-def test_planted() -> None:
+def test_setting_missing_from_the_parsed_request_is_still_reported() -> None:
     """A view that drops a setting would tell nothing of it: the paths of the bodies stand behind it."""
     was, now = agent(), agent(model={"seed": 7})
     one, two = parse_request(was.call()), parse_request(now.call())
@@ -240,5 +255,5 @@ def test_planted() -> None:
     assert two is not None
     assert two.settings.pop("seed") == 7
     assert one == two
-    assert sentences(missed(was, now)) == ["seed is new: 7"]
+    assert sentences(explanation_of_change(was, now)) == ["seed is new: 7"]
     assert isinstance(was, Agent)

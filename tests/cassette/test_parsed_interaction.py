@@ -1,4 +1,4 @@
-"""What a recorded reply says, in every wire format, and whether the model that answered is the one that was asked."""
+"""Parsed replies of every wire format, and the comparison of requested and answering model."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from agentrun.providers.registry import CODECS
 from agentrun.testing.provider import ScriptedProvider
 from agentrun.wire import HttpCall, HttpReply
 
-from ..testing.providers import asked as request
-from ..testing.providers import call_of, script, send
+from ..testing.provider_requests import asked as request
+from ..testing.provider_requests import call_of, script, send
 
 TURN = {"text": "I look.", "calls": [{"tool": "search", "args": {"q": "vcr"}}]}
 OPENAI = "https://api.openai.com/v1/chat/completions"
@@ -37,7 +37,7 @@ def question(interaction: Interaction) -> ParsedRequest:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("provider", CODECS)
-def test_every_format(provider: str, stream: bool) -> None:
+def test_reply_of_every_format_is_parsed(provider: str, stream: bool) -> None:
     interaction = recorded(provider, stream=stream)
     reply = parse_reply(interaction, question(interaction))
     assert isinstance(reply, Reply)
@@ -54,7 +54,7 @@ def test_every_provider_has_a_format() -> None:
 
 
 @given(st.binary(max_size=200), st.integers(100, 599), st.sampled_from(["text/event-stream", "application/json", ""]))
-def test_any_bytes(body: bytes, status: int, kind: str) -> None:
+def test_any_reply_bytes_are_parsed_without_error(body: bytes, status: int, kind: str) -> None:
     reply = HttpReply(status, (("content-type", kind),) if kind else (), body)
     interaction = Interaction(HttpCall("POST", OPENAI, (), BODY), reply)
     parse_reply(interaction, question(interaction))
@@ -77,5 +77,5 @@ def test_any_bytes(body: bytes, status: int, kind: str) -> None:
         ("gpt-4", "gpt-41106", False),
     ],
 )
-def test_same_model(wanted: str, came: str, same: bool) -> None:
+def test_dated_version_of_the_requested_model_is_the_same_model(wanted: str, came: str, same: bool) -> None:
     assert is_same_model(wanted, came) is same

@@ -1,4 +1,4 @@
-"""What placeholders stand for: learned where there is one way to read a text, and as a whole where there are more."""
+"""Values of placeholders, learned by comparing a recorded request with the current one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def call(body: Any, url: str = "https://api.example/", method: str = "POST") -> 
     return HttpCall(method, url, (), body if isinstance(body, bytes) else json.dumps(body).encode())
 
 
-def told(found: PlaceholderValues | None) -> tuple[list[tuple[str, str]], list[tuple[str, str]]] | None:
+def revealed(found: PlaceholderValues | None) -> tuple[list[tuple[str, str]], list[tuple[str, str]]] | None:
     if found is None:
         return None
     values = [(name, value.reveal()) for name, value in found.values]
@@ -40,10 +40,10 @@ A, B = "[redacted:a]", "[redacted:b]"
         (f"{A} stays", f"{A} stays", [], []),
     ],
 )
-def test_fits(was: Any, now: Any, values: list[Any], stretches: list[Any]) -> None:
+def test_values_are_learned_from_a_matching_text(was: Any, now: Any, values: list[Any], stretches: list[Any]) -> None:
     marked = {"mark": A, "text": was}
     given = {"mark": A, "text": now}
-    assert told(match_placeholders(call(marked), call(given))) == (values, stretches)
+    assert revealed(match_placeholders(call(marked), call(given))) == (values, stretches)
 
 
 @pytest.mark.parametrize(
@@ -61,17 +61,17 @@ def test_fits(was: Any, now: Any, values: list[Any], stretches: list[Any]) -> No
         ("[redacted:a", "x"),
     ],
 )
-def test_does_not_fit(was: Any, now: Any) -> None:
+def test_text_that_does_not_match_teaches_nothing(was: Any, now: Any) -> None:
     assert match_placeholders(call(was), call(now)) is None
 
 
-def test_the_rest_must_be_equal() -> None:
+def test_method_url_and_other_text_must_be_equal() -> None:
     assert match_placeholders(call(A), call("Jo", method="GET")) is None
     assert match_placeholders(call(A), call("Jo", url="https://other.example/")) is None
     assert match_placeholders(call("plain"), call("plain")) is None, "there is nothing to learn"
-    assert told(match_placeholders(call(b"x=" + A.encode()), call(b"x=Jo"))) == ([("a", "Jo")], []), "no JSON"
+    assert revealed(match_placeholders(call(b"x=" + A.encode()), call(b"x=Jo"))) == ([("a", "Jo")], []), "no JSON"
     with_query = call({}, url=f"https://api.example/?q={A}")
-    assert told(match_placeholders(with_query, call({}, url="https://api.example/?q=Jo"))) == ([("a", "Jo")], [])
+    assert revealed(match_placeholders(with_query, call({}, url="https://api.example/?q=Jo"))) == ([("a", "Jo")], [])
 
 
 PIECE = st.text(st.sampled_from("xy ,"), max_size=3)
@@ -79,7 +79,9 @@ VALUE = st.text(st.sampled_from("abx, "), min_size=3, max_size=6)
 
 
 @given(st.lists(st.tuples(PIECE, st.sampled_from("ab")), min_size=1, max_size=4), PIECE, st.data())
-def test_what_is_learned_gives_the_recorded_text(parts: list[tuple[str, str]], end: str, data: st.DataObject) -> None:
+def test_redaction_with_learned_values_gives_the_recorded_text(
+    parts: list[tuple[str, str]], end: str, data: st.DataObject
+) -> None:
     was = "".join(f"{piece}[redacted:{name}]" for piece, name in parts) + end
     now = "".join(piece + data.draw(VALUE) for piece, _ in parts) + end
     redaction = RunRedaction()
@@ -91,7 +93,7 @@ def test_what_is_learned_gives_the_recorded_text(parts: list[tuple[str, str]], e
         assert redaction.text(now) == was  # a value that also stands elsewhere, or half in itself, is hidden there too
 
 
-def test_large_and_hostile() -> None:
+def test_large_and_hostile_texts_are_matched_quickly() -> None:
     """No pattern, no recursion."""
     was, now = f"{A} " * 200_000, "Jo " * 200_000
     assert match_placeholders(call(was), call(now)) is not None
@@ -102,7 +104,7 @@ def test_large_and_hostile() -> None:
     assert len(many.stretches) == 50_000
 
 
-def test_a_file_teaches_only_so_much() -> None:
+def test_number_of_learned_values_is_limited() -> None:
     """A request fits, but what a stranger's file hides by the thousand is not learned: each value costs memory."""
     words = [f"w{n:06}" for n in range(MAX_LEARNED_VALUES + 1)]
     redaction = RunRedaction()

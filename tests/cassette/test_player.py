@@ -1,4 +1,4 @@
-"""Playing a cassette: matching, tiers, misses, leftovers."""
+"""The cassette player: matching, tiers, misses and unused interactions."""
 
 import json
 from typing import Any
@@ -28,14 +28,14 @@ def call(body: Any, url: str = URL, method: str = "POST") -> HttpCall:
     return HttpCall(method, url, (), data)
 
 
-def tape(*calls: HttpCall) -> Cassette:
+def cassette_of(*calls: HttpCall) -> Cassette:
     """A recording whose replies are numbered from 1."""
     played = [Interaction(one, HttpReply(200, (), b"%d" % n), end=n * 100, line=n) for n, one in enumerate(calls, 1)]
     return Cassette(tuple(played), {}, 0, "sha256:tape")
 
 
 def player(*calls: HttpCall, **given: Any) -> Player:
-    return Player(tape(*calls), **given)
+    return Player(cassette_of(*calls), **given)
 
 
 def play(on: Player, asked: HttpCall, path: str = "") -> int:
@@ -49,7 +49,7 @@ def miss(on: Player, asked: HttpCall, path: str = "") -> dict[str, Any]:
     return caught.value.fields
 
 
-def test_play() -> None:
+def test_requests_are_matched_in_any_order() -> None:
     on = player(call({"a": 1}), call({"a": 2}))
     assert play(on, call({"a": 2})) == 2
     assert on.unused() == (1,)
@@ -58,13 +58,13 @@ def test_play() -> None:
     assert on.tier == "exact"
 
 
-def test_equal_requests_in_recorded_order() -> None:
+def test_equal_requests_are_played_in_recorded_order() -> None:
     on = player(call({}), call({"a": 1}), call({}), call({}))
     assert [play(on, call({})) for _ in range(3)] == [1, 3, 4]
     assert "fewer times than the run sends it" in miss(on, call({}))["difference"]
 
 
-def test_equal_requests_in_recorded_order_however_they_are_spelled() -> None:
+def test_equal_requests_with_different_spelling_are_all_played() -> None:
     on = player(call(b'{"a":1}'), call(b'{"a":1.0}'), call(b'{"a":1}'))
     assert sorted(play(on, call(body)) for body in (b'{"a":1}', b'{"a":1}', b'{"a":1e0}')) == [1, 2, 3]
     assert on.unused() == ()
@@ -79,7 +79,7 @@ def test_equal_requests_in_recorded_order_however_they_are_spelled() -> None:
         HttpCall("POST", URL, (("authorization", "x"),), b'{"a":0,"b":[1,2]}'),
     ],
 )
-def test_equal_in_meaning(asked: HttpCall) -> None:
+def test_request_with_equal_json_matches_exactly(asked: HttpCall) -> None:
     on = player(call({"a": 0, "b": [1, 2]}), require="exact")
     assert (play(on, asked), on.tier) == (1, "exact")
 
@@ -98,21 +98,21 @@ def test_equal_in_meaning(asked: HttpCall) -> None:
         call(b"text"),
     ],
 )
-def test_miss(asked: HttpCall) -> None:
+def test_different_request_is_a_miss(asked: HttpCall) -> None:
     on = player(call({"a": 0, "b": [1, 2]}))
     assert miss(on, asked)["nearest"] == 1
     assert on.unused() == (1,), "a miss plays nothing"
 
 
-def test_body_that_is_not_json() -> None:
+def test_body_that_is_not_json_is_compared_by_bytes() -> None:
     on = player(call(b"a=1"), call(b"\xff"))
     assert play(on, call(b"\xff")) == 2
     assert miss(on, call(b"a=2"))["nearest"] == 1
     assert play(on, call(b"a=1")) == 1
 
 
-def test_each_path_has_its_own_interactions() -> None:
-    one, two = tape(call({}), call({})).interactions
+def test_sub_agent_interactions_are_separate() -> None:
+    one, two = cassette_of(call({}), call({})).interactions
     on = Player(Cassette((replace(one, path="c1.0"), two), {}, 0, ""))
     assert play(on, call({})) == 2, "the run's own, although a child's came first"
     assert miss(on, call({}))["nearest"] is None, "what is left is a child's"
@@ -133,7 +133,7 @@ def test_each_path_has_its_own_interactions() -> None:
         ("x-*", {"x-id": 1, "y": 1}, {"x-id": 2, "y": 1}),
     ],
 )
-def test_volatile_fields(volatile: str, was: Any, now: Any) -> None:
+def test_difference_in_a_volatile_field_matches_normalised(volatile: str, was: Any, now: Any) -> None:
     on = player(call(was), volatile=[volatile])
     assert (play(on, call(now)), on.tier) == (1, "normalised")
     miss(player(call(was)), call(now))
@@ -149,12 +149,12 @@ def test_volatile_fields(volatile: str, was: Any, now: Any) -> None:
         ("user", {"a": {"user": 1}}, {"a": {"user": 2}}),
     ],
 )
-def test_what_is_not_volatile_counts(volatile: str, was: Any, now: Any) -> None:
+def test_difference_outside_of_volatile_fields_is_a_miss(volatile: str, was: Any, now: Any) -> None:
     miss(player(call(was), volatile=[volatile]), call(now))
 
 
 @pytest.mark.parametrize("require", ["exact", "normalised"])
-def test_an_exact_match_is_taken_before_a_normalised_one(require: MatchTier) -> None:
+def test_exact_match_is_preferred_to_a_normalised_one(require: MatchTier) -> None:
     on = player(call({"user": "a"}), call({"user": "b"}), volatile=["user"], require=require)
     assert (play(on, call({"user": "b"})), on.tier) == (2, "exact")
 
@@ -164,7 +164,7 @@ def test_an_exact_match_is_taken_before_a_normalised_one(require: MatchTier) -> 
 EMAIL = Rule(name="email", path=None, pattern=r"[a-z]+@[a-z.]+")
 
 
-def test_a_request_is_compared_without_its_values() -> None:
+def test_redacted_values_are_ignored_in_the_comparison() -> None:
     recorded = call({"a": "mail [redacted:email] now"})
     for body in ({"a": "mail ada@example.org now"}, {"a": "mail bob@example.org now"}):
         on = player(recorded, redaction=RunRedaction([EMAIL]), require="exact")
@@ -172,7 +172,7 @@ def test_a_request_is_compared_without_its_values() -> None:
     miss(player(recorded, redaction=RunRedaction([EMAIL])), call({"a": "mail ada@example.org later"}))
 
 
-def test_a_value_that_only_the_recording_found_is_learned() -> None:
+def test_value_of_a_recorded_placeholder_is_learned() -> None:
     redaction = RunRedaction()
     on = player(call({"a": "I am [redacted:name]."}), call({"b": "[redacted:name] again"}), redaction=redaction)
     miss(on, call({"a": "You are Grace."}))
@@ -181,7 +181,7 @@ def test_a_value_that_only_the_recording_found_is_learned() -> None:
     assert play(on, call({"b": "Grace again"})) == 2
 
 
-def test_a_placeholder_stands_for_something_and_not_for_nothing() -> None:
+def test_placeholder_does_not_match_an_empty_value() -> None:
     miss(player(call({"a": "I am [redacted:name]."})), call({"a": "I am ."}))
     miss(player(call({"a": "[redacted:name]", "b": 1})), call({"a": "Grace", "b": 2}))
 
@@ -189,21 +189,21 @@ def test_a_placeholder_stands_for_something_and_not_for_nothing() -> None:
 # --- misses ----------------------------------------------------------------------------------------------------------
 
 
-def test_nearest() -> None:
+def test_miss_names_the_nearest_interaction() -> None:
     on = player(call({"a": 1, "b": 1}), call({"a": 2, "b": 2, "c": 2}), call({"a": 9, "b": 9, "c": 9}))
     found = miss(on, call({"a": 2, "b": 2, "c": 3}))
     assert (found["nearest"], found["line"]) == (2, 2)
     assert "c is 3, but the cassette has 2" in found["difference"]
 
 
-def test_nearest_of_what_is_left() -> None:
+def test_played_interactions_are_not_named_as_nearest() -> None:
     on = player(call({"a": 1}))
     play(on, call({"a": 1}))
     assert miss(on, call({"a": 2}))["nearest"] is None
     assert miss(player(), call({}))["nearest"] is None
 
 
-def test_secrets_are_masked() -> None:
+def test_secrets_are_masked_in_a_miss() -> None:
     key = "sk-proj-abcdefghij0123456789ABCDEFGHIJ"
     for was, now in (
         ({"a": "none"}, {"a": f"Bearer {key}", "b": key}),
@@ -214,8 +214,8 @@ def test_secrets_are_masked() -> None:
         assert key[10:30] not in shown
 
 
-def test_unused() -> None:
-    recorded = tape(call({"a": 1}), call({"a": 2}), call({"a": 3}))
+def test_unused_error_names_the_unplayed_interactions() -> None:
+    recorded = cassette_of(call({"a": 1}), call({"a": 2}), call({"a": 3}))
     error = unused_error((2, 3), recorded.interactions)
     assert (error.code, error.exit_code) == ("cassette.unused", 3)
     assert error.fields == {"unused": [2, 3], "nearest": 2, "line": 2}
@@ -231,12 +231,12 @@ VALUES = st.recursive(
 
 
 @given(VALUES, VALUES)
-def test_a_miss_has_a_difference(one: Any, two: Any) -> None:
+def test_requests_match_exactly_when_no_difference_is_named(one: Any, two: Any) -> None:
     """Two requests are told apart exactly when a difference can be named."""
     assert (match_key(call(one)) == match_key(call(two))) == (not list(describe_differences(call(one), call(two))))
 
 
-def test_many() -> None:
+def test_matching_time_does_not_grow_with_the_cassette() -> None:
     """Finding a reply does not get slower with the tape."""
     calls = [call({"n": n, "text": "x" * 200}) for n in range(5000)]
     on = player(*calls)

@@ -1,4 +1,4 @@
-"""Pruning: a file that changes in between, and unused interactions in any place."""
+"""Pruning of unused interactions."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from agentrun.errors import StorageError
 from agentrun.store.cassettes import lock_cassette
 from agentrun.testing.suite.replay import SuiteReplays
 
-from ..cli.desk import NOW, TAPE, add_unused, bare, edit, rewrite, stranger
+from ..cli.desk_project import NOW, TAPE, add_unused, edit, rewrite, unplayed_interaction, without_lines
 
 
-def test_a_file_that_changed_meanwhile(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cassette_that_changed_since_the_plan_is_not_pruned(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(desk)
     add_unused(desk / TAPE)
     (step,) = plan_prune([], SuiteReplays())
@@ -30,7 +30,9 @@ def test_a_file_that_changed_meanwhile(desk: Path, monkeypatch: pytest.MonkeyPat
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_whatever_is_put_between(data: st.DataObject, desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unused_interactions_anywhere_are_pruned(
+    data: st.DataObject, desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Strangers and repetitions anywhere: what is left is what was recorded."""
     monkeypatch.chdir(desk)
     original = (desk / TAPE).read_bytes()
@@ -38,7 +40,7 @@ def test_whatever_is_put_between(data: st.DataObject, desk: Path, monkeypatch: p
     mixed = list(good.interactions)
     repeated = [each for each in good.interactions if each.call.method == "CALL"]
     for number in range(data.draw(st.integers(1, 4))):
-        extra = data.draw(st.sampled_from([stranger(number), *repeated]))
+        extra = data.draw(st.sampled_from([unplayed_interaction(number), *repeated]))
         first = mixed.index(extra) + 1 if extra in mixed else 0  # of equal requests the first recorded is played
         mixed.insert(data.draw(st.integers(first, len(mixed))), extra)
     try:
@@ -46,7 +48,7 @@ def test_whatever_is_put_between(data: st.DataObject, desk: Path, monkeypatch: p
         (step,) = plan_prune([], SuiteReplays())
         assert step.action == "rewrite"
         apply_prune_step(step, NOW, lock_cassette)
-        assert bare(load_cassette(desk / TAPE).interactions) == bare(good.interactions)
+        assert without_lines(load_cassette(desk / TAPE).interactions) == without_lines(good.interactions)
         assert plan_prune([], SuiteReplays()) == []
     finally:
         (desk / TAPE).write_bytes(original)

@@ -1,4 +1,4 @@
-"""Recordings without sensitive values: every kind of value in every place."""
+"""Redaction of sensitive values of every kind in every place of an interaction."""
 
 import base64
 import json
@@ -34,7 +34,7 @@ def known(value: str, shortest: int = 8) -> Redactor:
     return Redactor([("KEY", Secret(value))], shortest=shortest)
 
 
-def made(
+def interaction_with(
     *, url: str = DEFAULT.call.url, header: str = "", body: bytes = b"{}", reply: bytes = b"{}", failure: str = ""
 ) -> Interaction:
     """An interaction with something in one place, and chunks of three bytes."""
@@ -73,42 +73,46 @@ def argument_deltas(value: str) -> bytes:
 
 
 PLACES: dict[str, Callable[[str], Interaction]] = {
-    "query": lambda value: made(url=f"https://h.example/p?a=1&key={quote_plus(value)}#f"),
-    "query with all characters encoded": lambda value: made(
+    "query": lambda value: interaction_with(url=f"https://h.example/p?a=1&key={quote_plus(value)}#f"),
+    "query with all characters encoded": lambda value: interaction_with(
         url="https://h.example/?k=" + "".join(f"%{byte:02x}" for byte in value.encode())
     ),
-    "path of an address": lambda value: made(url=f"https://h.example/{quote(value)}/end"),
-    "userinfo": lambda value: made(url=f"https://user:{quote(value, safe='')}@h.example/"),
-    "header": lambda value: made(header=f"Bearer {value}; x"),
-    "basic": lambda value: made(header="Basic " + base64.b64encode(f"user:{value}".encode()).decode()),
-    "request": lambda value: made(body=json_of({"messages": [{"content": f"<{value}>"}], "n": [1, value]})),
-    "request, only ascii": lambda value: made(body=json_of({"a": [value]}, ascii_only=True)),
-    "request, key": lambda value: made(body=json_of({value: 1, "b": {f"x {value}": 2}})),
-    "request, form": lambda value: made(body=f"a=1&key={quote_plus(value)}&b=2".encode()),
-    "request, base64 in json": lambda value: made(
+    "path of an address": lambda value: interaction_with(url=f"https://h.example/{quote(value)}/end"),
+    "userinfo": lambda value: interaction_with(url=f"https://user:{quote(value, safe='')}@h.example/"),
+    "header": lambda value: interaction_with(header=f"Bearer {value}; x"),
+    "basic": lambda value: interaction_with(header="Basic " + base64.b64encode(f"user:{value}".encode()).decode()),
+    "request": lambda value: interaction_with(body=json_of({"messages": [{"content": f"<{value}>"}], "n": [1, value]})),
+    "request, only ascii": lambda value: interaction_with(body=json_of({"a": [value]}, ascii_only=True)),
+    "request, key": lambda value: interaction_with(body=json_of({value: 1, "b": {f"x {value}": 2}})),
+    "request, form": lambda value: interaction_with(body=f"a=1&key={quote_plus(value)}&b=2".encode()),
+    "request, base64 in json": lambda value: interaction_with(
         body=json_of({"data": base64.b64encode(f"12{value}3".encode()).decode()})
     ),
-    "request, hex": lambda value: made(body=json_of({"data": value.encode().hex()})),
-    "reply": lambda value: made(reply=json_of({"a": {"b": [None, f"say {value}!"]}})),
-    "reply, spaced": lambda value: made(reply=json.dumps({"a": [value, value]}, indent=3).encode()),
-    "reply, all escapes": lambda value: made(reply=escapes(value)),
-    "reply, escaped key": lambda value: made(
+    "request, hex": lambda value: interaction_with(body=json_of({"data": value.encode().hex()})),
+    "reply": lambda value: interaction_with(reply=json_of({"a": {"b": [None, f"say {value}!"]}})),
+    "reply, spaced": lambda value: interaction_with(reply=json.dumps({"a": [value, value]}, indent=3).encode()),
+    "reply, all escapes": lambda value: interaction_with(reply=escapes(value)),
+    "reply, escaped key": lambda value: interaction_with(
         reply=escapes(value).replace(b'"x", ', b"").replace(b"[", b"{").replace(b"]", b":1}")
     ),
-    "json in json": lambda value: made(reply=json_of({"arguments": json.dumps({"key": value})})),
-    "json in json in json": lambda value: made(reply=json_of({"a": json.dumps({"b": json.dumps([value])})})),
-    "stream": lambda value: made(reply=deltas(value)),
-    "stream of single characters": lambda value: made(reply=deltas(value, 1)),
-    "stream of arguments": lambda value: made(reply=argument_deltas(value)),
-    "stream of texts": lambda value: made(
+    "json in json": lambda value: interaction_with(reply=json_of({"arguments": json.dumps({"key": value})})),
+    "json in json in json": lambda value: interaction_with(
+        reply=json_of({"a": json.dumps({"b": json.dumps([value])})})
+    ),
+    "stream": lambda value: interaction_with(reply=deltas(value)),
+    "stream of single characters": lambda value: interaction_with(reply=deltas(value, 1)),
+    "stream of arguments": lambda value: interaction_with(reply=argument_deltas(value)),
+    "stream of texts": lambda value: interaction_with(
         reply=deltas(value, 3).replace(b'{"choices": [{"index": 0, "delta": ', b"").replace(b"}]}", b"")
     ),
-    "stream with the whole": lambda value: made(reply=events({"type": "done", "text": value})),
-    "lines": lambda value: made(reply=b"".join(json_of({"response": one}) + b"\n" for one in f"<{value}>")),
-    "text": lambda value: made(reply=f"The key is {value}, keep it.".encode()),
-    "binary": lambda value: made(reply=b"\xff\x00" + value.encode() + b"\xfe"),
-    "binary with base64": lambda value: made(reply=b"\xff" + base64.b64encode(b"x" + value.encode()) + b"\xfe"),
-    "failure": lambda value: made(failure=f"cannot send {value!r}"),
+    "stream with the whole": lambda value: interaction_with(reply=events({"type": "done", "text": value})),
+    "lines": lambda value: interaction_with(reply=b"".join(json_of({"response": one}) + b"\n" for one in f"<{value}>")),
+    "text": lambda value: interaction_with(reply=f"The key is {value}, keep it.".encode()),
+    "binary": lambda value: interaction_with(reply=b"\xff\x00" + value.encode() + b"\xfe"),
+    "binary with base64": lambda value: interaction_with(
+        reply=b"\xff" + base64.b64encode(b"x" + value.encode()) + b"\xfe"
+    ),
+    "failure": lambda value: interaction_with(failure=f"cannot send {value!r}"),
 }
 CASES = [pytest.param(kind, place, id=f"{kind} in {place}") for kind in KINDS for place in PLACES]
 
@@ -136,7 +140,7 @@ def all_bytes(interaction: Interaction) -> bytes:
 
 
 @pytest.mark.parametrize(("kind", "place"), CASES)
-def test_every_kind_of_value_in_every_place(kind: str, place: str) -> None:
+def test_every_kind_of_value_is_redacted_in_every_place(kind: str, place: str) -> None:
     value = KINDS[kind]
     redactor = known(value)
     planted = PLACES[place](value)
@@ -153,7 +157,7 @@ def test_every_kind_of_value_in_every_place(kind: str, place: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "place"), CASES)
-def test_what_has_no_value_stays_the_same_object(kind: str, place: str) -> None:
+def test_interaction_without_the_value_is_not_copied(kind: str, place: str) -> None:
     planted = PLACES[place](KINDS[kind])
     assert redact_interaction(planted, known("another-value-entirely")) is planted
     assert find_unredacted([planted], known("another-value-entirely")) is None
@@ -163,7 +167,7 @@ def test_what_has_no_value_stays_the_same_object(kind: str, place: str) -> None:
 
 @pytest.mark.parametrize("place", [place for place in PLACES if place.startswith(("reply", "stream"))])
 @pytest.mark.parametrize("kind", KINDS)
-def test_documents_stay_documents(kind: str, place: str) -> None:
+def test_redacted_documents_keep_their_structure(kind: str, place: str) -> None:
     body = PLACES[place](KINDS[kind]).reply.body
     clean = redact_interaction(PLACES[place](KINDS[kind]), known(KINDS[kind])).reply.body
     assert len(clean.splitlines()) == len(body.splitlines())
@@ -177,7 +181,7 @@ def _documents(body: bytes) -> list[Any]:
     return [json.loads(text) for text in texts if text.strip() not in (b"", b"[DONE]")]
 
 
-def test_places_of_what_is_left() -> None:
+def test_find_unredacted_names_the_place() -> None:
     value = KINDS["plain"]
     redactor = known(value)
     told = {place: find_unredacted([DEFAULT, DEFAULT, make(value)], redactor) for place, make in PLACES.items()}
@@ -204,8 +208,8 @@ def test_places_of_what_is_left() -> None:
         ),
     ],
 )
-def test_nothing_else_changes(body: bytes, clean: bytes) -> None:
-    assert redact_interaction(made(reply=body), known("ABCDEFGH")).reply.body == clean
+def test_other_bytes_are_not_changed(body: bytes, clean: bytes) -> None:
+    assert redact_interaction(interaction_with(reply=body), known("ABCDEFGH")).reply.body == clean
 
 
 @pytest.mark.parametrize(
@@ -224,15 +228,15 @@ def test_nothing_else_changes(body: bytes, clean: bytes) -> None:
         ("abcdefg\\", b'["abcdefg\\"", 1]', b'["[redacted:KEY]", 1]'),
     ],
 )
-def test_json_stays_json(value: str, body: bytes, clean: bytes) -> None:
+def test_redacted_json_is_valid_json(value: str, body: bytes, clean: bytes) -> None:
     """Also where bytes look like a value that nobody said."""
-    found = redact_interaction(made(reply=body), known(value))
+    found = redact_interaction(interaction_with(reply=body), known(value))
     assert found.reply.body == clean
     assert json.loads(clean)
     assert find_unredacted([found], known(value)) is None
 
 
-def test_chunks() -> None:
+def test_chunk_sizes_follow_the_redacted_body() -> None:
     def chunks(body: bytes, sizes: tuple[int, ...]) -> tuple[bytes, tuple[int, ...]]:
         planted = Interaction(DEFAULT.call, HttpReply(200, (), body), chunks=sizes)
         clean = redact_interaction(planted, known("ABCDEFGH"))
@@ -245,19 +249,19 @@ def test_chunks() -> None:
     assert chunks(b"ABCDEFGH", (1,) * 8) == (b"[redacted:KEY]", (14,))
 
 
-def test_large_bodies() -> None:
+def test_large_bodies_without_values_are_not_changed() -> None:
     picture = base64.b64encode(bytes(range(256)) * 8192).decode()
     body = json_of({"messages": [{"data": picture, "text": "a\nb"}], "more": ["\\x" * 10_000] * 20})
-    planted = made(body=body, reply=events({"t": picture}, {"t": picture}))
+    planted = interaction_with(body=body, reply=events({"t": picture}, {"t": picture}))
     redactor = Redactor([(f"K{n}", Secret(f"some-value-{n}")) for n in range(30)])
     assert redact_interaction(planted, redactor) is planted
     assert find_unredacted([planted], redactor) is None
 
 
-def test_deep_documents() -> None:
+def test_deeply_nested_documents_are_redacted() -> None:
     deep = b"[" * 50_000 + b"ABCDEFGH" + b"]" * 50_000
     deepish = b'{"a":' * 900 + b'"\\u0041BCDEFGH"' + b"}" * 900
     for body in (deep, deepish, b"data: " + deepish + b"\n\n"):
-        clean = redact_interaction(made(reply=body), known("ABCDEFGH"))
+        clean = redact_interaction(interaction_with(reply=body), known("ABCDEFGH"))
         assert find_unredacted([clean], known("ABCDEFGH")) is None
         assert b"[redacted:KEY]" in clean.reply.body

@@ -1,4 +1,4 @@
-"""The values that `replay.redact` points at."""
+"""Values selected by the paths and patterns of `replay.redact`."""
 
 import json
 from typing import Any
@@ -57,22 +57,22 @@ ORDER = {
         ("items.2.name", []),
     ],
 )
-def test_paths(path: str, values: list[str]) -> None:
+def test_path_selects_values_in_request_and_reply(path: str, values: list[str]) -> None:
     assert found(call(ORDER), path) == values
     assert found(call(None, reply=ORDER), path) == values
     assert found(call(None, reply=json.dumps(ORDER, indent=2).encode()), path) == values
 
 
-def test_numbers_as_they_are_spelled() -> None:
+def test_numbers_are_found_in_every_spelling() -> None:
     assert found(call(b'{"a": 12.50, "b": 1e3, "c": -100}'), "*") == ["12.50", "12.5", "1e3", "1000.0", "-100"]
 
 
-def test_path_and_pattern() -> None:
+def test_path_with_a_pattern_selects_the_match() -> None:
     assert found(call(ORDER), "items.*.name", MAIL) == ["ann@home.example"]
     assert found(call(ORDER), "user.mail", "^[a-z]+") == ["ann"]
 
 
-def test_pattern_in_every_text() -> None:
+def test_pattern_is_searched_in_every_text() -> None:
     everywhere = Interaction(
         HttpCall("GET", "https://x.example/a%40url.example?m=bob+cat%40query.example", (("x", "b@head.example"),), b""),
         HttpReply(200, (("y", "c@answer.example"),), b"plain d@text.example\n\xff"),
@@ -85,7 +85,7 @@ def test_pattern_in_every_text() -> None:
     assert found(call({"n": [4111111111111111, "no"]}), None, "[0-9]{16}") == ["4111111111111111"]
 
 
-def test_texts_that_are_json() -> None:
+def test_paths_and_patterns_enter_json_texts() -> None:
     """Arguments and results: a path may lead through them or begin there, and a pattern does not take their signs."""
     arguments = json.dumps({"to": {"mail": "ann@shop.example"}, "n": 70012})
     asked = call({"calls": [{"function": {"arguments": arguments}}]})
@@ -97,7 +97,7 @@ def test_texts_that_are_json() -> None:
     assert found(call(None, reply=arguments.encode()), "to.mail") == ["ann@shop.example"]
 
 
-def test_what_is_ignored() -> None:
+def test_short_values_and_empty_rules_are_ignored() -> None:
     asked = call({"a": "xy", "b": "xyz"})
     assert found(asked, "*") == ["xyz"]
     assert found(asked, None, "x?") == []
@@ -105,21 +105,21 @@ def test_what_is_ignored() -> None:
     assert find_redacted_values([asked], []) == []
 
 
-def test_order_and_doubles() -> None:
+def test_values_are_listed_once_in_order() -> None:
     rules = [RedactionRule("one", "a", None), RedactionRule("two", None, "\\bx[a-z]+")]
     values = find_redacted_values([call({"a": "xyz"}), call({"a": "xyz", "b": "xab"})], rules)
     assert [(name, value.reveal()) for name, value in values] == [("one", "xyz"), ("two", "xyz"), ("two", "xab")]
     assert "xyz" not in repr(values)
 
 
-def test_placeholders_are_no_values() -> None:
+def test_placeholders_are_not_selected() -> None:
     asked = call({"a": "[redacted:other]", "b": "say [redacted:other]!"})
     assert found(asked, "a") == []
     assert found(asked, None, "[a-z]+") == ["https", "shop", "example", "application", "json", "say"]
     assert found(asked, None, "say.*") == ["say [redacted:other]!"]
 
 
-def test_found_once_replaced_everywhere() -> None:
+def test_value_found_once_is_redacted_in_all_interactions() -> None:
     told = call({"city": "Ulm", "mail": "ann@shop.example"}, url="tool://save")
     other = call({"text": "Ann of Ulm, ann@shop.example"}, reply=b'data: {"d":"U"}\n\ndata: {"d":"lm!"}\n\n')
     rules = [RedactionRule("city", "city", None), RedactionRule("mail", None, MAIL)]

@@ -1,4 +1,4 @@
-"""Random recordings full of what looks like values: nothing is left, and what was JSON still is."""
+"""Redaction of random interactions: no value is left, and JSON stays JSON."""
 
 import json
 from itertools import pairwise
@@ -63,7 +63,9 @@ def interaction(url: str, body: bytes, reply: bytes) -> Interaction:
 
 @given(SECRETS, ADDRESSES, BODIES, BODIES)
 @example([("A", Secret("aac")), ("B", Secret("x11"))], "", b"", APART)
-def test_nothing_is_left(values: list[tuple[str, Secret]], url: str, body: bytes, reply: bytes) -> None:
+def test_no_value_is_left_in_a_random_interaction(
+    values: list[tuple[str, Secret]], url: str, body: bytes, reply: bytes
+) -> None:
     redactor = Redactor(values, shortest=3)
     planted = interaction(url, body, reply)
     clean = redact_interaction(planted, redactor)
@@ -83,7 +85,7 @@ def _is_json(body: bytes) -> bool:
 
 
 @given(st.binary(max_size=30), st.data())
-def test_borders_of_pieces(data: bytes, draw: st.DataObject) -> None:
+def test_edits_keep_chunk_sizes_consistent(data: bytes, draw: st.DataObject) -> None:
     cuts = sorted(draw.draw(st.lists(st.integers(0, len(data)), max_size=6)))
     places = [0, *cuts, len(data)]
     chunks = tuple(end - start for start, end in pairwise(places) if end > start)
@@ -97,8 +99,8 @@ def test_borders_of_pieces(data: bytes, draw: st.DataObject) -> None:
         assert found == ChunkedBody(data, chunks)
 
 
-def test_planted_haste(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_single_round_leaves_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin: without a second look something is left."""
     monkeypatch.setattr("agentrun.cassette.redact_body._ROUNDS", 1)
     with pytest.raises(AssertionError):
-        test_nothing_is_left()
+        test_no_value_is_left_in_a_random_interaction()

@@ -1,4 +1,4 @@
-"""Values in the pieces of a stream: what a codec reads afterwards is what it read before, redacted."""
+"""Redaction of values that are split over the events of a stream."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ from agentrun.testing.provider.server import FORMATS
 from agentrun.testing.provider.wire_format import WireReply, WireRequest, WireToolCall
 from agentrun.wire import HttpCall, HttpReply
 
-from ..testing.providers import PROVIDERS, asked
+from ..testing.provider_requests import PROVIDERS, asked
 
 ASKED = WireRequest(model="m-1", stream=True, instructions="", tools=(), steps=())
 VALUES = ["sk-0123456789", 'q"uo\\te\nd ü😀/+%']
@@ -65,7 +65,7 @@ def recorded(body: bytes) -> Interaction:
     return Interaction(call, HttpReply(200, (("content-type", "text/event-stream"),), body), chunks=(len(body),))
 
 
-def agrees(provider: str, body: bytes, redactor: Redactor) -> None:
+def check_redacted_stream(provider: str, body: bytes, redactor: Redactor) -> None:
     text, reply = read(provider, body)
     found = redact_interaction(recorded(body), redactor)
     assert find_unredacted([found], redactor) is None
@@ -78,22 +78,22 @@ def agrees(provider: str, body: bytes, redactor: Redactor) -> None:
 
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_split_at_every_position(provider: str, value: str) -> None:
+def test_value_split_at_any_position_is_redacted(provider: str, value: str) -> None:
     redactor = Redactor([("KEY", Secret(value))])
     for before in range(len(value) + 1):
         text = "x" * before + value + " and more"
-        agrees(provider, stream(provider, text, len(value)), redactor)
+        check_redacted_stream(provider, stream(provider, text, len(value)), redactor)
 
 
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("chunk", [1, 2, 3, 7, 1000])
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_thoughts_texts_and_arguments(provider: str, chunk: int, value: str) -> None:
+def test_value_in_reasoning_text_and_arguments_is_redacted(provider: str, chunk: int, value: str) -> None:
     redactor = Redactor([("KEY", Secret(value))])
     arguments = json.dumps({"key": value, "n": [1, value]})
     thought = f"I know {value}{value}"
     body = stream(provider, f"It is {value}.", chunk, reasoning=thought, arguments=arguments)
-    agrees(provider, body, redactor)
+    check_redacted_stream(provider, body, redactor)
     assert find_unredacted([recorded(body)], redactor) == "interaction 1, reply body", "the twin is red"
 
 
@@ -102,13 +102,13 @@ def test_thoughts_texts_and_arguments(provider: str, chunk: int, value: str) -> 
     st.lists(st.sampled_from(["abcdefgh", "cdefghab", "ab", "cd", "efgh", 'x"', "é", "\n"]), max_size=12).map("".join),
     st.integers(1, 12),
 )
-def test_any_text(provider: str, text: str, chunk: int) -> None:
+def test_overlapping_values_in_any_text_are_redacted(provider: str, text: str, chunk: int) -> None:
     redactor = Redactor([("A", Secret("abcdefgh")), ("B", Secret("cdefghab")), ("C", Secret("efghabcdefgh"))])
-    agrees(provider, stream(provider, text or "-", chunk, arguments=json.dumps({"q": text})), redactor)
+    check_redacted_stream(provider, stream(provider, text or "-", chunk, arguments=json.dumps({"q": text})), redactor)
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_a_number_in_arguments_becomes_a_text(provider: str) -> None:
+def test_redacted_number_in_arguments_becomes_text(provider: str) -> None:
     redactor = Redactor([("CARD", Secret("4111111111111111"))])
     body = stream(provider, "Well.", 3, arguments='{"card": 4111111111111111, "n": 2}')
     _, reply = read(provider, redact_interaction(recorded(body), redactor).reply.body)
@@ -116,7 +116,7 @@ def test_a_number_in_arguments_becomes_a_text(provider: str) -> None:
     assert json.loads(call["arguments"]) == {"card": "[redacted:CARD]", "n": 2}
 
 
-def test_a_text_in_parts_of_a_request() -> None:
+def test_value_split_over_parts_of_a_request_is_redacted() -> None:
     """As a provider wants its thoughts back in the pieces in which they came."""
     parts = [{"text": "a SECR"}, {"functionCall": {}}, {"text": "ET-"}, {"text": "VALUE b"}]
     call = HttpCall("POST", "https://api.example/v1", (), msgspec.json.encode({"contents": [{"parts": parts}]}))
@@ -156,23 +156,23 @@ STREAMS = {
 
 
 @pytest.mark.parametrize("story", STREAMS)
-def test_texts_that_belong_together(story: str) -> None:
+def test_value_split_over_related_events_is_redacted(story: str) -> None:
     clean = redact_interaction(recorded(STREAMS[story]), Redactor([("KEY", Secret("SECRET-VALUE"))])).reply.body
     assert b"[redacted:KEY]" in clean
     assert b"SECR" not in clean
     assert b"VALUE" not in clean
 
 
-def test_planted_grouping(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_single_grouping_leaves_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin: with one way to tell, some stories are not told."""
     monkeypatch.setattr("agentrun.cassette.redact_body.GROUPINGS", GROUPINGS[:1])
     with pytest.raises(AssertionError):
-        test_texts_that_belong_together("two texts side by side")
+        test_value_split_over_related_events_is_redacted("two texts side by side")
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("chunk", [1, 4, 100])
-def test_patterns_and_paths_in_streams(provider: str, chunk: int) -> None:
+def test_patterns_and_paths_select_values_in_streams(provider: str, chunk: int) -> None:
     body = stream(provider, "Write to ann@shop.example now.", chunk, arguments='{"to": {"id": 70012}, "q": "x y z"}')
     rules = [
         RedactionRule("mail", None, "[a-z]+@[a-z.]+[a-z]"),

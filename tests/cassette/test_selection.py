@@ -1,4 +1,4 @@
-"""Which cassettes a path stands for, and which cases play each of them."""
+"""Selection of cassettes by path, and the cases that use each of them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pytest
 
 from agentrun.cassette.selection import LoadedCassette, load_selected, select_cassettes
 
-from ..cli.desk import TAPE, add_cases, copied, edit
+from ..cli.desk_project import TAPE, add_cases, copy_cassette, edit
 
 
 @pytest.fixture
-def full(desk: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project_with_four_cassettes(desk: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Three cassettes with a case and one without, in the working directory."""
     for name in ("brief", "orphan", "short"):
-        copied(desk, name)
+        copy_cassette(desk, name)
     add_cases(desk, "name: brief", "name: short")
     monkeypatch.chdir(desk)
     return desk
@@ -42,12 +42,12 @@ def owners(loaded: LoadedCassette) -> list[str]:
         ("python", 0),
     ],
 )
-def test_paths(full: Path, path: str, count: int) -> None:
+def test_path_selects_cassettes(project_with_four_cassettes: Path, path: str, count: int) -> None:
     assert len(select(path)) == count
     assert len(select(path, path)) == count
 
 
-def test_without_a_path_all_of_the_project(full: Path) -> None:
+def test_without_a_path_all_cassettes_of_the_project_are_selected(project_with_four_cassettes: Path) -> None:
     assert {each.file.label: owners(each) for each in select()} == {
         "cassettes/desk/brief.yaml": ["specs/desk.yaml::brief"],
         "cassettes/desk/default.yaml": ["specs/desk.yaml::default"],
@@ -56,7 +56,7 @@ def test_without_a_path_all_of_the_project(full: Path) -> None:
     }
 
 
-def test_a_spec_of_another_folder_name(desk: Path) -> None:
+def test_cassette_folder_is_named_after_the_spec_name(desk: Path) -> None:
     """The folder is named for the spec's name, not for its file."""
     (desk / "specs/desk.yaml").rename(desk / "specs/office.yaml")
     (desk / "specs/desk.cases.yaml").rename(desk / "specs/office.cases.yaml")
@@ -67,7 +67,7 @@ def test_a_spec_of_another_folder_name(desk: Path) -> None:
     assert found.owners == ()
 
 
-def test_of_two_specs_of_one_name_the_recorded_one_counts(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cassette_belongs_to_the_spec_that_recorded_it(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for ending in (".yaml", ".cases.yaml"):
         (desk / f"specs/again{ending}").write_bytes((desk / f"specs/desk{ending}").read_bytes())
     for folder in (desk, desk.parent):
@@ -77,7 +77,7 @@ def test_of_two_specs_of_one_name_the_recorded_one_counts(desk: Path, monkeypatc
         assert len(found.file.specs) == 2
 
 
-def test_a_project_in_a_project_has_its_own_cassettes(desk: Path) -> None:
+def test_nested_project_does_not_own_outer_cassettes(desk: Path) -> None:
     inner = desk / "inner"
     inner.mkdir()
     (desk / "specs").rename(inner / "specs")
@@ -88,7 +88,7 @@ def test_a_project_in_a_project_has_its_own_cassettes(desk: Path) -> None:
     assert found.owners == ()
 
 
-def test_nothing_hides_in_the_folder_of_cassettes(desk: Path) -> None:
+def test_every_file_in_the_cassette_folder_is_selected(desk: Path) -> None:
     """Not even a file that looks like a spec."""
     (desk / TAPE).write_text('agentrun: "1"\n' + (desk / TAPE).read_text())
     (desk / "cassettes/loose.yaml").write_text("agentrun: 1\n")
@@ -98,7 +98,7 @@ def test_nothing_hides_in_the_folder_of_cassettes(desk: Path) -> None:
     ]
 
 
-def test_other_folders_are_left_alone(desk: Path) -> None:
+def test_cassette_outside_of_a_project_has_no_cases(desk: Path) -> None:
     """A folder outside every project, with the cassette of another program in it."""
     folder = desk.parent / "elsewhere"
     folder.mkdir()
@@ -108,7 +108,7 @@ def test_other_folders_are_left_alone(desk: Path) -> None:
     assert (found.file.path.name, found.owners, found.file.is_in_place) == ("a.yaml", (), False)
 
 
-def test_a_document_that_cannot_be_read(desk: Path) -> None:
+def test_unreadable_spec_is_reported_with_the_cassette(desk: Path) -> None:
     edit(desk / "specs/desk.yaml", "name: desk\n", "name: [\n")
     (found,) = select(desk)
     assert found.owners == ()

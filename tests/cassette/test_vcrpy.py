@@ -1,4 +1,4 @@
-"""Recordings go both ways between us and plain vcrpy with a plain httpx client: JSON, streams, gzip and binary."""
+"""Cassettes are interchangeable with vcrpy and httpx: JSON, streams, gzip and binary bodies."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def send(sender: HttpxSender, asked: HttpCall, heard: Callable[[bytes], No
     return await sender.send(asked, gap=9000, time=9000, heard=heard)
 
 
-def ours(url: str, file: Path) -> None:
+def record_with_agentrun(url: str, file: Path) -> None:
     """Record every kind of reply over real connections."""
 
     async def record() -> Recorder:
@@ -104,15 +104,15 @@ def ours(url: str, file: Path) -> None:
     file.write_text(dump_cassette(interactions, {"recorded_at": "2026-01-31T12:00:00Z"}), encoding="utf-8")
 
 
-def theirs(url: str, file: Path) -> None:
+def record_with_vcrpy(url: str, file: Path) -> None:
     with VCR.use_cassette(str(file)), httpx.Client(trust_env=False) as client:
         for path in REPLIES:
             assert client.post(url + path, content=call(url, path).body).content == REPLIES[path][2]
 
 
-def test_vcrpy_replays_what_we_recorded(url: str, tmp_path: Path) -> None:
+def test_vcrpy_replays_our_cassette(url: str, tmp_path: Path) -> None:
     file = tmp_path / "ours.yaml"
-    ours(url, file)
+    record_with_agentrun(url, file)
     before = file.read_bytes()
     player = VCR.VCR(record_mode="none", match_on=["method", "uri", "body"])
     with player.use_cassette(str(file)) as tape, httpx.Client(trust_env=False) as client:
@@ -125,8 +125,8 @@ def test_vcrpy_replays_what_we_recorded(url: str, tmp_path: Path) -> None:
     assert file.read_bytes() == before
 
 
-def test_vcrpy_streams_what_we_recorded(url: str, tmp_path: Path) -> None:
-    ours(url, file := tmp_path / "ours.yaml")
+def test_vcrpy_streams_our_cassette(url: str, tmp_path: Path) -> None:
+    record_with_agentrun(url, file := tmp_path / "ours.yaml")
     with VCR.use_cassette(str(file), record_mode="none"), httpx.Client(trust_env=False) as client:
         asked = call(url, "/stream")
         with client.stream("POST", asked.url, content=asked.body) as got:
@@ -134,8 +134,8 @@ def test_vcrpy_streams_what_we_recorded(url: str, tmp_path: Path) -> None:
     assert lines == [event.decode().strip() for event in EVENTS]
 
 
-def test_we_replay_what_vcrpy_recorded(url: str, tmp_path: Path) -> None:
-    theirs(url, file := tmp_path / "theirs.yaml")
+def test_player_replays_a_vcrpy_cassette(url: str, tmp_path: Path) -> None:
+    record_with_vcrpy(url, file := tmp_path / "theirs.yaml")
     player = Player(load_cassette(file), require="exact")
     for path in reversed(REPLIES):
         asked = call(url, path)
@@ -146,42 +146,44 @@ def test_we_replay_what_vcrpy_recorded(url: str, tmp_path: Path) -> None:
     assert (player.unused(), player.tier) == ((), "exact")
 
 
-def test_what_vcrpy_saves_again_still_replays(url: str, tmp_path: Path) -> None:
+def test_cassette_extended_by_vcrpy_keeps_its_interactions(url: str, tmp_path: Path) -> None:
     """A tape of ours that vcrpy adds to keeps what it has no place for."""
-    ours(url, file := tmp_path / "ours.yaml")
+    record_with_agentrun(url, file := tmp_path / "ours.yaml")
     before = load_cassette(file)
     adding = VCR.VCR(record_mode="new_episodes", match_on=["method", "uri", "body"])
     with adding.use_cassette(str(file)), httpx.Client(trust_env=False) as client:
         client.post(url + "/json", json={"new": True})
     after = load_cassette(file)
     assert len(after.interactions) == len(before.interactions) + 1
-    assert [kept(each) for each in after.interactions[:-1]] == [kept(each) for each in before.interactions]
+    assert [preserved_fields(each) for each in after.interactions[:-1]] == [
+        preserved_fields(each) for each in before.interactions
+    ]
     assert after.metadata == before.metadata
 
 
-def kept(each: Interaction) -> Any:
+def preserved_fields(each: Interaction) -> Any:
     """What must survive; vcrpy sorts headers."""
     reply = each.reply.status, sorted(each.reply.headers), each.reply.body
     return each.call, reply, each.start, each.end, each.chunks
 
 
-def test_the_borders_of_a_stream_are_kept(url: str, tmp_path: Path) -> None:
-    ours(url, file := tmp_path / "ours.yaml")
+def test_stream_is_replayed_in_its_recorded_chunks(url: str, tmp_path: Path) -> None:
+    record_with_agentrun(url, file := tmp_path / "ours.yaml")
     stream = next(each for each in load_cassette(file).interactions if each.call.url.endswith("/stream"))
     heard: list[bytes] = []
     replay_reply(stream, heard.append)
     assert b"".join(heard) == b"".join(EVENTS)
     assert len(heard) == len(stream.chunks) > 1
     whole: list[bytes] = []
-    theirs(url, foreign := tmp_path / "theirs.yaml")
+    record_with_vcrpy(url, foreign := tmp_path / "theirs.yaml")
     replay_reply(
         next(each for each in load_cassette(foreign).interactions if each.call.url.endswith("/stream")), whole.append
     )
     assert whole == [b"".join(EVENTS)], "who kept no borders has one piece"
 
 
-def test_a_body_that_is_not_compressed_as_it_says(url: str, tmp_path: Path) -> None:
-    theirs(url, file := tmp_path / "theirs.yaml")
+def test_body_that_cannot_be_decompressed_is_reported(url: str, tmp_path: Path) -> None:
+    record_with_vcrpy(url, file := tmp_path / "theirs.yaml")
     text = file.read_text(encoding="utf-8")
     assert "H4sI" in text
     for broken in (text.replace("H4sI", "H4sJ"), text.replace("- gzip", "- br")):

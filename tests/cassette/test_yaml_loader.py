@@ -1,4 +1,4 @@
-"""YAML of strangers: bounded and inert."""
+"""The YAML loader of cassettes: limits, refused features and line numbers."""
 
 from typing import Any
 
@@ -44,11 +44,11 @@ def refused(text: str) -> CassetteFormatError:
         ("", None),
     ],
 )
-def test_read(text: str, value: Any) -> None:
+def test_values_are_loaded(text: str, value: Any) -> None:
     assert load_yaml(text) == value
 
 
-def test_lines() -> None:
+def test_mappings_have_their_line() -> None:
     data = load_yaml("a:\n  b: 1\nc:\n- d: 2\n")
     assert (data.line, data["a"].line, data["c"][0].line) == (1, 2, 4)
     assert isinstance(data, LinedMapping)
@@ -73,27 +73,27 @@ def test_lines() -> None:
         ("a: 1\n\tb: 2", 2),
     ],
 )
-def test_refused(text: str, line: int) -> None:
+def test_refused_yaml_has_its_line(text: str, line: int) -> None:
     assert refused(text).line == line
 
 
-def test_key_may_not_be_binary() -> None:
+def test_binary_tag_of_a_key_is_ignored() -> None:
     assert load_yaml("!!binary aGk=: 1") == {"aGk=": 1}, "a key is its text"
 
 
-def test_depth() -> None:
+def test_depth_limit() -> None:
     assert load_yaml("[" * MAX_CASSETTE_DEPTH + "]" * MAX_CASSETTE_DEPTH)
     refused("[" * (MAX_CASSETTE_DEPTH + 1) + "]" * (MAX_CASSETTE_DEPTH + 1))
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "- " * 100_000, "{a: " * 100_000])
-def test_deep_nesting_is_refused_at_once(text: str) -> None:
+def test_deep_nesting_is_refused_quickly(text: str) -> None:
     """libyaml's own loader overruns the stack of the process here."""
     with at_most(8_000):
         refused(text)
 
 
-def test_aliases() -> None:
+def test_alias_limit() -> None:
     def text(uses: int) -> str:
         return "a: &x [1]\nb: [" + ", ".join(["*x"] * uses) + "]"
 
@@ -101,13 +101,13 @@ def test_aliases() -> None:
     refused(text(MAX_CASSETTE_ALIASES + 1))
 
 
-def test_alias_bomb() -> None:
+def test_alias_bomb_is_refused() -> None:
     lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
     assert refused("\n".join(lines)).message == f"more than {module.MAX_CASSETTE_NODES} nodes"
 
 
-def test_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_CASSETTE_NODES", 4)
     assert load_yaml("[1, 2, 3]") == [1, 2, 3]
     refused("[1, 2, 3, 4]")
@@ -121,7 +121,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES, st.booleans())
-def test_reads_what_pyyaml_writes(value: Any, flow: bool) -> None:
+def test_output_of_pyyaml_is_loaded(value: Any, flow: bool) -> None:
     """All that vcrpy could write with plain data, in both styles, as it would read it itself."""
     text = yaml.safe_dump(value, default_flow_style=flow, allow_unicode=True)
     assert load_yaml(text) == yaml.safe_load(text)

@@ -1,4 +1,4 @@
-"""What several tests of commands start from."""
+"""Fixtures shared by the tests of commands."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from .desk import record
-from .suites import Suite
+from .desk_project import record
+from .suite_project import Suite
 
 
 @pytest.fixture(scope="session")

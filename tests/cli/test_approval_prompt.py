@@ -1,4 +1,4 @@
-"""Approvals at a terminal: what a person sees, what each answer means, and that nothing else is one."""
+"""Approvals at a terminal, with the question on the screen and what each answer means."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from agentrun.report.approval_question import choice_lines, short_question_lines
 
 from ..core.script import tool as tool_of
 from ..packages import package
-from ..report.terminals import foreign
-from .agent import ROOT, SCRIPT
-from .person import at_terminal
-from .project import STORY, Project
+from ..report.terminals import unexpected_sequences
+from .command import ROOT, SCRIPT
+from .shop_project import STORY, Project
+from .terminal_user import at_terminal
 
 ONCE = STORY.replace('    faults: [{status: 429, headers: {retry-after: "0"}}]\n', "")
 """The story without a retry: what is shown is the same every time."""
@@ -76,7 +76,9 @@ def answers(shop: Project) -> list[tuple[str, str]]:
     ],
     ids=["y", "yes", "s", "n", "enter", "end", "half"],
 )
-def test_answers(shop: Project, typed: str, echo: str, answer: str, told: str) -> None:
+def test_typed_answer_is_recorded_and_the_screen_is_complete(
+    shop: Project, typed: str, echo: str, answer: str, told: str
+) -> None:
     """The whole screen before and after: the question stands between the lines of the story, and nothing is lost."""
     with (
         shop.provider(ONCE) as (_, environment),
@@ -92,11 +94,11 @@ def test_answers(shop: Project, typed: str, echo: str, answer: str, told: str) -
     assert told in after[len(before) :]
     assert answers(shop) == [(answer, "terminal")]
     assert ("refund 1042 20" in shop.traces()) == answer.startswith("approved")
-    assert foreign(person.seen.raw) == []
+    assert unexpected_sequences(person.seen.raw) == []
     assert person.seen.cursor_visible
 
 
-def test_only_what_is_typed_after_the_question_answers_it(shop: Project) -> None:
+def test_input_typed_before_the_question_is_discarded(shop: Project) -> None:
     """Whole lines and half a line from before are thrown away."""
     slow = ONCE.replace("text: I look it up.", "text: I look it up.\n    faults: [{delay: 2s, times: 1}]")
     with (
@@ -129,7 +131,7 @@ def test_unknown_input_is_asked_about_once(shop: Project) -> None:
     assert answers(shop) == [("denied", "terminal")]
 
 
-def test_nobody_answers_in_time(shop: Project) -> None:
+def test_question_without_an_answer_in_time_is_denied(shop: Project) -> None:
     shop.edit("shop.yaml", "  default: deny", "  default: deny\n  approval_timeout: 1s")
     with (
         shop.provider(ONCE) as (_, environment),
@@ -157,7 +159,7 @@ def test_ctrl_c_cancels_the_run(shop: Project) -> None:
     assert "refund 1042 20" not in shop.traces()
 
 
-def test_a_terminal_that_goes_away(shop: Project) -> None:
+def test_closed_terminal_ends_the_run_without_the_call(shop: Project) -> None:
     with (
         shop.provider(ONCE) as (_, environment),
         at_terminal(shop, environment, "--journal", "run.jsonl", fresh=True) as person,
@@ -191,7 +193,7 @@ def test_two_questions_are_put_one_after_the_other(shop: Project) -> None:
     assert shop.traces() == ["refund 2 2"]
 
 
-def test_the_time_of_a_question_begins_when_it_is_shown(shop: Project) -> None:
+def test_approval_timeout_begins_when_the_question_is_shown(shop: Project) -> None:
     shop.edit("shop.yaml", "  default: deny", "  default: deny\n  approval_timeout: 60s")
     with (
         shop.provider(TWO) as (_, environment),
@@ -210,7 +212,7 @@ def test_the_time_of_a_question_begins_when_it_is_shown(shop: Project) -> None:
     assert shop.traces() == ["refund 2 2"]
 
 
-def test_for_the_session_is_for_exactly_that(shop: Project) -> None:
+def test_approval_for_the_session_covers_only_the_same_arguments(shop: Project) -> None:
     again = ONCE.replace("  - text: Done.", "").rstrip() + (
         '\n  - calls: [{tool: refund, args: {order: "1042", amount: 20.0}}]'
         '\n  - calls: [{tool: refund, args: {order: "1042", amount: 21.0}}]\n  - text: Done.\n'
@@ -228,7 +230,7 @@ def test_for_the_session_is_for_exactly_that(shop: Project) -> None:
     assert shop.traces() == ["look 1042", "refund 1042 20", "refund 1042 20"]
 
 
-def test_a_session_is_named(shop: Project) -> None:
+def test_question_says_session_when_the_run_has_one(shop: Project) -> None:
     with shop.provider(ONCE) as (_, environment), at_terminal(shop, environment, "--session", "mine") as person:
         person.until("s  yes, also if exactly the same is asked again in this session")
 
@@ -236,7 +238,7 @@ def test_a_session_is_named(shop: Project) -> None:
 # --- what is shown -----------------------------------------------------------------------------------------------
 
 
-def calling(order: str) -> str:
+def script_with_refund(order: str) -> str:
     """A script in which the model wants a refund of this."""
     text = json.dumps({"order": order, "amount": 1.0})
     return f'agentrun: "1"\nturns:\n  - calls: [{{tool: refund, args: {text}}}]\n  - text: Done.\n'
@@ -246,9 +248,9 @@ HOSTILE = "\x1b]52;c;eA==\x07\x1b[2J\x1b[1;1Hsafe\r\x9b5m\u202egnp.exe\u200bp\u0
 
 
 @pytest.mark.parametrize(("columns", "rows", "term"), [(80, 24, "xterm"), (24, 60, "xterm"), (80, 24, "dumb")])
-def test_hostile_arguments(shop: Project, columns: int, rows: int, term: str) -> None:
+def test_control_characters_in_arguments_are_escaped(shop: Project, columns: int, rows: int, term: str) -> None:
     with (
-        shop.provider(calling(HOSTILE)) as (_, environment),
+        shop.provider(script_with_refund(HOSTILE)) as (_, environment),
         at_terminal(shop, environment, columns=columns, rows=rows, term=term) as person,
     ):
         shown = person.until("Go ahead?")
@@ -259,14 +261,17 @@ def test_hostile_arguments(shop: Project, columns: int, rows: int, term: str) ->
         assert text in joined, shown
     assert "U+001B" in joined
     assert "U+0430" in joined
-    assert foreign(person.seen.raw) == []
+    assert unexpected_sequences(person.seen.raw) == []
 
 
 @pytest.mark.parametrize("filling", ["\n", " ", "x", "\n \t"], ids=["lines", "blanks", "letters", "mixed"])
-def test_nothing_scrolls_the_question_away(shop: Project, filling: str) -> None:
+def test_long_argument_is_shortened_so_that_the_question_stays_visible(shop: Project, filling: str) -> None:
     """200 kB: the beginning, the end, the length and the hash are on the screen, with the question."""
     order = "harmless" + filling * (200_000 // len(filling)) + "rm -rf ~"
-    with shop.provider(calling(order)) as (_, environment), at_terminal(shop, environment, rows=24) as person:
+    with (
+        shop.provider(script_with_refund(order)) as (_, environment),
+        at_terminal(shop, environment, rows=24) as person,
+    ):
         person.until("Go ahead?")
         screen = "\n".join(person.seen.screen.display)
         person.type("n\n")
@@ -275,9 +280,12 @@ def test_nothing_scrolls_the_question_away(shop: Project, filling: str) -> None:
         assert text in screen, screen
 
 
-def test_details_in_pieces(shop: Project) -> None:
+def test_details_are_shown_page_by_page(shop: Project) -> None:
     order = "begin" + "x" * 3000 + "end"
-    with shop.provider(calling(order)) as (_, environment), at_terminal(shop, environment, rows=20) as person:
+    with (
+        shop.provider(script_with_refund(order)) as (_, environment),
+        at_terminal(shop, environment, rows=20) as person,
+    ):
         person.until("Go ahead?")
         person.type("d\n")
         for piece in (1, 2):
@@ -313,7 +321,7 @@ policy:
 """
 
 
-def test_the_command_and_the_request_are_shown_as_they_will_be(shop: Project) -> None:
+def test_question_shows_the_exact_command_and_request(shop: Project) -> None:
     shop.edit("shop.yaml", "policy:\n  default: deny\n", SHELL)
     script = """\
 agentrun: "1"
@@ -340,7 +348,7 @@ turns:
         person.end()
 
 
-def test_what_a_rule_rewrote_is_what_is_shown(shop: Project) -> None:
+def test_question_shows_the_arguments_that_a_rule_modified(shop: Project) -> None:
     shop.edit(
         "shop.yaml",
         "    - {id: money,",
@@ -370,7 +378,7 @@ budgets: {turns: 3, tokens: 2k}
 """
 
 
-def test_what_a_parent_wrote_into_a_command_is_doubted_too(shop: Project) -> None:
+def test_look_alike_characters_in_sub_agent_params_are_reported(shop: Project) -> None:
     """The params of a sub-agent come from its parent's model: a look-alike among them is as bad as in an argument."""
     (shop.root / "cleaner.yaml").write_text(CHILD, encoding="utf-8")
     shop.edit("shop.yaml", "tools:\n", "tools:\n  clean: {kind: agent, spec: cleaner.yaml}\n")
@@ -391,7 +399,7 @@ turns:
         person.end()
 
 
-def test_other_stages(shop: Project) -> None:
+def test_input_output_and_delivery_can_be_approved(shop: Project) -> None:
     sinks = "sinks: {report: {kind: file, path: report.txt, delivery: required}}\n"
     rules = """\
     - {id: in, on: input, ask: "*"}
@@ -419,7 +427,7 @@ def test_other_stages(shop: Project) -> None:
 # --- who is asked ------------------------------------------------------------------------------------------------
 
 
-def test_answers_in_advance_come_first(shop: Project) -> None:
+def test_answer_of_an_approve_file_is_used_before_the_terminal(shop: Project) -> None:
     (shop.root / "some.yaml").write_text("refund: denied\n")
     with (
         shop.provider(ONCE) as (_, environment),
@@ -429,7 +437,7 @@ def test_answers_in_advance_come_first(shop: Project) -> None:
     assert answers(shop) == [("denied", "--approve some.yaml")]
 
 
-def test_about_the_rest_a_person_is_asked(shop: Project) -> None:
+def test_terminal_asks_about_tools_missing_in_the_approve_file(shop: Project) -> None:
     (shop.root / "some.yaml").write_text("look: denied\n")
     with (
         shop.provider(ONCE) as (_, environment),
@@ -442,7 +450,7 @@ def test_about_the_rest_a_person_is_asked(shop: Project) -> None:
 
 
 @pytest.mark.parametrize("args", [("--json",), ("-q",), ("--mode", "live")], ids=lambda args: args[0])
-def test_a_program_is_not_asked(shop: Project, args: tuple[str, ...]) -> None:
+def test_terminal_does_not_ask_with_json_quiet_or_ci(shop: Project, args: tuple[str, ...]) -> None:
     """Nor is anybody in CI."""
     environment = {"CI": "1"} if args[0] == "--mode" else {}
     with (
@@ -455,7 +463,7 @@ def test_a_program_is_not_asked(shop: Project, args: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("args", [("--json",), ("-q",)], ids=lambda args: args[0])
-def test_who_insists_is_asked(shop: Project, args: tuple[str, ...]) -> None:
+def test_approve_ask_asks_at_the_terminal_with_json_or_quiet(shop: Project, args: tuple[str, ...]) -> None:
     with (
         shop.provider(ONCE) as (_, environment),
         at_terminal(shop, environment, "--journal", "run.jsonl", "--approve", "ask", *args) as person,
@@ -466,7 +474,7 @@ def test_who_insists_is_asked(shop: Project, args: tuple[str, ...]) -> None:
     assert answers(shop) == [("approved", "terminal")]
 
 
-def test_without_a_terminal(shop: Project) -> None:
+def test_without_a_terminal_calls_are_denied_and_approve_ask_is_refused(shop: Project) -> None:
     """Nobody is asked, and it takes no time. Whoever insists hears of it before anything happens."""
     with shop.provider(ONCE) as (server, environment):
         done = shop.run("--journal", "run.jsonl", **environment)
@@ -477,7 +485,7 @@ def test_without_a_terminal(shop: Project) -> None:
         assert "--approve ask needs a terminal" in done.err
 
 
-def test_a_run_that_ends_over_it_says_what_to_do(shop: Project) -> None:
+def test_run_stopped_by_a_missing_approval_suggests_approve(shop: Project) -> None:
     shop.edit("shop.yaml", 'call: "desk:refund"', 'call: "desk:refund", on_denied: stop')
     with shop.provider(ONCE) as (_, environment):
         done = shop.run(**environment)
@@ -486,7 +494,7 @@ def test_a_run_that_ends_over_it_says_what_to_do(shop: Project) -> None:
     assert "--approve" in done.err
 
 
-def test_in_the_background_nobody_is_asked(shop: Project) -> None:
+def test_run_in_the_background_does_not_ask(shop: Project) -> None:
     """A process that reads from a terminal that is not its own is stopped, and would wait for ever."""
     with shop.provider(ONCE) as (_, environment), at_terminal(shop, environment, "--mode", "replay") as person:
         run = subprocess.Popen(
@@ -515,7 +523,7 @@ sys.exit(run.wait())
 """What a shell does for Ctrl-Z and `bg`: a command begins in the foreground and goes on in the background."""
 
 
-def test_a_question_that_goes_to_the_background_is_over_in_time(shop: Project) -> None:
+def test_question_moved_to_the_background_times_out(shop: Project) -> None:
     """Who sets a terminal from the background is stopped too, and would wait for ever."""
     shop.edit("shop.yaml", "  default: deny\n", "  default: deny\n  approval_timeout: 2s\n")
     command = [sys.executable, "-c", SHELL_THAT_TAKES_IT_BACK, SCRIPT, "shop.yaml", "--journal", "run.jsonl"]
@@ -527,7 +535,7 @@ def test_a_question_that_goes_to_the_background_is_over_in_time(shop: Project) -
     assert answers(shop) == [("timed_out", "clock")]
 
 
-def test_recorded_and_replayed(shop: Project) -> None:
+def test_recorded_terminal_answer_is_replayed_without_asking(shop: Project) -> None:
     """The answer is on the tape without a name, and nobody is asked again."""
     with shop.provider(ONCE) as (_, environment), at_terminal(shop, environment, "--mode", "record", "--yes") as person:
         person.until("Go ahead?")
@@ -552,7 +560,7 @@ def test_a_recorded_timeout_is_replayed(shop: Project) -> None:
     assert "refund: no answer in time" in done.err
 
 
-def test_with_live_tools_a_person_is_asked_anew(shop: Project) -> None:
+def test_live_tools_ask_again_and_live_model_does_not(shop: Project) -> None:
     shop.record(story=ONCE)
     with at_terminal(shop, {}, "--live-tools") as person:
         person.until("Go ahead?")
@@ -563,7 +571,7 @@ def test_with_live_tools_a_person_is_asked_anew(shop: Project) -> None:
     assert (code, "Go ahead?" in shown) == (0, False), shown
 
 
-def test_a_second_signal_ends_it_at_once(shop: Project) -> None:
+def test_second_signal_ends_a_waiting_question_at_once(shop: Project) -> None:
     with shop.provider(ONCE) as (_, environment), at_terminal(shop, environment, fresh=True) as person:
         person.until("Go ahead?")
         for _ in range(2):
@@ -573,14 +581,14 @@ def test_a_second_signal_ends_it_at_once(shop: Project) -> None:
         assert person.seen.cursor_visible
 
 
-def test_help(shop: Project) -> None:
+def test_help_describes_approve(shop: Project) -> None:
     done = shop.run("--help")
     assert "all|none|ask|FILE" in done.out
     shown: Any = re.sub(r"\s+", " ", done.out)
     assert "the person at the terminal" in shown
 
 
-def test_the_guide_shows_what_is_shown() -> None:
+def test_guide_shows_the_real_approval_question() -> None:
     guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"(?:^    .*\n)+", guide[guide.index("### Approvals") :].partition("\n## ")[0], re.MULTILINE)[
         :1

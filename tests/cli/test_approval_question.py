@@ -1,4 +1,4 @@
-"""What a question shows of tools and sinks of every kind."""
+"""What an approval question shows for every kind of tool and sink."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ SHOWN: dict[str, list[str]] = {
 }
 
 
-def shown(subject: str, value: Any = None, agent: str = "triage") -> list[str]:
+def question_lines(subject: str, value: Any = None, agent: str = "triage") -> list[str]:
     is_sink = subject.startswith("deliver:")
     target = subject.removeprefix("deliver:")
     asked = DetailedQuestion(
@@ -94,8 +94,8 @@ def shown(subject: str, value: Any = None, agent: str = "triage") -> list[str]:
 
 
 @pytest.mark.parametrize("subject", SHOWN)
-def test_shown(subject: str) -> None:
-    title, rule, *rest, size = shown(subject)
+def test_question_shows_the_details_of_every_tool_and_sink_kind(subject: str) -> None:
+    title, rule, *rest, size = question_lines(subject)
     assert title.startswith(
         "approval needed: send the answer to" if ":" in subject else "approval needed: run the tool"
     )
@@ -104,10 +104,10 @@ def test_shown(subject: str) -> None:
     assert "sha256:" in size
 
 
-def test_whose_question_it_is() -> None:
+def test_question_of_a_sub_agent_names_it() -> None:
     """Of a sub-agent it is said which."""
-    assert "agent     helper" in shown("python", agent="helper")
-    assert not [line for line in shown("python") if line.startswith("agent")]
+    assert "agent     helper" in question_lines("python", agent="helper")
+    assert not [line for line in question_lines("python") if line.startswith("agent")]
 
 
 @pytest.mark.parametrize(
@@ -123,5 +123,5 @@ def test_whose_question_it_is() -> None:
         ),
     ],
 )
-def test_what_will_not_run(subject: str, value: dict[str, Any], line: str) -> None:
-    assert any(each.startswith(line) for each in shown(subject, value)), shown(subject, value)
+def test_question_says_why_a_call_will_not_run(subject: str, value: dict[str, Any], line: str) -> None:
+    assert any(each.startswith(line) for each in question_lines(subject, value)), question_lines(subject, value)

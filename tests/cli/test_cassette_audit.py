@@ -1,4 +1,4 @@
-"""`agentrun cassette audit`: each kind of finding, planted, and a clean recording without any."""
+"""`agentrun cassette audit`: every kind of finding, and a good cassette without findings."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from agentrun.cassette.audit import FAILING_KINDS, FINDING_KINDS
 from agentrun.wire import HttpReply
 
-from .agent import agentrun
-from .desk import NOW, TAPE, add_cases, cassette, copied, edit, in_replies, make_foreign, rewrite
+from .command import agentrun
+from .desk_project import NOW, TAPE, add_cases, cassette, copy_cassette, edit, make_foreign, replace_in_replies, rewrite
 
 KEY = "sk-proj-" + "a1B2c3D4e5F6g7H8i9J0"
 
@@ -23,7 +23,7 @@ def damaged(desk: Path) -> None:
 
 
 def secret(desk: Path) -> None:
-    in_replies(desk / TAPE, "Done, 20.50", f"{KEY} is")
+    replace_in_replies(desk / TAPE, "Done, 20.50", f"{KEY} is")
 
 
 def miss(desk: Path) -> None:
@@ -39,11 +39,11 @@ def stale(desk: Path) -> None:
 
 
 def orphan(desk: Path) -> None:
-    copied(desk, "orphan")
+    copy_cassette(desk, "orphan")
 
 
 def model(desk: Path) -> None:
-    in_replies(desk / TAPE, '"model":"gpt-4.1-mini"', '"model":"gpt-4o-2024-08-06"')
+    replace_in_replies(desk / TAPE, '"model":"gpt-4.1-mini"', '"model":"gpt-4o-2024-08-06"')
 
 
 def old(desk: Path) -> None:
@@ -98,21 +98,21 @@ cassettes/desk/default.yaml:1  foreign  another program recorded it, so agentrun
 }
 
 
-def test_a_good_recording_has_no_findings(desk: Path) -> None:
+def test_good_cassette_has_no_findings(desk: Path) -> None:
     done = cassette(desk, "audit", "--fail-on", "any", "--max-age", "90d")
     assert (done.code, done.out, done.err) == (0, "", "1 cassette, 0 findings\n")
     assert cassette(desk, "audit", "--json").out == ""
 
 
 @pytest.mark.parametrize("plant", GOLDEN, ids=lambda plant: plant.__name__)
-def test_each_kind(desk: Path, plant: Callable[[Path], None]) -> None:
+def test_audit_reports_each_kind_of_finding(desk: Path, plant: Callable[[Path], None]) -> None:
     plant(desk)
     done = cassette(desk, "audit", "--max-age", "90d")
     assert done.out == GOLDEN[plant]
     assert done.code == int(plant.__name__ in FAILING_KINDS)
 
 
-def test_every_kind_is_planted() -> None:
+def test_every_kind_of_finding_is_tested() -> None:
     assert {plant.__name__ for plant in GOLDEN} == set(FINDING_KINDS)
 
 
@@ -120,7 +120,7 @@ def test_every_kind_is_planted() -> None:
     ("fail_on", "code"),
     [("none", 0), ("any", 1), ("model", 1), ("old, model", 1), ("secret,damaged", 0), ("modle", 2), ("", 2)],
 )
-def test_fail_on(desk: Path, fail_on: str, code: int) -> None:
+def test_fail_on_decides_the_exit_code(desk: Path, fail_on: str, code: int) -> None:
     model(desk)
     done = cassette(desk, "audit", "--fail-on", fail_on)
     assert done.code == code
@@ -130,17 +130,17 @@ def test_fail_on(desk: Path, fail_on: str, code: int) -> None:
 
 
 @pytest.mark.parametrize(("limit", "code"), [("10d", 0), ("9d", 1), ("2w", 0), ("1w", 1), ("239h", 1), ("240h", 0)])
-def test_max_age(desk: Path, limit: str, code: int) -> None:
+def test_max_age_reports_only_older_cassettes(desk: Path, limit: str, code: int) -> None:
     """The recording is exactly ten days old."""
     assert cassette(desk, "audit", "--max-age", limit, "--fail-on", "old").code == code
 
 
 @pytest.mark.parametrize("limit", ["", "0d", "10", "-1d", "ten days", "1y"])
-def test_no_age(desk: Path, limit: str) -> None:
+def test_invalid_max_age_is_refused(desk: Path, limit: str) -> None:
     assert cassette(desk, "audit", "--max-age", limit).code == 2
 
 
-def test_json(desk: Path) -> None:
+def test_json_has_one_object_per_finding(desk: Path) -> None:
     secret(desk)
     done = cassette(desk, "audit", "--json")
     (line,) = done.lines()
@@ -151,7 +151,7 @@ def test_json(desk: Path) -> None:
 def test_one_bad_file_does_not_hide_the_others(desk: Path) -> None:
     add_cases(desk, "name: a", "name: z")
     for name in "az":
-        copied(desk, name)
+        copy_cassette(desk, name)
     for name, text in (("b", "[" * 100_000), ("c", "\x00"), ("d", "a: &a [*a]"), ("e", "")):
         (desk / TAPE).with_name(f"{name}.yaml").write_text(text)
     unused(desk)
@@ -164,9 +164,9 @@ def test_one_bad_file_does_not_hide_the_others(desk: Path) -> None:
 # --- secrets ------------------------------------------------------------------------------------------------------
 
 
-def test_a_value_of_the_environment(desk: Path) -> None:
+def test_environment_secret_in_a_cassette_is_found_and_not_shown(desk: Path) -> None:
     """It has no shape: only the environment knows that it is one."""
-    in_replies(desk / TAPE, "Done, 20.50", "correct horse battery")
+    replace_in_replies(desk / TAPE, "Done, 20.50", "correct horse battery")
     done = cassette(desk, "audit", SHOP_TOKEN="correct horse battery")
     assert "the value of SHOP_TOKEN is in the reply of interaction 7" in done.out
     assert (done.code, "horse" in done.out + done.err) == (1, False)
@@ -177,7 +177,7 @@ def test_a_value_of_the_environment(desk: Path) -> None:
     ("name", "value"),
     [("authorization", "Bearer 9f8a7b6c5d4e3f2a1b0c"), ("set-cookie", "s=9f8a7b6c5d4e3f2a1b0c; Path=/")],
 )
-def test_headers_of_other_recorders(desk: Path, name: str, value: str) -> None:
+def test_credential_headers_of_other_recorders_are_found(desk: Path, name: str, value: str) -> None:
     """We write none of these, but vcrpy does."""
     edit(desk / TAPE, "      accept:\n", f"      {name}:\n      - {value}\n      accept:\n")
     done = cassette(desk, "audit")
@@ -188,7 +188,7 @@ def test_headers_of_other_recorders(desk: Path, name: str, value: str) -> None:
 # --- replays ------------------------------------------------------------------------------------------------------
 
 
-def test_a_changed_limit_is_told_as_the_reason(desk: Path) -> None:
+def test_changed_budget_is_named_as_the_reason_for_unused_interactions(desk: Path) -> None:
     edit(desk / "specs/desk.yaml", "turns: 8", "turns: 1")
     done = cassette(desk, "audit", "--fail-on", "unused")
     assert done.code == 1
@@ -202,43 +202,43 @@ def test_a_spec_that_does_not_compile_is_a_miss(desk: Path) -> None:
     assert "its case cannot be replayed: spec.unknown_tool" in lines[0]["message"]
 
 
-def test_an_answer_that_was_changed_by_hand(desk: Path) -> None:
-    in_replies(desk / TAPE, '"answer": "approved"', '"answer": "perhaps"')
+def test_invalid_recorded_answer_is_damaged(desk: Path) -> None:
+    replace_in_replies(desk / TAPE, '"answer": "approved"', '"answer": "perhaps"')
     assert "damaged  the cassette is damaged, perhaps because it was edited" in cassette(desk, "audit").out
 
 
-def test_a_recording_of_a_failure_is_no_miss(desk: Path) -> None:
+def test_recorded_failure_is_no_miss(desk: Path) -> None:
     """It replays to the same failure."""
     fatal = HttpReply(401, (("content-type", "application/json"),), b'{"error": {"message": "no"}}')
     rewrite(desk / TAPE, lambda tape: [replace(tape[0], reply=fatal, chunks=())])
     assert cassette(desk, "audit", "--fail-on", "any").out == ""
 
 
-def test_answers_of_a_case_count(desk: Path) -> None:
+def test_changed_approvals_of_a_case_are_a_miss(desk: Path) -> None:
     edit(desk / "specs/desk.cases.yaml", "name: default", "{name: default, approvals: {refund: denied}}")
     assert "miss" in cassette(desk, "audit").out
 
 
-def test_a_build_of_the_model_is_the_model(desk: Path) -> None:
-    in_replies(desk / TAPE, '"model":"gpt-4.1-mini"', '"model":"gpt-4.1-mini-2025-04-14"')
+def test_dated_build_of_the_model_is_no_finding(desk: Path) -> None:
+    replace_in_replies(desk / TAPE, '"model":"gpt-4.1-mini"', '"model":"gpt-4.1-mini-2025-04-14"')
     assert cassette(desk, "audit", "--fail-on", "any").out == ""
 
 
-def test_foreign_words_do_nothing_to_the_terminal(desk: Path) -> None:
-    in_replies(desk / TAPE, '"model":"gpt-4.1-mini"', '"model":"\\u001b]52;c;eA==\\u0007\\u202e"')
+def test_control_characters_in_a_cassette_are_escaped(desk: Path) -> None:
+    replace_in_replies(desk / TAPE, '"model":"gpt-4.1-mini"', '"model":"\\u001b]52;c;eA==\\u0007\\u202e"')
     done = cassette(desk, "audit")
     assert "\\x1b]52" in done.out
     assert not {"\x1b", "\x07", "\u202e"} & set(done.out)
 
 
-def test_orphans_in_doubt(desk: Path) -> None:
+def test_orphan_with_an_unreadable_cases_file_suggests_validate(desk: Path) -> None:
     edit(desk / "specs/desk.cases.yaml", "cases:", "caes:")
     done = cassette(desk, "audit")
     assert "but specs/desk.cases.yaml cannot be read" in done.out
     assert "agentrun validate specs/desk.cases.yaml" in done.out
 
 
-def test_nothing_is_written(desk: Path) -> None:
+def test_ls_audit_and_prune_write_nothing(desk: Path) -> None:
     stale(desk)
     before = {path: path.read_bytes() for path in desk.rglob("*") if path.is_file()}
     for command in ("ls", "audit", "prune"):
@@ -246,6 +246,6 @@ def test_nothing_is_written(desk: Path) -> None:
     assert {path: path.read_bytes() for path in desk.rglob("*") if path.is_file()} == before
 
 
-def test_the_shipped_recordings() -> None:
+def test_shipped_cassettes_pass_the_audit() -> None:
     done = agentrun("cassette", "audit", AGENTRUN_NOW=NOW)
     assert done.code == 0, done.out

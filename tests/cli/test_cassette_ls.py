@@ -1,4 +1,4 @@
-"""`agentrun cassette ls`: which recordings there are, and in which state each is."""
+"""`agentrun cassette ls`: the cassettes of a project and the state of each."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from .agent import ROOT, agentrun
-from .desk import NOW, TAPE, add_cases, cassette, copied, edit, in_replies, make_foreign
+from .command import ROOT, agentrun
+from .desk_project import NOW, TAPE, add_cases, cassette, copy_cassette, edit, make_foreign, replace_in_replies
 
 LISTED = """\
 cassettes/desk/brief.yaml    4 model, 2 tool, 1 other  10 days      gpt-4.1-mini           stale
@@ -20,14 +20,14 @@ cassettes/desk/short.yaml    4 model, 2 tool, 1 other  10 days      gpt-4.1-mini
 
 
 @pytest.fixture
-def full(desk: Path) -> Path:
+def desk_with_every_state(desk: Path) -> Path:
     """A project with a recording in every state."""
-    copied(desk, "orphan", recorded_at=NOW)
-    copied(desk, "brief")
-    copied(desk, "short")
-    make_foreign(copied(desk, "other"))
+    copy_cassette(desk, "orphan", recorded_at=NOW)
+    copy_cassette(desk, "brief")
+    copy_cassette(desk, "short")
+    make_foreign(copy_cassette(desk, "other"))
     (desk / TAPE).with_name("broken.yaml").write_text("version: 1\ninteractions: 7\n")
-    in_replies(desk / TAPE, '"model":"gpt-4.1-mini"', '"model":"gpt-4o"')
+    replace_in_replies(desk / TAPE, '"model":"gpt-4.1-mini"', '"model":"gpt-4o"')
     add_cases(desk, "name: broken", "name: other", "{name: brief, profile: three}", "{name: short, profile: eight}")
     edit(desk / "specs/desk.yaml", "turns: 8", "turns: 7")
     with (desk / "specs/desk.yaml").open("a") as spec:
@@ -35,20 +35,20 @@ def full(desk: Path) -> Path:
     return desk
 
 
-def test_every_state(full: Path) -> None:
-    done = cassette(full, "ls")
+def test_ls_shows_every_state(desk_with_every_state: Path) -> None:
+    done = cassette(desk_with_every_state, "ls")
     assert (done.code, done.out, done.err) == (0, LISTED, "")
 
 
-def test_the_bare_noun_lists(full: Path) -> None:
-    assert cassette(full).out == LISTED
-    assert cassette(full, "--json").out == cassette(full, "ls", "--json").out
-    assert cassette(full, "cassettes").out == LISTED
-    assert cassette(full, "lss").code == 2
+def test_cassette_without_a_subcommand_lists(desk_with_every_state: Path) -> None:
+    assert cassette(desk_with_every_state).out == LISTED
+    assert cassette(desk_with_every_state, "--json").out == cassette(desk_with_every_state, "ls", "--json").out
+    assert cassette(desk_with_every_state, "cassettes").out == LISTED
+    assert cassette(desk_with_every_state, "lss").code == 2
 
 
-def test_json(full: Path) -> None:
-    lines = {line["file"]: line for line in cassette(full, "ls", "--json").lines()}
+def test_json_has_state_counts_and_models(desk_with_every_state: Path) -> None:
+    lines = {line["file"]: line for line in cassette(desk_with_every_state, "ls", "--json").lines()}
     assert [line["state"] for line in lines.values()] == ["stale", "damaged", "stale", "orphan", "foreign", "fresh"]
     assert lines[TAPE] == {
         "file": TAPE,
@@ -64,23 +64,25 @@ def test_json(full: Path) -> None:
     assert "'interactions' is missing or has the wrong type" in lines["cassettes/desk/broken.yaml"]["why"]
 
 
-def test_nothing_found(full: Path) -> None:
-    done = cassette(full, "ls", "python")
+def test_folder_without_cassettes_says_none_found(desk_with_every_state: Path) -> None:
+    done = cassette(desk_with_every_state, "ls", "python")
     assert (done.code, done.out, done.err) == (0, "", "no cassettes found\n")
 
 
-def test_from_anywhere(full: Path) -> None:
-    below = agentrun("cassette", "ls", cwd=full / "specs", AGENTRUN_NOW=NOW)
+def test_ls_works_from_any_directory(desk_with_every_state: Path) -> None:
+    below = agentrun("cassette", "ls", cwd=desk_with_every_state / "specs", AGENTRUN_NOW=NOW)
     assert below.out == LISTED
-    above = agentrun("cassette", "ls", full / "specs", cwd=full.parent, AGENTRUN_NOW=NOW)
+    above = agentrun(
+        "cassette", "ls", desk_with_every_state / "specs", cwd=desk_with_every_state.parent, AGENTRUN_NOW=NOW
+    )
     assert above.out.splitlines()[0].startswith("desk/cassettes/desk/brief.yaml")
 
 
-def test_a_path_that_is_not_there(full: Path) -> None:
-    assert cassette(full, "ls", "cassettes/none.yaml").code == 2
+def test_missing_path_is_refused(desk_with_every_state: Path) -> None:
+    assert cassette(desk_with_every_state, "ls", "cassettes/none.yaml").code == 2
 
 
-def test_a_spec_that_cannot_be_read_is_said(desk: Path) -> None:
+def test_unreadable_spec_is_given_as_the_reason(desk: Path) -> None:
     edit(desk / "specs/desk.yaml", "name: desk\n", "name: [\n")
     (line,) = cassette(desk, "ls", "--json").lines()
     assert (line["state"], line["why"]) == ("orphan", "specs/desk.yaml cannot be read")
@@ -93,13 +95,13 @@ def test_a_spec_that_does_not_compile_is_stale(desk: Path) -> None:
     assert "specs/desk.yaml does not compile" in line["why"]
 
 
-def test_the_shipped_recordings() -> None:
+def test_shipped_cassettes_are_fresh_or_stale() -> None:
     lines = agentrun("cassette", "--json", cwd=ROOT).lines()
     assert "cassettes/triage/default.yaml" in [line["file"] for line in lines]
     assert {line["state"] for line in lines} <= {"fresh", "stale"}
 
 
-def test_nothing_heavy_for_help() -> None:
+def test_help_of_every_subcommand_has_examples() -> None:
     for args in ([], ["ls"], ["show"], ["audit"], ["prune"]):
         done = agentrun("cassette", *args, "--help")
         assert done.code == 0

@@ -1,4 +1,4 @@
-"""`agentrun cassette show`: a recording in words."""
+"""`agentrun cassette show`: a cassette or one interaction as text and as JSON."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from agentrun.cassette.file import dump_cassette
 
 from ..report.interactions import INTERACTIONS, KEY, called
-from .agent import ROOT, agentrun
-from .desk import TAPE, cassette, edit
+from .command import ROOT, agentrun
+from .desk_project import TAPE, cassette, edit
 
 DESK = """\
 cassettes/desk/default.yaml: 7 interactions (4 model, 2 tool, 1 other)
@@ -38,26 +38,26 @@ cassettes/desk/default.yaml: 7 interactions (4 model, 2 tool, 1 other)
 """
 
 
-def fixed(text: str) -> str:
+def without_fingerprint(text: str) -> str:
     return "".join(
         "  fingerprint sha256:…\n" if line.startswith("  fingerprint ") else line
         for line in text.splitlines(keepends=True)
     )
 
 
-def test_a_recording_in_words(desk: Path) -> None:
+def test_show_describes_every_interaction(desk: Path) -> None:
     done = cassette(desk, "show", TAPE)
-    assert (done.code, fixed(done.out), done.err) == (0, DESK, "")
+    assert (done.code, without_fingerprint(done.out), done.err) == (0, DESK, "")
 
 
-def test_the_shipped_recordings() -> None:
+def test_shipped_cassettes_can_be_shown() -> None:
     for path in (ROOT / "cassettes").rglob("*.yaml"):
         done = agentrun("cassette", "show", path, cwd=Path("/"))
         assert done.code == 0
         assert "\n1  line " in done.out.replace("\n 1  ", "\n1  ")
 
 
-def test_json(desk: Path) -> None:
+def test_json_has_one_object_per_interaction(desk: Path) -> None:
     about, *lines = cassette(desk, "show", TAPE, "--json").lines()
     assert about["metadata"]["case"] == "default"
     assert [line["kind"] for line in lines] == ["model", "tool", "model", "model", "approval", "tool", "model"]
@@ -75,7 +75,7 @@ def test_json(desk: Path) -> None:
     }
 
 
-def test_one_interaction_whole(desk: Path) -> None:
+def test_one_interaction_is_shown_in_full(desk: Path) -> None:
     done = cassette(desk, "show", TAPE, "--n", "4")
     assert done.code == 0
     head, _, rest = done.out.partition("request: ")
@@ -96,11 +96,11 @@ def test_one_interaction_whole(desk: Path) -> None:
 
 
 @pytest.mark.parametrize("number", ["0", "8", "x"])
-def test_an_interaction_that_is_not_there(desk: Path, number: str) -> None:
+def test_missing_interaction_number_is_refused(desk: Path, number: str) -> None:
     assert cassette(desk, "show", TAPE, "--n", number).code == 2
 
 
-def test_a_damaged_cassette(desk: Path) -> None:
+def test_damaged_cassette_is_an_error_with_its_line(desk: Path) -> None:
     edit(desk / TAPE, "version: 1", "version: 2")
     done = cassette(desk, "show", TAPE)
     assert (done.code, done.out) == (3, "")
@@ -108,12 +108,12 @@ def test_a_damaged_cassette(desk: Path) -> None:
     assert cassette(desk, "show", TAPE, "--json").lines()[0]["error"]["fields"]["line"] == 1
 
 
-def test_a_file_that_is_not_there(desk: Path) -> None:
+def test_missing_file_or_folder_is_refused(desk: Path) -> None:
     assert cassette(desk, "show", "cassettes/none.yaml").code == 2
     assert cassette(desk, "show", "cassettes").code == 2
 
 
-def test_everything_that_can_stand_on_a_tape(tmp_path: Path) -> None:
+def test_every_kind_of_interaction_is_shown(tmp_path: Path) -> None:
     (tmp_path / "all.yaml").write_text(
         dump_cassette([each for each, _, _ in INTERACTIONS.values()], {}), encoding="utf-8"
     )
@@ -151,7 +151,7 @@ def test_long_texts_are_cut(tmp_path: Path) -> None:
     assert "more characters" in whole.out
 
 
-def test_history_and_params(desk: Path) -> None:
+def test_history_params_and_profile_are_shown(desk: Path) -> None:
     edit(desk / TAPE, "  params: {}\n", "  params: {order: 7}\n  profile: ci\n  history:\n  - {at: then, pruned: 2}\n")
     out = cassette(desk, "show", TAPE).out
     for line in (
@@ -162,7 +162,7 @@ def test_history_and_params(desk: Path) -> None:
         assert f"{line}\n" in out
 
 
-def test_metadata_of_any_shape(desk: Path) -> None:
+def test_metadata_of_any_shape_is_shown_without_credentials(desk: Path) -> None:
     """Other tools may write what they like there."""
     edit(
         desk / TAPE,

@@ -1,4 +1,4 @@
-"""Every command through its real entry point: output, exit code, and what stays untouched."""
+"""Every command through its real entry point, with its output and exit code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .agent import ROOT, SMALL, agentrun
+from .command import ROOT, SMALL, agentrun
 
 
 def test_help_names_every_command_and_shows_examples() -> None:
@@ -36,28 +36,28 @@ def test_help_names_every_command_and_shows_examples() -> None:
         assert "Examples:" in own.out
 
 
-def test_the_bare_command_prints_the_menu() -> None:
+def test_command_without_arguments_prints_the_help() -> None:
     bare = agentrun()
     assert (bare.code, bare.out, bare.err) == (0, agentrun("--help").out, "")
 
 
-def test_version_is_the_distribution_s() -> None:
+def test_version_is_that_of_the_distribution() -> None:
     assert agentrun("--version").out.startswith("agentrun 0.")
 
 
-def test_a_word_that_is_no_command_is_explained() -> None:
+def test_unknown_command_suggests_a_similar_one() -> None:
     done = agentrun("valdate", "specs")
     assert done.code == 2
     assert 'did you mean "validate"?' in done.err
 
 
-def test_a_spec_that_is_not_there() -> None:
+def test_missing_spec_is_refused() -> None:
     done = agentrun("specs/nothing.yaml")
     assert done.code == 2
     assert "does not exist" in done.err
 
 
-def test_validate_the_shipped_specs() -> None:
+def test_validate_finds_no_problems_in_the_shipped_specs() -> None:
     done = agentrun("validate", "--strict", "specs")
     assert (done.code, done.out) == (0, "")
     assert "no problems" in done.err
@@ -85,7 +85,7 @@ def test_validate_json_has_one_object_per_problem(tmp_path: Path) -> None:
     assert done.err == ""
 
 
-def test_a_folder_without_documents_is_no_success(tmp_path: Path) -> None:
+def test_validate_fails_for_a_folder_without_documents(tmp_path: Path) -> None:
     (tmp_path / "notes.yaml").write_text("not: ours\n")
     done = agentrun("validate", ".", cwd=tmp_path)
     assert (done.code, "no agentrun documents found" in done.err) == (2, True)
@@ -120,7 +120,7 @@ def test_a_tampered_package_is_refused(tmp_path: Path) -> None:
     assert agentrun("diff", "specs/triage.yaml", tmp_path / "p.json").code == 2
 
 
-def test_a_package_is_no_spec(tmp_path: Path) -> None:
+def test_package_given_as_spec_is_refused_with_a_hint(tmp_path: Path) -> None:
     agentrun("compile", "specs/triage.yaml", "-o", tmp_path / "p.package.json")
     done = agentrun("p.package.json", cwd=tmp_path)
     assert (done.code, done.err.count("spec.")) == (2, 1), done.err
@@ -136,7 +136,7 @@ def test_compile_of_a_broken_spec_writes_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "p.json").exists()
 
 
-def test_a_package_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+def test_package_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> None:
     done = agentrun("compile", "specs/triage.yaml", "-o", tmp_path / "nowhere" / "p.json")
     assert done.code == 7
     assert "storage.failed" in done.err
@@ -172,7 +172,7 @@ def test_render_refuses_wrong_params(param: str, said: str) -> None:
     assert said in done.err
 
 
-def test_diff_says_what_differs_in_words(tmp_path: Path) -> None:
+def test_diff_of_specs_names_the_changed_values(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(SMALL)
     (tmp_path / "b.yaml").write_text("# a comment\n" + SMALL)
     same = agentrun("diff", "a.yaml", "b.yaml", cwd=tmp_path)
@@ -277,10 +277,10 @@ def test_set_and_profile_change_the_fingerprint() -> None:
     assert agentrun("compile", "specs/support.yaml", "--set", "budgets.turns").code == 2
 
 
-def test_a_reader_that_leaves_is_no_error() -> None:
+def test_closed_stdout_is_no_error() -> None:
     from subprocess import PIPE, Popen
 
-    from .agent import SCRIPT
+    from .command import SCRIPT
 
     with Popen([SCRIPT, "schema", "agent"], cwd=ROOT, stdout=PIPE, stderr=PIPE) as process:
         assert process.stdout is not None
@@ -292,7 +292,7 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     assert err == ""
 
 
-def test_our_own_mistake_exits_70_and_shows_nothing_of_the_user_s(tmp_path: Path) -> None:
+def test_internal_error_exits_70_and_hides_its_message(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import agentrun.compiler.validate as v\n"
         "def broken(path):\n    raise RuntimeError('canary-4711')\n"

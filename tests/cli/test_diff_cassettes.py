@@ -1,4 +1,4 @@
-"""`agentrun diff` for recordings: interactions aligned by call, requests and replies by what they mean."""
+"""`agentrun diff` for cassettes: interactions are aligned by call and compared by meaning."""
 
 import shutil
 from pathlib import Path
@@ -6,51 +6,57 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from .agent import agentrun
-from .sides import TAPES, diff, edited
+from .command import agentrun
+from .diff_inputs import TAPES, diff, edited_copy
 
 
 @pytest.fixture
-def tape(tmp_path: Path) -> Path:
+def cassette_path(tmp_path: Path) -> Path:
     shutil.copy(TAPES / "support" / "default.yaml", tmp_path / "a.yaml")
     return tmp_path / "a.yaml"
 
 
 @pytest.mark.parametrize("pair", ["default approval", "approval denial", "default retry"])
-def test_shipped_recordings(pair: str, snapshot: SnapshotAssertion) -> None:
+def test_diff_of_shipped_cassettes(pair: str, snapshot: SnapshotAssertion) -> None:
     one, two = pair.split()
     told = diff(TAPES / "support" / f"{one}.yaml", TAPES / "support" / f"{two}.yaml")
     assert told.code == 1
     assert told.out == snapshot
 
 
-def test_sub_agents(tmp_path: Path) -> None:
+def test_change_in_a_sub_agent_names_its_path(tmp_path: Path) -> None:
     shutil.copy(TAPES / "researcher" / "default.yaml", tmp_path / "a.yaml")
     told = diff(
-        tmp_path / "a.yaml", edited(tmp_path / "a.yaml", "Spring tides reach 4.6", "Spring tides reach 4.7"), "--json"
+        tmp_path / "a.yaml",
+        edited_copy(tmp_path / "a.yaml", "Spring tides reach 4.6", "Spring tides reach 4.7"),
+        "--json",
     )
     (change,) = told.data["changes"]
     assert (change["kind"], change["path"]) == ("result", "c2.0")
     assert change["text"].startswith("interaction 5 (in c2.0): the result of library.read changed: line 3: “…")
 
 
-def test_credentials_of_the_environment(tape: Path) -> None:
+def test_environment_credential_is_not_shown(cassette_path: Path) -> None:
     cut = "x" * 62  # a value that is shown up to its middle is found by nobody
-    other = edited(tape, '"event":"sent to the wrong region"', f'"event":"sent to {cut}correct-horse-battery"')
+    other = edited_copy(
+        cassette_path, '"event":"sent to the wrong region"', f'"event":"sent to {cut}correct-horse-battery"'
+    )
     for form in ((), ("--json",)):
-        done = agentrun("diff", tape, other, *form, cwd=tape.parent, ANTHROPIC_API_KEY="correct-horse-battery")
+        done = agentrun(
+            "diff", cassette_path, other, *form, cwd=cassette_path.parent, ANTHROPIC_API_KEY="correct-horse-battery"
+        )
         assert done.code == 1
         assert "xxxx" in done.out
         assert "corre" not in done.out
 
 
-def test_a_damaged_recording_cannot_be_compared(tape: Path) -> None:
-    told = diff(tape, edited(tape, "version: 1", "version: 2"))
+def test_damaged_cassette_cannot_be_compared(cassette_path: Path) -> None:
+    told = diff(cassette_path, edited_copy(cassette_path, "version: 1", "version: 2"))
     assert (told.code, told.out) == (2, "")
     assert "cassette.damaged" in told.err
 
 
-def test_folders_of_recordings(tmp_path: Path) -> None:
+def test_folders_of_cassettes_are_compared_by_file_name(tmp_path: Path) -> None:
     for folder, spec, names in (("a", "support", ("default", "retry")), ("b", "triage", ("default", "denial"))):
         (tmp_path / folder).mkdir()
         for name in names:

@@ -1,4 +1,4 @@
-"""What `agentrun doctor` says about the installation."""
+"""`agentrun doctor`: missing packages and other distributions that provide agentrun."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from agentrun.distribution import install_hint
 
 from ..distributions import ROOT, install, install_agentrun
-from .agent import agentrun
+from .command import agentrun
 
 MISSING = ("mcp", "syrupy", "genai_prices")
 
@@ -44,7 +44,7 @@ def doctor(site: Path) -> dict[str, dict[str, Any]]:
     [None, {"url": "file:///srv/a", "dir_info": {}}, {"url": "file:///srv/a.whl", "archive_info": {}}],
     ids=["index", "checkout", "file"],
 )
-def test_missing_packages(site: Path, direct_url: Any) -> None:
+def test_missing_packages_are_listed_with_their_install_hint(site: Path, direct_url: Any) -> None:
     """Each fix is the hint of the installation, also for a dependency that an index has under its own name."""
     rows = doctor(install_agentrun(site, direct_url))
     assert rows["agentrun"]["text"] == "7.8.9 (distribution agentrun-harness)"
@@ -60,7 +60,7 @@ def test_missing_packages(site: Path, direct_url: Any) -> None:
     ]
 
 
-def test_another_distribution_provides_agentrun(tmp_path: Path) -> None:
+def test_other_distributions_that_provide_agentrun_are_reported(tmp_path: Path) -> None:
     command = "[console_scripts]\nagentrun = other:main\n"
     install(tmp_path / "site", "agentrun", RECORD="agentrun/__init__.py,,\n", **{"entry_points.txt": command})
     info = install(tmp_path / "site", "odd", RECORD="agentrun.py,,\n")

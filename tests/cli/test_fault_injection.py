@@ -1,4 +1,4 @@
-"""Stubs and faults of a case, when it is recorded and replayed by its name."""
+"""Stubs and injected faults of a case, when the case is recorded and replayed by name."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from .agent import agentrun
-from .project import STORY, Project
+from .command import agentrun
+from .shop_project import STORY, Project
 
 CASES = """\
 agentrun: "1"
@@ -38,14 +38,14 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return project
 
 
-def test_nothing_that_is_laid_over_is_run_or_recorded(project: Project) -> None:
+def test_stubbed_and_faulted_tools_are_not_run_or_recorded(project: Project) -> None:
     assert project.traces() == [], "no tool was run"
     tape = (project.cassette.parent / "hard.yaml").read_text(encoding="utf-8")
     assert "tool://" not in tape
     assert tape.count("uri:") == 5, "four requests to the model, and an approval"
 
 
-def test_the_replay_goes_the_same_way(project: Project) -> None:
+def test_replay_injects_the_same_faults_and_stubs(project: Project) -> None:
     done = project.run("--case", "hard")
     assert (done.code, done.out) == (0, "Done.\n")
     assert "provider.timeout" in done.err
@@ -53,12 +53,12 @@ def test_the_replay_goes_the_same_way(project: Project) -> None:
     assert '{"paid":false}' in done.err
 
 
-def test_an_audit_has_nothing_to_say_of_it(project: Project) -> None:
+def test_audit_has_no_findings_for_a_case_with_faults(project: Project) -> None:
     done = agentrun("cassette", "audit", cwd=project.root)
     assert done.code == 0, done.out + done.err
 
 
-def test_a_fault_that_never_happens_is_said(project: Project, tmp_path: Path) -> None:
+def test_fault_that_was_not_injected_is_reported(project: Project, tmp_path: Path) -> None:
     again = Project(tmp_path)
     again.cassette.parent.mkdir(parents=True)
     (again.cassette.parent / "hard.yaml").write_bytes((project.cassette.parent / "hard.yaml").read_bytes())
@@ -68,7 +68,7 @@ def test_a_fault_that_never_happens_is_said(project: Project, tmp_path: Path) ->
     assert (done.code, "the fault at model#9 was not injected: the run made no such call" in done.err) == (0, True)
 
 
-def test_a_conversation_is_for_another_command(project: Project) -> None:
+def test_conversation_case_suggests_agentrun_test(project: Project) -> None:
     done = project.run("--case", "talk")
     assert done.code == 2
     assert 'case "talk" is a conversation of 2 messages' in done.err

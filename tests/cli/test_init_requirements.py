@@ -11,7 +11,7 @@ import pytest
 from agentrun.cli.init import make_requirements
 
 from ..distributions import COMMIT, VCS, from_checkout, install_agentrun
-from .agent import Done, agentrun
+from .command import Done, agentrun
 
 SECRET = "ghp_not-a-real-token-4711"
 ADDRESS = "https://git.example/a/agentrun.git"
@@ -42,7 +42,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
     return found
 
 
-def line() -> str:
+def installed_requirement() -> str:
     """The last line of the file: what is installed."""
     return make_requirements()[0].splitlines()[-1]
 
@@ -51,8 +51,8 @@ def is_filled_in() -> bool:
     """Whether the file installs something; if not, it and the screen say what to fill in."""
     text, said = make_requirements()
     if said is None:
-        return not line().startswith("#")
-    assert line() == "# agentrun-harness @ git+https://HOST/OWNER/REPOSITORY@COMMIT"
+        return not installed_requirement().startswith("#")
+    assert installed_requirement() == "# agentrun-harness @ git+https://HOST/OWNER/REPOSITORY@COMMIT"
     assert all(each.startswith("#") for each in text.splitlines())
     assert "set a repository and a commit in requirements-agents.txt" in text
     assert "set a repository and a commit in requirements-agents.txt" in said
@@ -86,18 +86,18 @@ def test_init_from_a_checkout_without_a_remote(tmp_path: Path) -> None:
     assert "set a repository and a commit in requirements-agents.txt" in done.err
 
 
-def test_installed_from_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_install_from_a_repository_pins_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     direct_url = {"url": f"https://{SECRET}@git.example/a/agentrun.git", "vcs_info": VCS}
     monkeypatch.syspath_prepend(install_agentrun(tmp_path / "site", direct_url))
-    assert (line(), make_requirements()[1]) == (f"agentrun-harness @ git+{ADDRESS}@{COMMIT}", None)
+    assert (installed_requirement(), make_requirements()[1]) == (f"agentrun-harness @ git+{ADDRESS}@{COMMIT}", None)
 
 
-def test_installed_from_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_install_from_an_index_pins_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(install_agentrun(tmp_path / "site"))
-    assert (line(), make_requirements()[1]) == ("agentrun-harness==7.8.9", None)
+    assert (installed_requirement(), make_requirements()[1]) == ("agentrun-harness==7.8.9", None)
 
 
-def test_a_file_that_is_there_is_not_replaced(tmp_path: Path) -> None:
+def test_existing_requirements_file_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "requirements-agents.txt").write_text("mine")
     done = agentrun("init", ".", cwd=tmp_path)
     assert (done.code, "already has requirements-agents.txt" in done.err) == (2, True)
@@ -105,56 +105,58 @@ def test_a_file_that_is_there_is_not_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [{"archive_info": {}}, {"dir_info": {}}, {"vcs_info": VCS}])
-def test_installed_from_a_file_or_from_a_folder_that_is_gone(
+def test_install_from_a_file_or_missing_folder_leaves_a_placeholder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: dict[str, object]
 ) -> None:
     monkeypatch.syspath_prepend(install_agentrun(tmp_path / "site", {"url": (tmp_path / "gone").as_uri(), **kind}))
     assert not is_filled_in()
 
 
-def test_remotes(checkout: Checkout) -> None:
+def test_origin_is_preferred_over_other_remotes(checkout: Checkout) -> None:
     assert not is_filled_in()
     checkout.remote(str(checkout.folder), "backup").remote("git@git.example:a/b.git", "fork")
-    assert line() == f"agentrun-harness @ git+ssh://git@git.example/a/b.git@{checkout.commit}"
+    assert installed_requirement() == f"agentrun-harness @ git+ssh://git@git.example/a/b.git@{checkout.commit}"
     checkout.remote(ADDRESS)
-    assert line() == f"agentrun-harness @ git+{ADDRESS}@{checkout.commit}"
+    assert installed_requirement() == f"agentrun-harness @ git+{ADDRESS}@{checkout.commit}"
 
 
-def test_the_address_is_the_one_of_the_checkout_not_of_the_configuration_of_a_person(
+def test_remote_address_ignores_the_user_git_configuration(
     checkout: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / ".gitconfig").write_text(f'[url "https://{SECRET}.example/"]\n  insteadOf = https://git.example/\n')
     monkeypatch.setenv("HOME", str(tmp_path))
     checkout.remote(ADDRESS)
     assert SECRET in checkout.git("remote", "get-url", "origin")
-    assert line() == f"agentrun-harness @ git+{ADDRESS}@{checkout.commit}"
+    assert installed_requirement() == f"agentrun-harness @ git+{ADDRESS}@{checkout.commit}"
 
 
-def test_a_checkout_without_a_commit(checkout: Checkout) -> None:
+def test_checkout_without_a_commit_leaves_a_placeholder(checkout: Checkout) -> None:
     checkout.remote(ADDRESS).git("update-ref", "-d", "HEAD")
     assert not is_filled_in()
 
 
-def test_a_copy_inside_another_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copy_inside_another_repository_leaves_a_placeholder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = Checkout(tmp_path / "other").remote(ADDRESS)
     (other.folder / "vendored").mkdir()
     monkeypatch.syspath_prepend(from_checkout(tmp_path / "site", other.folder / "vendored"))
     assert not is_filled_in()
 
 
-def test_under_a_hook_of_another_repository(
+def test_git_variables_of_another_repository_are_ignored(
     checkout: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkout.remote(ADDRESS)
     other = Checkout(tmp_path / "other").remote("https://other.example/a")
-    expected = line()
+    expected = installed_requirement()
     monkeypatch.setenv("GIT_DIR", str(other.folder / ".git"))
     monkeypatch.setenv("GIT_WORK_TREE", str(checkout.folder))
-    assert line() == expected
+    assert installed_requirement() == expected
 
 
 @pytest.mark.parametrize("search", ["", "bin", "."])
-def test_without_git(checkout: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, search: str) -> None:
+def test_without_git_a_placeholder_is_left_and_no_local_git_runs(
+    checkout: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, search: str
+) -> None:
     """A program called `git` in the current folder is not git."""
     checkout.remote(ADDRESS)
     for folder in (tmp_path, tmp_path / "bin"):
@@ -167,7 +169,7 @@ def test_without_git(checkout: Checkout, tmp_path: Path, monkeypatch: pytest.Mon
     assert not (tmp_path / "ran").exists()
 
 
-def test_nothing_of_the_repository_is_run(checkout: Checkout, tmp_path: Path) -> None:
+def test_hooks_and_filters_of_the_repository_are_not_run(checkout: Checkout, tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\n: > '{tmp_path}/ran'\n")
     program.chmod(0o755)
@@ -188,5 +190,5 @@ def test_nothing_of_the_repository_is_run(checkout: Checkout, tmp_path: Path) ->
         checkout.git("config", f"alias.{command}", f"!{program}")
     checkout.git("config", "core.hooksPath", str(hooks))
     (tmp_path / "ran").unlink(missing_ok=True)
-    assert line().endswith(checkout.commit)
+    assert installed_requirement().endswith(checkout.commit)
     assert not (tmp_path / "ran").exists()

@@ -1,4 +1,4 @@
-"""The command in real time: what it needs, what it says, how it is stopped, and what reaches which stream."""
+"""Live runs through the real command, with their requirements, output streams, signals and terminal output."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from pathlib import Path
 import pytest
 
 from ..servers import closed_port
-from .agent import SCRIPT
-from .project import KEY, STORY, Project
+from .command import SCRIPT
+from .shop_project import KEY, STORY, Project
 
 SLOW = STORY.replace("text: I look it up.", "text: I look it up.\n    faults: [{delay: 60s}]")
 
@@ -32,7 +32,7 @@ def shop(tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
-def test_without_a_recording_it_goes_live_and_says_why(shop: Project) -> None:
+def test_run_without_a_cassette_goes_live_and_says_why(shop: Project) -> None:
     with shop.provider() as (server, environment):
         done = shop.run("--approve", "all", **environment)
         assert len(server.requests) == 4
@@ -52,7 +52,7 @@ def test_in_ci_it_never_goes_live_by_itself(shop: Project) -> None:
         assert shop.run("--mode", "live", "--approve", "all", CI="true", **environment).code == 0
 
 
-def test_a_missing_key_says_what_to_set_and_what_can_be_replayed(shop: Project) -> None:
+def test_missing_key_error_names_the_variable_and_a_recorded_case(shop: Project) -> None:
     shop.recorded()
     done = shop.run("Something else")
     assert (done.code, done.out) == (2, "")
@@ -69,7 +69,7 @@ LACKING = """
 
 
 @pytest.mark.parametrize("mode", ["live", "record"])
-def test_all_that_tools_lack_is_said_at_once(shop: Project, mode: str) -> None:
+def test_all_missing_variables_and_commands_of_tools_are_listed(shop: Project, mode: str) -> None:
     shop.edit("shop.yaml", "\ntools:", f"\ntools:{LACKING.rstrip()}")
     shop.edit("shop.yaml", "default: deny", "default: allow")
     yes = ["--yes"] if mode == "record" else []
@@ -85,7 +85,7 @@ def test_all_that_tools_lack_is_said_at_once(shop: Project, mode: str) -> None:
     assert error["fields"]["names"] == ["STOCK_URL", "STOCK_TOKEN", "no-such-datex"]
 
 
-def test_a_missing_server_says_so(shop: Project) -> None:
+def test_unreachable_provider_is_named_with_a_hint(shop: Project) -> None:
     shop.recorded()
     shop.edit("shop.yaml", "first_delay: 1ms", "attempts: 1")
     port = closed_port()
@@ -99,7 +99,7 @@ def test_a_missing_server_says_so(shop: Project) -> None:
 @pytest.mark.parametrize(
     ("approve", "answer"), [("all", "approved"), ("none", "denied"), (None, "unavailable"), ("file", "approved")]
 )
-def test_approvals(shop: Project, approve: str | None, answer: str) -> None:
+def test_approve_option_answers_the_question(shop: Project, approve: str | None, answer: str) -> None:
     (shop.root / "yes.yaml").write_text("refund: approved\n")
     given = {"all": ["--approve", "all"], "none": ["--approve", "none"], "file": ["--approve", "yes.yaml"], None: []}
     with shop.provider() as (_, environment):
@@ -110,14 +110,14 @@ def test_approvals(shop: Project, approve: str | None, answer: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["refund: perhaps\n", "- refund\n", "refund: [approved]\n", "refund: approved\n x"])
-def test_answers_that_are_none(shop: Project, text: str) -> None:
+def test_invalid_approve_file_is_refused(shop: Project, text: str) -> None:
     (shop.root / "answers.yaml").write_text(text)
     done = shop.run("--approve", "answers.yaml")
     assert (done.code, "answers.yaml:" in done.err) == (2, True)
     assert shop.run("--approve", "nowhere.yaml").code == 2
 
 
-def test_answers_to_questions_that_are_none(shop: Project) -> None:
+def test_unknown_names_in_an_approve_file_are_refused(shop: Project) -> None:
     """In a file of answers a name that is wrong would leave a question without its answer."""
     (shop.root / "answers.yaml").write_text("refnd: denied\nlook: approved\ninput: denied\n'*': denied\n'x*': denied\n")
     done = shop.run("--approve", "answers.yaml")
@@ -127,7 +127,7 @@ def test_answers_to_questions_that_are_none(shop: Project) -> None:
     assert "use one of input, look, output, refund" in done.err
 
 
-def test_json_lines(shop: Project) -> None:
+def test_json_has_start_records_and_outcome(shop: Project) -> None:
     with shop.provider() as (_, environment):
         done = shop.run("--json", "--approve", "all", **environment)
     lines = done.lines()
@@ -137,7 +137,7 @@ def test_json_lines(shop: Project) -> None:
     assert (facts[0], facts[-1], facts.count("tool_finished")) == ("run_started", "run_stopped", 2)
 
 
-def test_quiet(shop: Project) -> None:
+def test_quiet_prints_only_the_answer_or_the_error(shop: Project) -> None:
     with shop.provider() as (_, environment):
         done = shop.run("-q", "--approve", "all", **environment)
     assert (done.out, done.err) == ("Done.\n", "")
@@ -145,7 +145,7 @@ def test_quiet(shop: Project) -> None:
     assert "cassette.miss" in failed.err
 
 
-def test_prints_of_a_tool_are_part_of_the_story(shop: Project) -> None:
+def test_print_of_a_tool_is_shown_on_stderr(shop: Project) -> None:
     shop.edit("desk.py", '    return "paid"', '    print("counting coins")\n    return "paid"')
     with shop.provider() as (_, environment):
         done = shop.run("--approve", "all", **environment)
@@ -153,8 +153,11 @@ def test_prints_of_a_tool_are_part_of_the_story(shop: Project) -> None:
     assert "refund printed: counting coins" in done.err
 
 
-def test_the_journal_is_written_as_it_goes(shop: Project) -> None:
-    with shop.provider(SLOW) as (server, environment), started(shop, environment, "--journal", "run.jsonl") as run:
+def test_journal_is_written_during_the_run(shop: Project) -> None:
+    with (
+        shop.provider(SLOW) as (server, environment),
+        started_command(shop, environment, "--journal", "run.jsonl") as run,
+    ):
         until(lambda: bool(server.requests))
         facts = [json.loads(line)["fact"]["type"] for line in (shop.root / "run.jsonl").read_text().splitlines()]
         assert facts == ["run_started", "model_asked"]
@@ -171,7 +174,7 @@ def test_a_journal_replaces_only_a_journal(shop: Project) -> None:
     assert (shop.root / "notes.txt").read_text() == "mine\n"
 
 
-def test_a_journal_through_a_pipe(shop: Project) -> None:
+def test_journal_can_be_written_to_a_pipe(shop: Project) -> None:
     os.mkfifo(shop.root / "pipe")
     got: list[bytes] = []
     reader = threading.Thread(target=lambda: got.append((shop.root / "pipe").read_bytes()))
@@ -191,7 +194,7 @@ def test_a_tool_that_hangs_does_not_hold_the_command(shop: Project) -> None:
     assert (done.code, "tool.timeout" in done.err) == (0, True)
 
 
-def test_attachments(shop: Project) -> None:
+def test_attachments_are_recorded_and_a_changed_one_is_a_miss(shop: Project) -> None:
     (shop.root / "note.txt").write_text("the lamp is broken")
     shop.record("--attach", "note.txt")
     assert "the lamp is broken" in shop.cassette.read_text()
@@ -213,7 +216,7 @@ def until(holds: object) -> None:
 
 
 @contextmanager
-def started(shop: Project, environment: dict[str, str], *args: str) -> Iterator[subprocess.Popen[bytes]]:
+def started_command(shop: Project, environment: dict[str, str], *args: str) -> Iterator[subprocess.Popen[bytes]]:
     run = subprocess.Popen(
         [SCRIPT, "shop.yaml", "--approve", "all", *args],
         cwd=shop.root,
@@ -232,7 +235,7 @@ def started(shop: Project, environment: dict[str, str], *args: str) -> Iterator[
 @pytest.mark.parametrize("mode", ["live", "record"])
 def test_one_signal_cancels_cleanly(shop: Project, number: signal.Signals, mode: str) -> None:
     arguments = ("--journal", "run.jsonl", "--mode", mode, *(["--yes"] if mode == "record" else []))
-    with shop.provider(SLOW) as (server, environment), started(shop, environment, *arguments) as run:
+    with shop.provider(SLOW) as (server, environment), started_command(shop, environment, *arguments) as run:
         until(lambda: bool(server.requests))
         run.send_signal(number)
         out, err = run.communicate(timeout=60)
@@ -254,12 +257,12 @@ STAYS = """\
 """What a tool does that cannot be stopped: nothing but a second signal ends the command."""
 
 
-def test_a_second_signal_ends_it_at_once(shop: Project) -> None:
+def test_second_signal_ends_the_command_at_once(shop: Project) -> None:
     """While a tool that cannot be stopped holds everything up."""
     shop.edit("desk.py", "def look", "async def look")
     shop.edit("desk.py", '    return {"order": order', STAYS + '    return {"order": order')
     shop.edit("shop.yaml", 'call: "desk:look", effect: read', 'call: "desk:look", effect: read, timeout: 10m')
-    with shop.provider() as (_, environment), started(shop, environment) as run:
+    with shop.provider() as (_, environment), started_command(shop, environment) as run:
         until(lambda: bool(shop.traces()))
         run.send_signal(signal.SIGINT)
         assert run.stderr is not None
@@ -274,7 +277,7 @@ HOSTILE = "\\u001b]52;c;eA==\\u0007\\u001b[2J\\u009b5m\\u202e"
 CONTROL = re.compile(r"\x1b\]|\x1b\[2J|\x9b|\u202e|\x07")
 
 
-def in_a_terminal(
+def stderr_in_a_terminal(
     shop: Project, environment: dict[str, str], *args: str, columns: int = 80, term: str = "xterm"
 ) -> str:
     """All that a terminal gets on standard error."""
@@ -301,25 +304,25 @@ def in_a_terminal(
 
 
 @pytest.mark.parametrize(("columns", "term"), [(80, "xterm"), (20, "xterm"), (80, "dumb")])
-def test_nothing_that_a_model_or_a_tool_says_controls_the_terminal(shop: Project, columns: int, term: str) -> None:
+def test_control_characters_of_model_and_tools_are_escaped(shop: Project, columns: int, term: str) -> None:
     shop.edit("desk.py", 'return "paid"', f'print("{HOSTILE}")\n    return "{HOSTILE}paid"')
     story = STORY.replace("text: I look it up.", f'text: "{HOSTILE}I look it up."')
     with shop.provider(story) as (_, environment):
-        seen = in_a_terminal(shop, environment, columns=columns, term=term)
+        seen = stderr_in_a_terminal(shop, environment, columns=columns, term=term)
     assert CONTROL.search(seen) is None, repr(seen)
     assert "refund" in seen
     assert ("\x1b" in seen) == (term != "dumb")
 
 
-def test_no_color(shop: Project) -> None:
+def test_no_color_option_and_variable_disable_colours(shop: Project) -> None:
     shop.recorded()
-    assert "\x1b[3" in in_a_terminal(shop, {}, "--case", "default")
-    assert "\x1b[3" not in in_a_terminal(shop, {}, "--case", "default", "--no-color")
-    assert "\x1b[3" not in in_a_terminal(shop, {"NO_COLOR": "1"}, "--case", "default")
+    assert "\x1b[3" in stderr_in_a_terminal(shop, {}, "--case", "default")
+    assert "\x1b[3" not in stderr_in_a_terminal(shop, {}, "--case", "default", "--no-color")
+    assert "\x1b[3" not in stderr_in_a_terminal(shop, {"NO_COLOR": "1"}, "--case", "default")
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_a_reader_that_leaves(shop: Project, stream: str) -> None:
+def test_run_continues_when_stdout_or_stderr_is_closed(shop: Project, stream: str) -> None:
     """A closed pipe is no error, and the run goes on to its end."""
     reading, writing = os.pipe()
     os.close(reading)
@@ -338,9 +341,9 @@ def test_a_reader_that_leaves(shop: Project, stream: str) -> None:
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.15, 0.3, 0.45, 0.6, 0.8])
-def test_a_signal_at_any_moment(shop: Project, delay: float) -> None:
+def test_interrupt_at_any_moment_leaves_a_finished_journal(shop: Project, delay: float) -> None:
     """Also while the command is still being prepared: a journal that was begun has its end."""
-    with shop.provider(SLOW) as (_, environment), started(shop, environment, "--journal", "run.jsonl") as run:
+    with shop.provider(SLOW) as (_, environment), started_command(shop, environment, "--journal", "run.jsonl") as run:
         time.sleep(delay)
         run.send_signal(signal.SIGINT)
         _, err = run.communicate(timeout=60)
@@ -351,21 +354,21 @@ def test_a_signal_at_any_moment(shop: Project, delay: float) -> None:
         assert json.loads(journal.read_text().splitlines()[-1])["fact"]["type"] == "run_stopped"
 
 
-def test_a_wrong_call_as_json(shop: Project) -> None:
+def test_usage_error_with_json_is_a_json_object(shop: Project) -> None:
     for args in (("--json", "--mode", "sometimes"), ("--json", "--record", "some"), ("--json", "--attach", "nothing")):
         done = shop.run(*args)
         (line,) = done.lines()
         assert (line["error"]["code"], line["error"]["exit"], done.code, done.err) == ("usage", 2, 2, "")
 
 
-def test_the_end_of_the_line_is_no_part_of_a_message(shop: Project) -> None:
+def test_final_newline_of_a_message_on_stdin_is_removed(shop: Project) -> None:
     shop.record("--case", "asked", "Where is it?")
     for text in (b"Where is it?", b"Where is it?\n", b"Where is it?\r\n"):
         assert shop.run("-", stdin=text).err.startswith("replay: ")
     assert shop.run("-", stdin=b"Where is it?\n\n", CI="1").code == 3
 
 
-def test_an_answer_is_written_as_it_is(shop: Project) -> None:
+def test_answer_is_printed_unchanged_except_for_control_characters(shop: Project) -> None:
     """But for what would act on a terminal: the reader of a pipe may be one."""
     text = "\\U0001f468\\u200d\\U0001f469 می\\u200cکنم a\\tb\\u00a0c"
     story = f'agentrun: "1"\nturns: [{{text: "{text} \\u001b[2J x\\u200dy \\u202e"}}]\n'
@@ -374,14 +377,14 @@ def test_an_answer_is_written_as_it_is(shop: Project) -> None:
     assert done.out == "\U0001f468\u200d\U0001f469 می\u200cکنم a\tb\u00a0c \\x1b[2J x\\u200dy \\u202e\n"
 
 
-def test_two_cases_of_one_name(shop: Project) -> None:
+def test_two_cases_with_one_name_are_refused(shop: Project) -> None:
     (shop.root / "shop.cases.yaml").write_text('agentrun: "1"\ncases:\n  - name: a\n  - {name: a, input: Other}\n')
     done = shop.run("--case", "a")
     assert (done.code, "shop.cases.yaml:4:" in done.err) == (2, True)
 
 
 @pytest.mark.parametrize("name", ["", ".", "folder"])
-def test_a_journal_needs_a_name(shop: Project, name: str) -> None:
+def test_journal_option_needs_a_file_name(shop: Project, name: str) -> None:
     (shop.root / "folder").mkdir()
     with shop.provider() as (server, environment):
         assert (shop.run("--journal", name, **environment).code, server.requests) == (2, [])

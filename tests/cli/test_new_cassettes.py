@@ -1,4 +1,4 @@
-"""A new recording takes the place of the cassette only if its case passes, and if a replay can read it."""
+"""A new recording replaces the cassette only if its case passes and a replay can read it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from agentrun.engine.recording import CassetteRecording
 from agentrun.errors import StorageError
 from agentrun.spec.project import find_project
 
-from .desk import TURNS
-from .suites import CASES, TAPE, Suite
+from .desk_project import TURNS
+from .suite_project import CASES, TAPE, Suite
 
 ASSERTS = "  - {name: default, approvals: {refund: approved}, assert: [{type: contains, value: Done}%s]}\n"
 SNAPSHOT = ", {type: journal-snapshot}"
@@ -24,7 +24,7 @@ STAGED = ".agentrun/recorded/desk/default.yaml"
 ID = f"{CASES}::default"
 
 
-def test_a_case_that_fails_on_its_new_recording_keeps_the_old_one(suite: Suite) -> None:
+def test_failing_case_keeps_its_old_cassette(suite: Suite) -> None:
     suite.write(ASSERTS % "")
     before = (suite.root / TAPE).read_bytes()
     with suite.provider(OTHER):
@@ -39,7 +39,7 @@ def test_a_case_that_fails_on_its_new_recording_keeps_the_old_one(suite: Suite) 
     assert suite.test().code == 0, "the old one is replayed"
 
 
-def test_accept_puts_the_new_recording_in_place(suite: Suite) -> None:
+def test_accept_replaces_the_cassette_with_the_staged_one(suite: Suite) -> None:
     suite.write(ASSERTS % "")
     with suite.provider(OTHER):
         suite.test(*RECORD)
@@ -52,11 +52,11 @@ def test_accept_puts_the_new_recording_in_place(suite: Suite) -> None:
 
 
 @pytest.mark.parametrize("name", ["nowhere.cases.yaml::default", f"{CASES}::nobody", CASES, "default"])
-def test_accept_names_one_case(suite: Suite, name: str) -> None:
+def test_accept_refuses_unknown_or_incomplete_case_ids(suite: Suite, name: str) -> None:
     assert run_command(["cassette", "accept", name]) == 2
 
 
-def test_a_case_that_passes_gets_its_new_recording(suite: Suite) -> None:
+def test_passing_case_gets_its_new_cassette(suite: Suite) -> None:
     suite.write(ASSERTS % "")
     with suite.provider(TURNS.replace("I look it up.", "Let me see.")):
         ran = suite.test(*RECORD)
@@ -65,7 +65,7 @@ def test_a_case_that_passes_gets_its_new_recording(suite: Suite) -> None:
     assert b"Let me see" in load_cassette(suite.root / TAPE).interactions[0].reply.body
 
 
-def test_a_changed_journal_is_shown_and_is_no_failure(suite: Suite) -> None:
+def test_changed_journal_of_a_recording_is_shown_and_passes(suite: Suite) -> None:
     suite.write(ASSERTS % SNAPSHOT)
     assert suite.test("--update").code == 0
     accepted = suite.accepted()
@@ -84,7 +84,7 @@ def test_a_changed_journal_is_shown_and_is_no_failure(suite: Suite) -> None:
     assert suite.accepted() != accepted
 
 
-def test_with_update_a_changed_journal_is_accepted_at_once(suite: Suite) -> None:
+def test_record_with_update_accepts_a_changed_journal(suite: Suite) -> None:
     suite.write(ASSERTS % SNAPSHOT)
     assert suite.test("--update").code == 0
     with suite.provider(TURNS.replace("I look it up.", "Let me see.")):
@@ -93,7 +93,7 @@ def test_with_update_a_changed_journal_is_accepted_at_once(suite: Suite) -> None
     assert suite.test().code == 0
 
 
-def test_a_failed_case_accepts_no_journal(suite: Suite) -> None:
+def test_journal_of_a_failing_case_is_not_accepted(suite: Suite) -> None:
     suite.write(ASSERTS % SNAPSHOT)
     assert suite.test("--update").code == 0
     accepted = suite.accepted()
@@ -103,7 +103,7 @@ def test_a_failed_case_accepts_no_journal(suite: Suite) -> None:
     assert suite.test().code == 0
 
 
-def test_the_first_recording_of_a_case_that_fails_is_kept_beside_too(suite: Suite) -> None:
+def test_first_recording_of_a_failing_case_is_staged(suite: Suite) -> None:
     suite.write(ASSERTS.replace("default", "fresh") % "")
     with suite.provider(OTHER):
         assert suite.test(*RECORD).code == 1
@@ -112,7 +112,7 @@ def test_the_first_recording_of_a_case_that_fails_is_kept_beside_too(suite: Suit
     assert (suite.root / "cassettes/desk/fresh.yaml").is_file()
 
 
-def test_a_case_that_is_known_to_fail_gets_its_new_recording(suite: Suite) -> None:
+def test_xfail_case_gets_its_new_cassette(suite: Suite) -> None:
     suite.write(
         "  - {name: default, xfail: known, approvals: {refund: approved}, assert: [{type: contains, value: X}]}\n"
     )
@@ -124,17 +124,17 @@ def test_a_case_that_is_known_to_fail_gets_its_new_recording(suite: Suite) -> No
 # --- size ----------------------------------------------------------------------------------------------------------
 
 
-def limit(suite: Suite, size: int) -> None:
+def set_cassette_limit(suite: Suite, size: int) -> None:
     suite.edit("pyproject.toml", "[tool.agentrun]\n", f"[tool.agentrun]\ncassette_limit = {size}\n")
 
 
 @pytest.mark.parametrize("args", [("test", "specs", *RECORD), ("specs/desk.yaml", *RECORD, "--approve", "all")])
-def test_a_recording_that_replay_would_not_read_leaves_the_old_one(
+def test_recording_over_the_cassette_limit_keeps_the_old_cassette(
     suite: Suite, capsys: pytest.CaptureFixture[str], args: tuple[str, ...]
 ) -> None:
     suite.write(ASSERTS % "")
     before = (suite.root / TAPE).read_bytes()
-    limit(suite, len(before) + 2000)
+    set_cassette_limit(suite, len(before) + 2000)
     with suite.provider(TURNS.replace("I look it up.", "I look it up." + "x" * 5000)):
         code = run_command([*args])
     out, err = capsys.readouterr()
@@ -145,10 +145,10 @@ def test_a_recording_that_replay_would_not_read_leaves_the_old_one(
     assert suite.test().code == 0, "the old one can be read"
 
 
-def test_the_limit_is_the_same_for_reading(suite: Suite) -> None:
+def test_cassette_over_the_limit_is_not_replayed(suite: Suite) -> None:
     size = (suite.root / TAPE).stat().st_size
     suite.write(ASSERTS % "")
-    limit(suite, size)
+    set_cassette_limit(suite, size)
     assert suite.test().code == 0
     suite.edit("pyproject.toml", f"cassette_limit = {size}", f"cassette_limit = {size - 1}")
     ran = suite.test()
@@ -156,14 +156,14 @@ def test_the_limit_is_the_same_for_reading(suite: Suite) -> None:
 
 
 @pytest.mark.parametrize("value", ["0", "-1", '"64 MB"', '"2GiB"', "true", "1.5", '""'])
-def test_a_limit_that_is_no_size(suite: Suite, value: str) -> None:
+def test_invalid_cassette_limit_is_refused(suite: Suite, value: str) -> None:
     suite.edit("pyproject.toml", "[tool.agentrun]\n", f"[tool.agentrun]\ncassette_limit = {value}\n")
     ran = suite.test()
     assert (ran.code, "cassette_limit" in ran.out) == (2, True), ran.out
 
 
 @pytest.mark.parametrize(("value", "size"), [("1", 1), ('"64MiB"', 64 << 20), ('"1 GiB"', 1 << 30), ('"3KiB"', 3072)])
-def test_sizes(tmp_path: Path, value: str, size: int) -> None:
+def test_cassette_limit_accepts_sizes_with_units(tmp_path: Path, value: str, size: int) -> None:
     (tmp_path / "pyproject.toml").write_text(f"[tool.agentrun]\ncassette_limit = {value}\n")
     assert find_project(tmp_path / "x.yaml").cassette_limit == size
 
@@ -171,7 +171,7 @@ def test_sizes(tmp_path: Path, value: str, size: int) -> None:
 # --- another process -----------------------------------------------------------------------------------------------
 
 
-def test_a_recorder_that_comes_late_leaves_the_cassette_of_the_winner(tmp_path: Path) -> None:
+def test_late_recorder_does_not_replace_the_cassette_of_another_process(tmp_path: Path) -> None:
     path = tmp_path / "cassettes/a/default.yaml"
     recording = CassetteRecording(find_project(tmp_path / "a.yaml"), path, {}, is_new=True)
     with recording.start(NoApprover()):
@@ -182,9 +182,7 @@ def test_a_recorder_that_comes_late_leaves_the_cassette_of_the_winner(tmp_path: 
         pytest.fail("it began to record")
 
 
-def test_a_snapshot_that_another_process_accepted_meanwhile_is_left(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_snapshot_changed_by_another_process_is_not_overwritten(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both read the same journal as accepted; the first to write wins."""
     from agentrun.testing.suite import snapshots
 

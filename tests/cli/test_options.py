@@ -1,4 +1,4 @@
-"""Values that are given on the command line: a case that was recorded with them is found and replayed."""
+"""A case recorded with `--param` values is found and replayed with the same values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .project import Project
+from .shop_project import Project
 
 PARAMS = """\
 params:
@@ -35,7 +35,7 @@ def shop(tmp_path: Path) -> Project:
         ("order=1.0",),
     ],
 )
-def test_a_case_with_params_is_found_again(shop: Project, given: tuple[str, ...]) -> None:
+def test_case_recorded_with_params_is_replayed(shop: Project, given: tuple[str, ...]) -> None:
     params = [part for each in given for part in ("--param", each)]
     shop.record("--case", "mine", *params)
     for again in (params, ["--case", "mine"]):

@@ -1,4 +1,4 @@
-"""Which recording is taken, and where a new one goes."""
+"""Which cassette a run replays, and where a new recording goes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ..cassette.not_files import NOT_FILES, put
-from .project import Project
+from .shop_project import Project
 
 CASES = 'agentrun: "1"\ncases:\n'
 
@@ -24,7 +24,7 @@ def write_cases(shop: Project, *lines: str) -> None:
     (shop.root / "shop.cases.yaml").write_text(CASES + "".join(f"  - {line}\n" for line in lines), encoding="utf-8")
 
 
-def test_of_equal_cases_the_recorded_one_is_played(shop: Project) -> None:
+def test_recorded_one_of_several_equal_cases_is_replayed(shop: Project) -> None:
     write_cases(shop, "{name: first}", '{name: second, input: "Where is order 1042?"}', "{name: third}")
     shop.cassette.rename(shop.cassette.with_name("second.yaml"))
     done = shop.run()
@@ -34,7 +34,7 @@ def test_of_equal_cases_the_recorded_one_is_played(shop: Project) -> None:
 
 
 @pytest.mark.parametrize("params", ["{order: 5}", "{nobody: knows}", "{order: [1]}"])
-def test_a_case_that_the_agent_does_not_take_is_in_nobodys_way(shop: Project, params: str) -> None:
+def test_case_with_invalid_params_does_not_block_other_cases(shop: Project, params: str) -> None:
     write_cases(shop, f"{{name: broken, params: {params}}}", "{name: default}")
     done = shop.run()
     assert (done.code, "(case default;" in done.err) == (0, True), done.err
@@ -42,7 +42,7 @@ def test_a_case_that_the_agent_does_not_take_is_in_nobodys_way(shop: Project, pa
 
 
 @pytest.mark.parametrize("name", ["../x", "/x", "a/b", "Big", "", "a" * 65, "a.b", "ü"])
-def test_a_new_case_has_a_name_that_a_file_can_have(shop: Project, name: str) -> None:
+def test_invalid_name_for_a_new_case_is_refused(shop: Project, name: str) -> None:
     before = sorted(shop.root.rglob("*.yaml"))
     with shop.provider() as (server, environment):
         done = shop.run("--mode", "record", "--yes", "--case", name, **environment)
@@ -51,13 +51,13 @@ def test_a_new_case_has_a_name_that_a_file_can_have(shop: Project, name: str) ->
 
 
 @pytest.mark.parametrize("mode", ["auto", "live", "record", "replay"])
-def test_a_message_that_is_no_text(shop: Project, mode: str) -> None:
+def test_message_that_is_not_utf8_is_refused(shop: Project, mode: str) -> None:
     with shop.provider() as (server, environment):
         done = shop.run(os.fsdecode(b"Where\xff"), "--mode", mode, "--case", "other", **environment)
         assert (done.code, "the message is not UTF-8 text" in done.err, server.requests) == (2, True, [])
 
 
-def test_a_file_whose_name_is_no_text(shop: Project) -> None:
+def test_attachment_with_a_name_that_is_not_utf8_can_be_replayed(shop: Project) -> None:
     name = os.fsdecode(b"note\xff.txt")
     (shop.root / name).write_text("the lamp is broken", encoding="utf-8")
     shop.record("--attach", name)
@@ -66,7 +66,7 @@ def test_a_file_whose_name_is_no_text(shop: Project) -> None:
 
 
 @pytest.mark.parametrize(("kind", "why", "_"), NOT_FILES)
-def test_a_cassette_path_that_is_not_a_file_is_no_reason_to_go_live(shop: Project, kind: str, why: str, _: int) -> None:
+def test_cassette_path_that_is_no_file_is_an_error_and_not_live(shop: Project, kind: str, why: str, _: int) -> None:
     shop.cassette.unlink()
     put(shop.cassette, kind)
     shop.trace.unlink()
@@ -78,7 +78,7 @@ def test_a_cassette_path_that_is_not_a_file_is_no_reason_to_go_live(shop: Projec
         assert (server.requests, shop.traces()) == ([], [])
 
 
-def test_a_run_that_is_asked_to_be_live_reads_no_cassette(shop: Project) -> None:
+def test_mode_live_does_not_read_the_cassette(shop: Project) -> None:
     shop.cassette.unlink()
     shop.cassette.mkdir()
     with shop.provider() as (server, environment):
@@ -86,7 +86,7 @@ def test_a_run_that_is_asked_to_be_live_reads_no_cassette(shop: Project) -> None
         assert (done.code, bool(server.requests)) == (0, True), done.err
 
 
-def test_the_cassette_of_another_case_may_be_anything(shop: Project) -> None:
+def test_unreadable_cassette_of_another_case_is_ignored(shop: Project) -> None:
     write_cases(shop, "{name: default}", '{name: other, input: "Hello"}')
     shop.cassette.with_name("other.yaml").mkdir()
     assert shop.run().code == 0

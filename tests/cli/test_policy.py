@@ -1,4 +1,4 @@
-"""The policy through the real command: rules in YAML, a tool that leaves a trace, the exit code and the journal."""
+"""The policy through the real command, with its effect on the tool, the exit code and the journal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .project import STORY, Project
+from .shop_project import STORY, Project
 
 ONCE = STORY.replace('    faults: [{status: 429, headers: {retry-after: "0"}}]\n', "")
 NEVER = "id: never, allow: refund, when: args.amount < 0.0"
@@ -37,7 +37,7 @@ def rows() -> list[list[str]]:
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: f"{row[0]} {row[1]}")
-def test_policy(row: list[str], tmp_path: Path) -> None:
+def test_rules_decide_the_call_the_exit_code_and_the_journal(row: list[str], tmp_path: Path) -> None:
     rule, approve, trace, exit_code, code, rulings = row
     shop = Project(tmp_path)
     # A tool that nothing could ever allow is an error: one rule allows it, in the end or never.
@@ -73,7 +73,7 @@ NESTED = "params.many.exists(x, params.many.exists(y, x > y && y > x))"
 
 
 @pytest.mark.parametrize(("ruling", "paid"), [("allow", False), ("deny", False), ("ask", True)])
-def test_a_condition_that_the_engine_gives_up_on(ruling: str, paid: bool, tmp_path: Path) -> None:
+def test_condition_over_the_iteration_budget_is_named_in_the_ruling(ruling: str, paid: bool, tmp_path: Path) -> None:
     """Nested loops exceed the engine's own budget of rounds: the ruling says so, and the run goes on."""
     shop = Project(tmp_path)
     shop.edit("shop.yaml", "params: {", "params: {many: {type: array}, ")

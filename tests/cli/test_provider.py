@@ -1,4 +1,4 @@
-"""`agentrun provider` through its real entry point: the address, the log, and how it ends."""
+"""`agentrun provider` through its real entry point, with its address, log and exit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from .agent import SCRIPT, agentrun
+from .command import SCRIPT, agentrun
 
 TURNS = """\
 agentrun: "1"
@@ -32,7 +32,7 @@ def script(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def served(*args: str | Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def running_provider(*args: str | Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """The running command, and its port."""
     command = [SCRIPT, "provider", *map(str, args)]
     env = {"PATH": os.environ["PATH"], "PYTHONWARNINGS": "error"}
@@ -57,8 +57,8 @@ def ask(port: int, *said: str) -> int:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_until_it_is_stopped(script: Path, number: signal.Signals) -> None:
-    with served(script) as (process, port):
+def test_provider_serves_until_a_signal_and_logs_requests(script: Path, number: signal.Signals) -> None:
+    with running_provider(script) as (process, port):
         assert [ask(port, "Hi"), ask(port, "Hi")] == [503, 200]
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
@@ -70,24 +70,24 @@ def test_until_it_is_stopped(script: Path, number: signal.Signals) -> None:
     ]
 
 
-def test_once(script: Path) -> None:
-    with served(script, "--once") as (process, port):
+def test_once_ends_the_provider_after_the_last_turn(script: Path) -> None:
+    with running_provider(script, "--once") as (process, port):
         assert [ask(port, "Hi"), ask(port, "Hi"), ask(port, "Hi", "Hello.", "And?")] == [503, 200, 200]
         _, err = process.communicate(timeout=60)
     assert process.returncode == 0
     assert err.splitlines()[-1] == "3 requests, 2 of 2 turns"
 
 
-def test_a_port_of_one_s_own(script: Path) -> None:
-    with served(script) as (_, port):
+def test_port_option_is_used_and_a_busy_port_is_refused(script: Path) -> None:
+    with running_provider(script) as (_, port):
         done = agentrun("provider", script, "--port", str(port))
         assert done.code == 2
         assert f"cannot listen on port {port}" in done.err
-    with served(script, "--port", str(port)) as (_, again):
+    with running_provider(script, "--port", str(port)) as (_, again):
         assert again == port
 
 
-def test_a_script_that_cannot_be_played(script: Path) -> None:
+def test_invalid_script_is_refused_with_its_line(script: Path) -> None:
     script.write_text(TURNS.replace("text: Bye.", "txt: Bye."), encoding="utf-8")
     done = agentrun("provider", script)
     assert done.code == 2
@@ -95,11 +95,11 @@ def test_a_script_that_cannot_be_played(script: Path) -> None:
     assert 'did you mean "text"?' in done.err
 
 
-def test_a_script_that_is_not_there() -> None:
+def test_missing_script_is_refused() -> None:
     assert agentrun("provider", "nothing.yaml").code == 2
 
 
-def test_help() -> None:
+def test_help_lists_the_options_and_examples() -> None:
     done = agentrun("provider", "--help")
     assert done.code == 0
     for word in ("--port", "--once", "Examples:", "base_url"):

@@ -1,4 +1,4 @@
-"""Record once, replay for ever: through the real command, against a real server, with tools that leave a trace."""
+"""Recording and replaying through the real command, against a real server and with tools that leave a trace."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from agentrun.journal.canonical import canonical
 from agentrun.journal.storage import read_journal_file
 
 from ..servers import closed_port
-from .agent import SCRIPT
-from .project import KEY, STORY, Project
+from .command import SCRIPT
+from .shop_project import KEY, STORY, Project
 
 BOTH = ["look 1042", "refund 1042 20"]
 
@@ -32,11 +32,11 @@ def shop(tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
-def told(path: Path) -> str:
+def canonical_journal(path: Path) -> str:
     return canonical(read_journal_file(path))
 
 
-def test_record_then_replay(shop: Project) -> None:
+def test_replay_repeats_the_recorded_run_without_executing_tools(shop: Project) -> None:
     recorded = shop.record("--journal", "live.jsonl")
     assert (recorded.code, recorded.out) == (0, "Done.\n")
     assert recorded.err.splitlines()[0].startswith(
@@ -47,11 +47,11 @@ def test_record_then_replay(shop: Project) -> None:
     assert (replayed.code, replayed.out) == (0, "Done.\n")
     assert replayed.err.splitlines()[0] == "replay: cassettes/shop/default.yaml (case default; nothing is sent)"
     assert shop.traces() == BOTH, "nothing was executed again"
-    assert told(shop.root / "live.jsonl") == told(shop.root / "replay.jsonl")
+    assert canonical_journal(shop.root / "live.jsonl") == canonical_journal(shop.root / "replay.jsonl")
     assert yaml.safe_load((shop.root / "shop.cases.yaml").read_text())["cases"] == [{"name": "default"}]
 
 
-def test_what_is_on_the_tape(shop: Project) -> None:
+def test_cassette_has_all_interactions_and_metadata_but_no_key(shop: Project) -> None:
     shop.record()
     tape = load_cassette(shop.cassette)
     assert [each.call.url for each in tape.interactions] == [
@@ -97,7 +97,7 @@ def test_comments_of_the_cases_stay(shop: Project) -> None:
     assert after == before + "  - name: second\n    params:\n      order: '7'\n"
 
 
-def test_cases_that_cannot_be_added_to_are_left_alone(shop: Project) -> None:
+def test_cases_file_in_flow_style_is_not_changed(shop: Project) -> None:
     before = 'agentrun: "1"\ncases: [{name: first, input: Hello}]\n'
     (shop.root / "shop.cases.yaml").write_text(before)
     done = shop.record("--case", "second", "--param", "order=7")
@@ -129,7 +129,7 @@ def test_a_changed_param_is_named(shop: Project) -> None:
     assert "params.order changed" in done.err, done.err
 
 
-def test_from_n_keeps_what_comes_before(shop: Project) -> None:
+def test_record_from_n_keeps_the_interactions_before_n(shop: Project) -> None:
     shop.recorded()
     before = load_cassette(shop.cassette)
     shop.edit("desk.py", 'return "paid"', 'return "paid twice"')
@@ -148,7 +148,7 @@ def test_from_n_keeps_what_comes_before(shop: Project) -> None:
     assert shop.run().out == "All done.\n"
 
 
-def test_new_records_only_what_is_not_there(shop: Project) -> None:
+def test_record_new_asks_nothing_if_all_interactions_match(shop: Project) -> None:
     shop.recorded()
     shop.edit("desk.py", 'return "paid"', 'return "paid twice"')
     with shop.provider() as (server, environment):
@@ -157,7 +157,7 @@ def test_new_records_only_what_is_not_there(shop: Project) -> None:
 
 
 @pytest.mark.parametrize("how", ["from:0", "from:", "from:x", "some", "from:99"])
-def test_record_takes_only_what_it_knows(shop: Project, how: str) -> None:
+def test_invalid_record_value_is_refused(shop: Project, how: str) -> None:
     shop.recorded()
     before = shop.cassette.read_bytes()
     with shop.provider() as (server, environment):
@@ -175,7 +175,7 @@ def test_record_takes_only_what_it_knows(shop: Project, how: str) -> None:
         ("--live-tools", "--mode", "record"),
     ],
 )
-def test_options_that_do_not_go_together(shop: Project, args: tuple[str, ...]) -> None:
+def test_conflicting_options_are_refused(shop: Project, args: tuple[str, ...]) -> None:
     shop.record()
     assert shop.run(*args).code == 2
 
@@ -279,7 +279,7 @@ def test_a_full_disk_leaves_the_old_file_whole(shop: Project) -> None:
 
 
 @pytest.mark.parametrize("obstacle", ["a file", "a folder", "a pipe"])
-def test_a_cassette_that_cannot_be_written_is_noticed_before_anything_is_spent(shop: Project, obstacle: str) -> None:
+def test_unwritable_cassette_is_refused_before_any_request(shop: Project, obstacle: str) -> None:
     if obstacle == "a file":
         (shop.root / "cassettes").touch()
     elif obstacle == "a folder":
@@ -296,7 +296,7 @@ def test_a_cassette_that_cannot_be_written_is_noticed_before_anything_is_spent(s
 # --- one axis live -----------------------------------------------------------------------------------------------
 
 
-def test_live_tools(shop: Project) -> None:
+def test_live_tools_execute_tools_and_replay_the_model(shop: Project) -> None:
     shop.recorded()
     with shop.provider() as (server, environment):
         done = shop.run("--live-tools", "--approve", "all", **environment)
@@ -308,7 +308,7 @@ def test_live_tools(shop: Project) -> None:
     assert shop.traces() == [*BOTH * 2, "look 1042"], "and what was not approved was not executed"
 
 
-def test_live_model(shop: Project) -> None:
+def test_live_model_asks_the_model_and_replays_the_tools(shop: Project) -> None:
     shop.recorded()
     with shop.provider(STORY.replace("Done.", "Done again.")) as (server, environment):
         done = shop.run("--live-model", **environment)
@@ -324,7 +324,7 @@ def test_live_model(shop: Project) -> None:
 # --- determinism and the network ---------------------------------------------------------------------------------
 
 
-def test_a_replay_is_the_same_everywhere(shop: Project) -> None:
+def test_replay_is_independent_of_time_zone_locale_and_directory(shop: Project) -> None:
     shop.recorded()
     elsewhere = shop.root / "deep" / "er"
     elsewhere.mkdir(parents=True)
@@ -344,7 +344,7 @@ def test_a_replay_needs_no_network(shop: Project) -> None:
     command = ["unshare", "-rn", SCRIPT, "shop.yaml", "--journal", "replay.jsonl"]
     done = subprocess.run(command, cwd=shop.root, env={"PATH": os.environ["PATH"]}, capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (0, b"Done.\n"), done.stderr
-    assert told(shop.root / "live.jsonl") == told(shop.root / "replay.jsonl")
+    assert canonical_journal(shop.root / "live.jsonl") == canonical_journal(shop.root / "replay.jsonl")
 
 
 FAULTS = {
@@ -357,7 +357,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_failures_over_real_connections(shop: Project, fault: str) -> None:
+def test_recorded_connection_failures_are_replayed(shop: Project, fault: str) -> None:
     """Recorded as they were, and the tape alone fails the same way."""
     shop.edit(
         "shop.yaml", "retry: {first_delay: 1ms}", "limits: {stream_gap: 1s}\nretry: {attempts: 2, first_delay: 1s}"
@@ -373,11 +373,11 @@ def test_failures_over_real_connections(shop: Project, fault: str) -> None:
     assert (recorded.code, "recorded: " in recorded.err) == (6, True), recorded.err
     replayed = shop.run("--journal", "replay.jsonl")
     assert replayed.code == 6
-    assert told(shop.root / "live.jsonl") == told(shop.root / "replay.jsonl")
+    assert canonical_journal(shop.root / "live.jsonl") == canonical_journal(shop.root / "replay.jsonl")
     assert len(load_cassette(shop.cassette).interactions) == (1 if fault == "not the protocol" else 2)
 
 
-def test_a_replay_waits_as_long_as_the_recording(shop: Project) -> None:
+def test_replay_has_the_same_retry_waits_as_the_recording(shop: Project) -> None:
     """Jitter does not come from the run's id: otherwise the same failures could lead to another end."""
     shop.edit("shop.yaml", "first_delay: 1ms", "attempts: 3, first_delay: 600ms, max_wait: 1580ms")
     story = 'agentrun: "1"\nturns: [{text: Yes, faults: [{status: 500, times: 2}]}]\n'
@@ -393,7 +393,7 @@ def _waits(journal: Path) -> list[int]:
     return [fact["wait"] for fact in facts if fact["type"] == "retry_planned"]
 
 
-def test_what_may_not_be_meant_is_said(shop: Project) -> None:
+def test_recording_reports_added_cases_and_failed_calls(shop: Project) -> None:
     done = shop.record()
     assert "case default added to shop.cases.yaml" in done.err
     assert "failed" not in done.err
@@ -403,7 +403,7 @@ def test_what_may_not_be_meant_is_said(shop: Project) -> None:
     assert "added to" not in again.err
 
 
-def test_to_accept_a_miss_pays_nothing_twice(shop: Project) -> None:
+def test_record_new_after_a_miss_runs_no_tool_twice(shop: Project) -> None:
     shop.recorded()
     shop.edit("prompt.md", "Be brief.", "Be kind.")
     with shop.provider() as (_, environment):

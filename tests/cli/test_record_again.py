@@ -1,4 +1,4 @@
-"""Recordings of which a part is kept: what they say about themselves afterwards."""
+"""Partial re-recordings keep interactions and update the metadata of the cassette."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import yaml
 from agentrun.journal.canonical import canonical
 from agentrun.journal.storage import read_journal_file
 
-from .project import STORY, Project
+from .shop_project import STORY, Project
 
 KEPT = "https://api.openai.com/v1/chat/completions"
 
@@ -23,7 +23,7 @@ def shop(tmp_path: Path) -> Project:
     return shop
 
 
-def edit(shop: Project, metadata: Any) -> None:
+def set_metadata(shop: Project, metadata: Any) -> None:
     data = yaml.safe_load(shop.cassette.read_text(encoding="utf-8"))
     data["metadata"] = metadata
     if metadata is None:
@@ -35,9 +35,9 @@ def edit(shop: Project, metadata: Any) -> None:
     "metadata",
     [None, {}, {"made": "by hand"}, {"history": 5, "where": 5}, {"history": "text", "where": "text"}, {"history": {}}],
 )
-def test_whatever_it_said_before_what_is_kept_is_told(shop: Project, metadata: Any) -> None:
+def test_partial_recording_writes_history_for_any_old_metadata(shop: Project, metadata: Any) -> None:
     """Others make cassettes too, with nothing or with anything in the metadata."""
-    edit(shop, metadata)
+    set_metadata(shop, metadata)
     done = shop.record("--record", "from:4", story=STORY.replace("Done.", "Done again."))
     assert (done.code, done.out) == (0, "Done again.\n")
     about = yaml.safe_load(shop.cassette.read_text(encoding="utf-8"))["metadata"]
@@ -47,15 +47,15 @@ def test_whatever_it_said_before_what_is_kept_is_told(shop: Project, metadata: A
     assert shop.run().out == "Done again.\n"
 
 
-def test_who_answered_before_stays_named(shop: Project) -> None:
-    edit(shop, {"where": [KEPT]})
+def test_partial_recording_keeps_the_address_of_the_first_provider(shop: Project) -> None:
+    set_metadata(shop, {"where": [KEPT]})
     shop.record("--record", "from:4")
     about = yaml.safe_load(shop.cassette.read_text(encoding="utf-8"))["metadata"]
     assert about["where"][0] == KEPT
     assert "a scripted provider" in about["where"][1]
 
 
-def test_a_call_that_took_too_long_is_kept_as_one(shop: Project) -> None:
+def test_kept_tool_timeout_stays_a_timeout(shop: Project) -> None:
     """It takes as long again: that is what it did."""
     shop.edit("shop.yaml", '"desk:look", effect: read}', '"desk:look", effect: read, timeout: 200ms}')
     shop.edit("desk.py", '    return {"order"', '    __import__("time").sleep(0.6)\n    return {"order"')
@@ -70,7 +70,7 @@ def test_a_call_that_took_too_long_is_kept_as_one(shop: Project) -> None:
     assert told[0] == told[1]
 
 
-def test_nobody_to_ask_costs_no_recording(shop: Project) -> None:
+def test_recording_without_approver_does_not_replace_a_cassette(shop: Project) -> None:
     """A new recording is written and says so; one that is there stays, and the command fails."""
     shop.cassette.unlink()
     with shop.provider() as (_, environment):
@@ -91,7 +91,7 @@ def test_nobody_to_ask_costs_no_recording(shop: Project) -> None:
     assert "--approve all, none or FILE" in again.err
 
 
-def test_nobody_to_ask_is_kept_where_it_was_recorded(shop: Project) -> None:
+def test_recorded_unavailable_approval_is_kept_by_record_new(shop: Project) -> None:
     shop.cassette.unlink()
     with shop.provider() as (_, environment):
         shop.run("--mode", "record", "--yes", **environment)

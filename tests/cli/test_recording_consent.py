@@ -1,4 +1,4 @@
-"""Before a recording: what it announces, when it asks, and that nothing happens without a yes."""
+"""What a recording announces, when it asks for consent, and that nothing happens without it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 
 from agentrun.cli.approval_options import RECORD_PROMPT
 
-from .agent import agentrun
-from .person import at_terminal
-from .project import STORY, Project
+from .command import agentrun
+from .shop_project import STORY, Project
+from .terminal_user import at_terminal
 
 READS = {
     '  refund: {kind: python, call: "desk:refund"}\n': "",
@@ -35,7 +35,7 @@ def make_read_only(shop: Project) -> None:
         shop.edit("shop.yaml", old, new)
 
 
-def announced(err: str) -> list[str]:
+def announcement_lines(err: str) -> list[str]:
     """The lines between the first one, which says the mode, and the story."""
     lines = err.splitlines()[1:]
     return lines[: next(i for i, line in enumerate(lines) if line.startswith("estimated cost")) + 1]
@@ -50,17 +50,17 @@ def test_without_a_terminal_it_needs_yes(shop: Project, how: tuple[str, ...]) ->
     assert (shop.traces(), shop.cassette.exists(), (shop.root / "run.jsonl").exists()) == ([], False, False)
 
 
-def test_json_is_asked_nothing(shop: Project) -> None:
+def test_recording_with_json_needs_yes(shop: Project) -> None:
     with shop.provider() as (server, environment):
         done = shop.run("--mode", "record", "--json", **environment)
         assert (done.code, len(server.requests)) == (2, 0)
     assert done.lines()[-1]["error"]["message"] == SENTENCE
 
 
-def test_what_is_announced(shop: Project) -> None:
+def test_announcement_lists_tools_approvers_and_cost(shop: Project) -> None:
     shop.edit("shop.yaml", "name: gpt-4.1-mini", PRICED)
     first = shop.record()
-    assert announced(first.err) == [
+    assert announcement_lines(first.err) == [
         "tools that may run: look, refund",
         "of these at_most_once: refund",
         "approvals answered by: --approve all",
@@ -68,7 +68,7 @@ def test_what_is_announced(shop: Project) -> None:
     ]
     assert "spent: 3 requests, 45 tokens, $0.00018\n" in first.err
     again = shop.record("--record", "new")
-    assert announced(again.err) == [
+    assert announcement_lines(again.err) == [
         "tools that may run: look, refund (only calls without a recorded result)",
         "of these at_most_once: refund",
         "approvals answered by: --approve all, then the cassette",
@@ -77,12 +77,12 @@ def test_what_is_announced(shop: Project) -> None:
     assert "spent: 0 requests, 0 tokens\n" in again.err, "all of it was kept"
 
 
-def test_a_read_only_agent_is_not_asked_about(shop: Project) -> None:
+def test_recording_of_read_only_tools_needs_no_consent(shop: Project) -> None:
     make_read_only(shop)
     with shop.provider(LOOKS) as (_, environment):
         done = shop.run("--mode", "record", **environment)
     assert done.code == 0, done.err
-    assert announced(done.err) == [
+    assert announcement_lines(done.err) == [
         "tools that may run: look",
         "approvals answered by: no one (the policy asks for no approval)",
         "estimated cost: unknown, because this is the first recording",
@@ -90,7 +90,7 @@ def test_a_read_only_agent_is_not_asked_about(shop: Project) -> None:
 
 
 @pytest.mark.parametrize("by", ["cases file", "file"])
-def test_answers_in_a_file_need_consent(shop: Project, by: str) -> None:
+def test_recording_with_approvals_from_a_file_needs_consent(shop: Project, by: str) -> None:
     make_read_only(shop)
     shop.edit("shop.yaml", "{id: reads, allow: look}", "{id: reads, ask: look, reason: privacy}")
     approvals = ", approvals: {look: approved}" if by == "cases file" else ""
@@ -107,7 +107,7 @@ def test_answers_in_a_file_need_consent(shop: Project, by: str) -> None:
     assert f"approvals answered by: {who}\n" in done.err
 
 
-def test_stubs_do_not_run(shop: Project) -> None:
+def test_stubbed_tool_is_not_run_and_needs_no_consent(shop: Project) -> None:
     cases = 'agentrun: "1"\ncases:\n  - {name: default, stubs: {refund: {result: paid}}}\n'
     (shop.root / "shop.cases.yaml").write_text(cases)
     with shop.provider() as (_, environment):
@@ -121,7 +121,7 @@ def test_stubs_do_not_run(shop: Project) -> None:
     [("y\n", 0, ["look 1042", "refund 1042 20"]), ("\n", 130, []), ("\x04", 130, [])],
     ids=["yes", "enter", "end"],
 )
-def test_a_person_is_asked_once(shop: Project, typed: str, code: int, traces: list[str]) -> None:
+def test_terminal_asks_once_before_recording(shop: Project, typed: str, code: int, traces: list[str]) -> None:
     command = ("--mode", "record", "--approve", "all")
     with shop.provider() as (server, environment), at_terminal(shop, environment, *command) as person:
         shown = person.until("Record? [y/N]")
@@ -135,7 +135,7 @@ def test_a_person_is_asked_once(shop: Project, typed: str, code: int, traces: li
     assert ("nothing was recorded" in shown) == (code == 130)
 
 
-def test_the_person_who_is_asked_answers_approvals_too(shop: Project) -> None:
+def test_terminal_asks_for_consent_and_then_for_approvals(shop: Project) -> None:
     command = ("--mode", "record")
     with shop.provider() as (_, environment), at_terminal(shop, environment, *command, rows=60) as person:
         person.until("approvals answered by: you", "Record? [y/N]")
@@ -146,14 +146,14 @@ def test_the_person_who_is_asked_answers_approvals_too(shop: Project) -> None:
     assert (ended, len(shop.traces())) == (0, 2), shown
 
 
-def test_yes_is_for_recordings(shop: Project) -> None:
+def test_yes_without_a_recording_is_refused(shop: Project) -> None:
     done = shop.run("--yes", "--mode", "live")
     assert (done.code, "--yes needs --mode record or --record" in done.err) == (2, True)
     done = agentrun("test", "--yes", cwd=shop.root)
     assert (done.code, "--yes needs --record" in done.err) == (2, True)
 
 
-def test_what_cannot_be_recorded_is_refused_before_the_question(shop: Project) -> None:
+def test_impossible_recording_is_refused_before_asking_for_consent(shop: Project) -> None:
     done = shop.run("--record", "from:3")
     assert (done.code, "tools that run" in done.err) == (2, False)
     assert "there is no cassette yet" in done.err

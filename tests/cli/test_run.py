@@ -1,4 +1,4 @@
-"""`agentrun SPEC`: what goes to which stream, which recording is taken, and how it ends when there is none."""
+"""`agentrun SPEC`: its output streams, the cassette it replays, and its errors without one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .agent import ROOT, agentrun
+from .command import ROOT, agentrun
 
 FACTS = ["run_started", "model_asked", "model_replied", "answer_reached", "ruled", "run_stopped"]
 ANSWER = {"topic": "outage", "urgency": "high", "mood": "worried"}
@@ -31,7 +31,7 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-def test_the_answer_on_stdout_and_the_story_on_stderr() -> None:
+def test_answer_is_on_stdout_and_progress_on_stderr() -> None:
     done = agentrun("specs/triage.yaml")
     assert done.code == 0
     assert json.loads(done.out).items() >= ANSWER.items()
@@ -46,7 +46,7 @@ def test_quiet_leaves_only_the_answer() -> None:
     assert (done.err, bool(done.out)) == ("", True)
 
 
-def test_options_may_come_first() -> None:
+def test_options_may_come_before_the_spec_or_from_variables() -> None:
     assert agentrun("--mode", "replay", "--quiet", "specs/triage.yaml").code == 0
     assert agentrun("specs/triage.yaml", AGENTRUN_MODE="replay").code == 0
     live = agentrun("specs/triage.yaml", AGENTRUN_MODE="live")
@@ -68,13 +68,13 @@ def test_json_gives_one_object_per_line() -> None:
     assert outcome["output"].items() >= ANSWER.items()
 
 
-def test_a_case_by_its_name() -> None:
+def test_case_is_selected_by_name_and_a_wrong_name_gets_a_suggestion() -> None:
     assert agentrun("specs/triage.yaml", "--case", "default").code == 0
     wrong = agentrun("specs/triage.yaml", "--case", "defualt")
     assert (wrong.code, 'did you mean "default"?' in wrong.err) == (2, True)
 
 
-def test_a_case_brings_its_own_profile(project: Path) -> None:
+def test_case_uses_its_own_profile(project: Path) -> None:
     edit(project / "specs/triage.yaml", "output:\n", "profiles: {short: {budgets: {turns: 2}}}\n\noutput:\n")
     cases = project / "specs/triage.cases.yaml"
     cases.write_text(cases.read_text() + "  - {name: brief, profile: short}\n")
@@ -85,7 +85,7 @@ def test_a_case_brings_its_own_profile(project: Path) -> None:
     assert agentrun("specs/triage.yaml", "--case", "brief", "--profile", "short", cwd=project).code == 2
 
 
-def test_the_recorded_message_may_be_given_as_text_or_on_stdin() -> None:
+def test_message_may_be_an_argument_or_stdin() -> None:
     text = "".join(
         line.removeprefix("  ") + "\n"
         for line in (ROOT / "specs" / "triage.yaml").read_text().split("input: |\n")[1].split("\n")[:2]
@@ -101,7 +101,7 @@ ANOTHER = [("Something else",), ("--param", "product=Acme Mail")]
 
 @pytest.mark.parametrize("another", ANOTHER, ids=["message", "param"])
 @pytest.mark.parametrize(("mode", "ci"), [("replay", ""), ("auto", "true"), ("auto", "1")])
-def test_another_message_is_never_answered_by_a_recording(another: tuple[str, ...], mode: str, ci: str) -> None:
+def test_unrecorded_message_or_param_is_a_miss_in_replay_and_ci(another: tuple[str, ...], mode: str, ci: str) -> None:
     done = agentrun("specs/triage.yaml", *another, "--mode", mode, OPENAI_API_KEY="not-a-key", CI=ci)
     assert (done.code, done.out) == (3, "")
     assert "cassette.miss: nothing to replay" in done.err
@@ -111,7 +111,7 @@ def test_another_message_is_never_answered_by_a_recording(another: tuple[str, ..
 
 @pytest.mark.parametrize("another", ANOTHER, ids=["message", "param"])
 @pytest.mark.parametrize("ci", ["", "0", "false"])
-def test_another_message_goes_live(another: tuple[str, ...], ci: str) -> None:
+def test_unrecorded_message_or_param_goes_live_outside_ci(another: tuple[str, ...], ci: str) -> None:
     """As far as it can here: without a key nothing is sent, and the recorded cases are offered."""
     done = agentrun("specs/triage.yaml", *another, CI=ci)
     assert (done.code, done.out) == (2, "")
@@ -146,14 +146,14 @@ def test_a_damaged_cassette_is_an_error_with_its_line(project: Path) -> None:
     assert (done.code, "cassette.damaged" in done.err) == (3, True)
 
 
-def test_an_answer_that_breaks_its_contract_fails(project: Path) -> None:
+def test_answer_that_breaks_the_output_schema_fails(project: Path) -> None:
     edit(project / "cassettes/triage/default.yaml", r"\"high\"", r"\"soon\"")
     edit(project / "specs/triage.yaml", "repairs: 2", "repairs: 0")
     done = agentrun("specs/triage.yaml", cwd=project)
     assert (done.code, done.out, "output.invalid" in done.err) == (6, "", True)
 
 
-def test_the_journal_can_be_kept_and_is_the_same_every_time(tmp_path: Path) -> None:
+def test_replay_writes_the_same_journal_every_time(tmp_path: Path) -> None:
     journals = []
     for seed in "012":
         path = tmp_path / f"{seed}.jsonl"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from .agent import SCRIPT
-from .project import Project
+from .command import SCRIPT
+from .shop_project import Project
 from .test_live import until
 
 STORY = """\
@@ -28,7 +28,7 @@ def shop(tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
-def test_a_run_knows_of_the_runs_before_it(shop: Project) -> None:
+def test_session_run_gets_the_messages_of_earlier_runs(shop: Project) -> None:
     with shop.provider(STORY) as (server, environment):
         first = shop.run("I am Ada.", "--session", "ada", **environment)
         second = shop.run("What is my name?", "--session", "ada", "--journal", "copy.jsonl", **environment)
@@ -44,7 +44,7 @@ def test_a_run_knows_of_the_runs_before_it(shop: Project) -> None:
     assert (shop.root / ".agentrun" / ".gitignore").read_text() == "*\n"
 
 
-def test_dedupe(shop: Project) -> None:
+def test_dedupe_refuses_a_repeated_message_in_one_session(shop: Project) -> None:
     shop.edit("shop.yaml", "budgets:", "admission: {dedupe: true}\nbudgets:")
     with shop.provider(STORY) as (server, environment):
         assert shop.run("Hello", "--session", "ada", **environment).code == 0
@@ -53,7 +53,7 @@ def test_dedupe(shop: Project) -> None:
         assert shop.run("Hello", "--session", "bob", **environment).code == 0
 
 
-def test_a_session_that_is_in_use_is_busy_at_once(shop: Project) -> None:
+def test_session_in_use_is_busy_until_its_process_ends(shop: Project) -> None:
     slow = STORY.replace('text: "Hello, Ada."', 'text: "Hello, Ada."\n    faults: [{delay: 60s}]')
     with shop.provider(slow) as (server, environment):
         first = subprocess.Popen(
@@ -74,7 +74,7 @@ def test_a_session_that_is_in_use_is_busy_at_once(shop: Project) -> None:
     assert after.code == 0, "what a killed process held is free, and its half run does not stand in the way"
 
 
-def test_the_rest_of_a_line_that_was_cut_off_is_not_read(shop: Project) -> None:
+def test_cut_off_last_line_is_ignored_and_a_changed_journal_is_damaged(shop: Project) -> None:
     with shop.provider(STORY) as (_, environment):
         shop.run("I am Ada.", "--session", "ada", **environment)
         journal = shop.root / ".agentrun" / "sessions" / "ada" / "0001.jsonl"
@@ -87,11 +87,11 @@ def test_the_rest_of_a_line_that_was_cut_off_is_not_read(shop: Project) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "Ada", "a/b", "..", "a" * 65, "1a", "a b"])
-def test_names(shop: Project, name: str) -> None:
+def test_invalid_session_name_is_refused(shop: Project, name: str) -> None:
     assert shop.run("Hi", "--session", name).code == 2
 
 
 @pytest.mark.parametrize("args", [["--mode", "record"], ["--mode", "replay"], ["--record", "all"], ["--live-tools"]])
-def test_a_session_is_live(shop: Project, args: list[str]) -> None:
+def test_session_cannot_be_recorded_replayed_or_used_in_ci(shop: Project, args: list[str]) -> None:
     assert shop.run("Hi", "--session", "ada", *args).code == 2
     assert shop.run("Hi", "--session", "ada", CI="true").code == 2

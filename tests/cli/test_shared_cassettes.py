@@ -1,4 +1,4 @@
-"""One recording that several cases play: what one of them plays is played."""
+"""One cassette that several cases replay."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from agentrun.cassette.file import load_cassette
 from agentrun.cli.group import run_command
 
-from .desk import rewrite
-from .suites import ANOTHER, CASES, HEAD, PLAIN, TAPE, Suite
+from .desk_project import rewrite
+from .suite_project import ANOTHER, CASES, HEAD, PLAIN, TAPE, Suite
 
 SHORTER = "  - {name: shorter, cassette: default, faults: [{at: 'tool:lookup_order', inject: {fatal: broken}}]}\n"
 ENDS = ", assert: [{type: outcome, value: tool.fatal}]}\n"
@@ -24,12 +24,12 @@ def run(suite: Suite, *args: str) -> tuple[int, str, str]:
     return code, out, err
 
 
-def with_extra(root: Path) -> None:
+def add_unplayed_interaction(root: Path) -> None:
     """The last interaction stands on the tape twice: no case plays the second."""
     rewrite(root / TAPE, lambda tape: [*tape, tape[-1]])
 
 
-def test_all_its_cases_are_listed(suite: Suite) -> None:
+def test_ls_lists_all_cases_of_a_cassette(suite: Suite) -> None:
     suite.write(ANOTHER, PLAIN)
     row = json.loads(run(suite, "cassette", "ls", "--json")[1])
     assert (row["case"], row["cases"]) == ("default", ["default", "another"])
@@ -37,7 +37,7 @@ def test_all_its_cases_are_listed(suite: Suite) -> None:
     assert "cases" not in json.loads(run(suite, "cassette", "ls", "--json")[1])
 
 
-def test_what_one_case_leaves_another_plays(suite: Suite) -> None:
+def test_interactions_played_by_any_case_are_not_unused(suite: Suite) -> None:
     """The one that ends early is the first that plays it."""
     suite.write(SHORTER.replace("}\n", ENDS), PLAIN)
     assert suite.test().code == 0
@@ -46,9 +46,9 @@ def test_what_one_case_leaves_another_plays(suite: Suite) -> None:
     assert run(suite, "cassette", "prune")[1] == ""
 
 
-def test_what_no_case_plays_is_unused(suite: Suite) -> None:
+def test_interactions_played_by_no_case_are_unused(suite: Suite) -> None:
     suite.write(ANOTHER, PLAIN)
-    with_extra(suite.root)
+    add_unplayed_interaction(suite.root)
     code, out, _ = run(suite, "cassette", "audit", "--fail-on", "unused")
     assert code == 1
     assert "its case does not play 1 of 8 interactions" in out
@@ -67,7 +67,7 @@ def test_the_case_that_misses_is_named(suite: Suite) -> None:
     assert "its replay fails with cassette.miss" in run(suite, "cassette", "prune")[1]
 
 
-def test_a_recording_is_recorded_by_the_case_of_its_name(suite: Suite) -> None:
+def test_only_the_case_with_the_name_of_the_cassette_records_it(suite: Suite) -> None:
     suite.write(PLAIN, ANOTHER)
     code, _, err = run(suite, "specs/desk.yaml", "--case", "another", "--record", "all", "--yes")
     assert code == 2
@@ -75,7 +75,7 @@ def test_a_recording_is_recorded_by_the_case_of_its_name(suite: Suite) -> None:
     assert "record: " not in err, "it is refused before a recording is announced"
 
 
-def test_who_differs_from_whose_recording_it_plays_is_told_to_have_its_own(suite: Suite) -> None:
+def test_case_that_differs_is_advised_to_use_its_own_cassette(suite: Suite) -> None:
     """Making the recording again changes nothing, as long as the spec is the recorded one."""
     suite.write(PLAIN, SHORTER.replace("fatal", "error"))
     assert suite.test().code == 0, "after a fault recorded replies are played on, unless that is not wanted"
@@ -94,9 +94,9 @@ def test_who_differs_from_whose_recording_it_plays_is_told_to_have_its_own(suite
     assert "remove" not in again
 
 
-def test_unused_interactions_are_a_miss_of_the_case_they_belong_to(suite: Suite) -> None:
+def test_unused_interactions_fail_only_the_case_of_the_cassette_name(suite: Suite) -> None:
     suite.write(PLAIN, ANOTHER)
-    with_extra(suite.root)
+    add_unplayed_interaction(suite.root)
     assert suite.test("--json").statuses() == {"default": "missed", "another": "passed"}
 
 
@@ -108,7 +108,7 @@ def test_unused_interactions_are_a_miss_of_the_case_they_belong_to(suite: Suite)
         ("{clock: {step: 1s}}", False),
     ],
 )
-def test_a_case_is_added_to_a_file_with_defaults(suite: Suite, defaults: str, added: bool) -> None:
+def test_case_is_added_only_if_the_defaults_do_not_change_it(suite: Suite, defaults: str, added: bool) -> None:
     from agentrun.cli.record import add_case
     from agentrun.compiler.spec_reader import read_spec
     from agentrun.spec.v1.cases import Case

@@ -1,4 +1,4 @@
-"""Odd streams, odd files, odd folders: always a clear end, and nothing of the user's is lost."""
+"""Closed streams, special files and missing folders end with a clear error and overwrite no user file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .agent import ROOT, SCRIPT, SMALL, agentrun
+from .command import ROOT, SCRIPT, SMALL, agentrun
 
 SECRET = "sk-proj-" + "Zq8" * 12
 
@@ -32,7 +32,7 @@ def shell(line: str, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProces
         ("$A specs/triage.yaml - <&-", 2),
     ],
 )
-def test_closed_and_full_streams(line: str, code: int) -> None:
+def test_closed_or_full_streams_end_without_a_traceback(line: str, code: int) -> None:
     done = shell(line)
     assert done.returncode == code, done.stderr
     assert b"Traceback" not in done.stderr
@@ -40,7 +40,7 @@ def test_closed_and_full_streams(line: str, code: int) -> None:
     assert b"internal:" not in done.stderr
 
 
-def test_a_reader_that_leaves_is_no_error() -> None:
+def test_closed_pipe_is_no_error() -> None:
     done = shell("$A schema agent | head -1; echo ${PIPESTATUS:-}; $A validate --json specs | head -1")
     assert b"Traceback" not in done.stderr
     bash = subprocess.run(
@@ -52,14 +52,14 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     assert (bash.returncode, bash.stderr) == (0, b"")
 
 
-def test_a_terminal_that_cannot_show_everything(tmp_path: Path) -> None:
+def test_characters_outside_the_output_encoding_are_escaped(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(SMALL.replace("Answer in one word.", "Antworte auf 日本"), encoding="utf-8")
     done = agentrun("render", "a.yaml", cwd=tmp_path, PYTHONIOENCODING="latin-1")
     assert done.code == 0
     assert "\\u65e5" in done.out
 
 
-def test_output_goes_through_pipes_and_links_and_to_stdout(tmp_path: Path) -> None:
+def test_output_can_be_written_to_pipes_links_and_stdout(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     got: list[bytes] = []
@@ -79,7 +79,7 @@ def test_output_goes_through_pipes_and_links_and_to_stdout(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "args", [("compile", "a.yaml", "-o", "a.yaml"), ("compile", "a.yaml", "-o", "notes.txt"), ("lock", "a.yaml")]
 )
-def test_nothing_else_is_ever_overwritten(args: tuple[str, ...], tmp_path: Path) -> None:
+def test_files_of_other_kinds_are_not_overwritten(args: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(SMALL)
     (tmp_path / "notes.txt").write_text("dear diary")
     (tmp_path / "a.lock").write_text("another program's lock")
@@ -92,7 +92,7 @@ def test_nothing_else_is_ever_overwritten(args: tuple[str, ...], tmp_path: Path)
     assert (tmp_path / "notes.txt").read_text() == "dear diary"
 
 
-def test_init_where_it_cannot_be(tmp_path: Path) -> None:
+def test_init_in_an_impossible_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert agentrun("init", "file/x", cwd=tmp_path).code == 7
     (tmp_path / "z").mkdir()
@@ -103,7 +103,7 @@ def test_init_where_it_cannot_be(tmp_path: Path) -> None:
     assert agentrun("init", "dangling", cwd=tmp_path).code == 2
 
 
-def test_a_folder_that_is_gone() -> None:
+def test_deleted_working_directory_is_no_internal_error() -> None:
     for command in ("doctor", f"validate {ROOT}/specs/triage.yaml", f"{ROOT}/specs/triage.yaml", "init x"):
         done = shell(f'd=$(mktemp -d) && cd "$d" && rmdir "$d" && $A {command}')
         assert done.returncode in (0, 2, 7), done.stderr

@@ -1,4 +1,4 @@
-"""`agentrun test`: what people and programs are told."""
+"""`agentrun test`: its text and JSON output."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from .suites import ANOTHER, CASES, FAILS, KEPT, MISSES, PLAIN, Suite
+from .suite_project import ANOTHER, CASES, FAILS, KEPT, MISSES, PLAIN, Suite
 
 KEY = "sk-proj-abcdefghij0123456789ABCDEFGHIJ"
 
 
-def test_a_failure_says_what_where_and_how_the_run_went(suite: Suite) -> None:
+def test_failure_shows_the_assertion_the_line_and_the_run(suite: Suite) -> None:
     suite.write(PLAIN, FAILS)
     ran = suite.test()
     assert f"FAILED  {CASES}::fails  ({CASES}:4)" in ran.out
@@ -22,7 +22,7 @@ def test_a_failure_says_what_where_and_how_the_run_went(suite: Suite) -> None:
     assert ran.err == f"{CASES} .F [100%]\n"
 
 
-def test_a_miss_says_what_changed_and_how_to_record_it(suite: Suite) -> None:
+def test_miss_shows_the_change_and_the_record_command(suite: Suite) -> None:
     suite.write(PLAIN, ANOTHER)
     suite.edit("specs/desk.yaml", "Look an order up", "Look every order up")
     ran = suite.test()
@@ -36,7 +36,7 @@ def test_a_miss_says_what_changed_and_how_to_record_it(suite: Suite) -> None:
     assert f"agentrun test {CASES}::default {CASES}::another --record new" in tail
 
 
-def test_of_many_cases_with_one_change_the_number_is_told(suite: Suite) -> None:
+def test_many_cases_with_one_change_are_counted(suite: Suite) -> None:
     suite.write(PLAIN, *(ANOTHER.replace("another", f"another-{number}") for number in range(3)))
     suite.edit("specs/desk.yaml", "Look an order up", "Look every order up")
     tail = suite.test().out.partition("What changed:")[2]
@@ -44,7 +44,7 @@ def test_of_many_cases_with_one_change_the_number_is_told(suite: Suite) -> None:
     assert "agentrun test . --record new" in tail
 
 
-def test_reasons_of_cases_that_are_not_run_or_do_not_pass(suite: Suite) -> None:
+def test_reasons_of_skipped_and_xfailed_cases_are_shown(suite: Suite) -> None:
     suite.write("  - {name: default, skip: not today}\n", FAILS.replace("{name", "{xfail: known bug, name"))
     ran = suite.test()
     assert f"skipped  {CASES}::default  (not today)" in ran.out
@@ -60,7 +60,7 @@ def test_quiet_has_no_progress(suite: Suite) -> None:
     assert "FAILED" in ran.out
 
 
-def test_the_same_text_every_time(suite: Suite) -> None:
+def test_output_is_the_same_every_time(suite: Suite) -> None:
     suite.write(PLAIN, FAILS, MISSES, KEPT.replace("default", "kept, cassette: default"))
     first, again = suite.test(), suite.test()
     assert (first.out, first.err) == (again.out, again.err)
@@ -72,7 +72,7 @@ def test_no_colours_in_a_pipe(suite: Suite) -> None:
     assert "\x1b" not in ran.out + ran.err
 
 
-def test_json(suite: Suite) -> None:
+def test_json_has_one_object_per_case_and_a_summary(suite: Suite) -> None:
     suite.write(PLAIN, FAILS, "  - {name: later, skip: not today}\n")
     ran = suite.test("--json")
     assert ran.err == ""
@@ -92,13 +92,13 @@ def test_json(suite: Suite) -> None:
     )
 
 
-def test_json_of_a_mistake_is_json(suite: Suite) -> None:
+def test_usage_error_with_json_is_a_json_object(suite: Suite) -> None:
     ran = suite.test("--json", "nowhere")
     assert ran.code == 2
     assert json.loads(ran.out)["error"]["exit"] == 2
 
 
-def test_what_is_updated_is_told_in_json(suite: Suite) -> None:
+def test_json_lists_the_written_snapshots(suite: Suite) -> None:
     suite.write(KEPT)
     ran = suite.test("--update", "--json")
     assert ran.lines()[0]["case"]["written"]["how"] == "new"
@@ -107,7 +107,7 @@ def test_what_is_updated_is_told_in_json(suite: Suite) -> None:
     ]
 
 
-def test_the_run_ends_with_its_answer(suite: Suite) -> None:
+def test_failure_shows_the_answer_of_the_run(suite: Suite) -> None:
     """Whatever is claimed: who reads of a failure sees what the agent said."""
     suite.write("  - {name: default, assert: [{type: turns, min: 9}]}\n")
     assert "    turn 3\n      Done, 20.50 is paid back.\n" in suite.test().out
@@ -125,7 +125,7 @@ def test_a_secret_of_the_environment_is_not_shown(suite: Suite) -> None:
 
 
 @pytest.mark.parametrize("word", ["skip", "xfail"])
-def test_a_reason_holds_no_secret_of_the_environment(suite: Suite, word: str) -> None:
+def test_environment_secret_in_a_skip_or_xfail_reason_is_redacted(suite: Suite, word: str) -> None:
     suite.setenv(SHOP_API_KEY="correct-horse-battery")
     suite.write(f"  - {{name: default, {word}: correct-horse-battery, assert: [{{type: contains, value: nowhere}}]}}\n")
     for args in ([], ["--json"], ["--junit", "-"]):
@@ -136,13 +136,13 @@ def test_a_reason_holds_no_secret_of_the_environment(suite: Suite, word: str) ->
 
 
 @pytest.mark.parametrize("times", ["2", "5"])
-def test_repeated_cases_are_the_same_every_time(suite: Suite, times: str) -> None:
+def test_repeat_passes_a_deterministic_case(suite: Suite, times: str) -> None:
     suite.write(KEPT)
     suite.test("--update")
     assert suite.test("--repeat", times).out == "1 passed\n"
 
 
-def test_a_case_that_is_not_the_same_every_time(suite: Suite) -> None:
+def test_repeat_fails_a_case_with_changing_verdicts(suite: Suite) -> None:
     check = "from itertools import count\nnumbers = count()\ndef check(run):\n    return next(numbers) < 4\n"
     (suite.root / "python/flaky.py").write_text(check, encoding="utf-8")
     suite.write("  - {name: default, assert: [{type: python, value: 'flaky:check'}]}\n")
@@ -152,7 +152,7 @@ def test_a_case_that_is_not_the_same_every_time(suite: Suite) -> None:
     assert "repeat: " in ran.out
 
 
-def test_sweep(suite: Suite) -> None:
+def test_sweep_reports_the_injected_faults(suite: Suite) -> None:
     suite.write(PLAIN)
     ran = suite.test("--sweep")
     assert ran.code == 0
@@ -162,7 +162,7 @@ def test_sweep(suite: Suite) -> None:
     assert swept.lines()[0]["case"]["swept"]["tried"] == swept.summary()["sweep"]["tried"] > 10
 
 
-def test_coverage_and_its_threshold(suite: Suite) -> None:
+def test_coverage_below_the_minimum_fails(suite: Suite) -> None:
     suite.write(PLAIN)
     ran = suite.test("--coverage")
     assert ran.code == 0
@@ -175,7 +175,7 @@ def test_coverage_and_its_threshold(suite: Suite) -> None:
     assert f"the coverage is {percent:g} %, less than --coverage-min {percent + 1:g}" in ran.out
 
 
-def test_help(suite: Suite) -> None:
+def test_help_lists_all_options(suite: Suite) -> None:
     text = suite.test("--help").out
     for option in ("-k", "--tag", "-n", "--shard", "--repeat", "--update", "--record", "--junit", "--json"):
         assert f" {option} " in text

@@ -1,4 +1,4 @@
-"""`agentrun test` as a process: several at once, interrupted, in a terminal, and from an odd place."""
+"""`agentrun test` as a process: parallel workers, interrupts, closed pipes and terminals."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from ..report.terminals import terminal
-from .agent import SCRIPT, agentrun
-from .desk import write
-from .suites import ANOTHER, CASES, FAILS, HEAD, MISSES, PLAIN
+from .command import SCRIPT, agentrun
+from .desk_project import write
+from .suite_project import ANOTHER, CASES, FAILS, HEAD, MISSES, PLAIN
 
 SLOW = "import time\ndef check(run):\n    time.sleep({seconds})\n"
 
@@ -23,7 +23,7 @@ def put(root: Path, *cases: str) -> None:
     write(root, {CASES: HEAD + "".join(cases)})
 
 
-def test_several_processes_say_the_same(desk: Path) -> None:
+def test_parallel_workers_give_the_same_output(desk: Path) -> None:
     many = [ANOTHER.replace("another", f"another-{number}") for number in range(20)]
     put(desk, PLAIN, *many[:10], FAILS, MISSES, *many[10:])
     one, two = agentrun("test", cwd=desk), agentrun("test", "-n", "2", cwd=desk)
@@ -51,7 +51,7 @@ def slow_cases(root: Path, seconds: float = 0.05) -> None:
 
 
 @pytest.mark.parametrize(("count", "number"), [("1", signal.SIGINT), ("2", signal.SIGINT), ("2", signal.SIGTERM)])
-def test_an_interrupt_tells_what_is_known(desk: Path, count: str, number: signal.Signals) -> None:
+def test_interrupt_reports_finished_cases_and_ends_the_workers(desk: Path, count: str, number: signal.Signals) -> None:
     slow_cases(desk, 0.05 if count == "1" else 600)  # who only waits ends at once
     env = {"PATH": os.environ["PATH"], "HOME": str(desk)}
     with subprocess.Popen(
@@ -74,14 +74,14 @@ def test_an_interrupt_tells_what_is_known(desk: Path, count: str, number: signal
     assert b"Traceback" not in err
     assert (desk / "junit.xml").read_bytes().startswith(b"<?xml")
     assert len(below) == (2 if count == "2" else 0)
-    assert not [pid for pid in below if lives(pid)]
+    assert not [pid for pid in below if is_still_alive(pid)]
 
 
 def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()]
 
 
-def lives(pid: int) -> bool:
+def is_still_alive(pid: int) -> bool:
     deadline = time.monotonic() + 60
     while Path(f"/proc/{pid}").exists():
         if time.monotonic() > deadline:
@@ -92,7 +92,7 @@ def lives(pid: int) -> bool:
 
 @pytest.mark.parametrize(("case", "code"), [(PLAIN, 0), (FAILS, 1), (MISSES, 3)])
 @pytest.mark.parametrize("args", [["--json"], []])
-def test_a_reader_who_leaves_changes_nothing(desk: Path, args: list[str], case: str, code: int) -> None:
+def test_closed_pipe_does_not_change_the_exit_code(desk: Path, args: list[str], case: str, code: int) -> None:
     """Neither the verdicts nor the exit code: `agentrun test 2>&1 | head -1` is no way to a green suite."""
     put(desk, PLAIN, *([] if case is PLAIN else [case]))
     reading, writing = os.pipe()
@@ -110,7 +110,7 @@ def test_a_reader_who_leaves_changes_nothing(desk: Path, args: list[str], case: 
     assert (desk / "junit.xml").read_bytes().startswith(b"<?xml")
 
 
-def test_a_terminal_has_one_line_that_is_drawn_again(desk: Path) -> None:
+def test_terminal_shows_one_progress_line(desk: Path) -> None:
     slow_cases(desk)
     write(desk, {CASES: (desk / CASES).read_text(encoding="utf-8").partition("slow-11,")[0].rpartition("  - ")[0]})
     env = {"PATH": os.environ["PATH"], "HOME": str(desk), "TERM": "xterm"}

@@ -1,4 +1,4 @@
-"""`agentrun test --record`, and one axis live."""
+"""`agentrun test --record`, `--live-tools` and `--live-model`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from agentrun.cassette.file import load_cassette
 
-from .desk import TURNS
-from .suites import CASES, KEPT, PLAIN, TAPE, Suite
+from .desk_project import TURNS
+from .suite_project import CASES, KEPT, PLAIN, TAPE, Suite
 
 YES = "approvals: {refund: approved}"
 TWO = f"  - name: talk\n    {YES}\n    turns: [Please refund 20 of order 1042., Thanks.]\n"
@@ -37,7 +37,7 @@ class Trace:
         return iter(self._file.read_text(encoding="utf-8").split())
 
 
-def test_a_case_is_recorded_and_then_judged(suite: Suite, trace: Iterable[str]) -> None:
+def test_new_case_is_recorded_and_evaluated(suite: Suite, trace: Iterable[str]) -> None:
     suite.write(f"  - {{name: fresh, {YES}, assert: [{{type: contains, value: paid back}}]}}\n")
     with suite.provider(TURNS):
         ran = suite.test("--record", "all", "--yes")
@@ -51,13 +51,13 @@ def test_a_case_is_recorded_and_then_judged(suite: Suite, trace: Iterable[str]) 
     assert (about["spec"], about["case"]) == ("specs/desk.yaml", "fresh")
 
 
-def test_it_is_judged_by_its_claims(suite: Suite) -> None:
+def test_recorded_case_fails_if_its_assertion_fails(suite: Suite) -> None:
     suite.write(f"  - {{name: fresh, {YES}, assert: [{{type: contains, value: nowhere}}]}}\n")
     with suite.provider(TURNS):
         assert suite.test("--record", "all", "--yes").code == 1
 
 
-def test_a_conversation_is_one_recording(suite: Suite, trace: Iterable[str]) -> None:
+def test_conversation_is_recorded_on_one_cassette(suite: Suite, trace: Iterable[str]) -> None:
     suite.write(TWO + "    assert: [{type: turns, value: 4}, {type: contains, value: welcome}]\n")
     with suite.provider(TALK):
         ran = suite.test("--record", "all", "--yes")
@@ -69,7 +69,7 @@ def test_a_conversation_is_one_recording(suite: Suite, trace: Iterable[str]) -> 
     assert b"Done, 20.50 is paid back." in last.call.body
 
 
-def test_a_conversation_that_fails_does_not_take_the_place_of_a_recording(suite: Suite) -> None:
+def test_failed_conversation_does_not_replace_its_cassette(suite: Suite) -> None:
     suite.write(TWO)
     with suite.provider(TALK):
         suite.test("--record", "all", "--yes")
@@ -81,7 +81,7 @@ def test_a_conversation_that_fails_does_not_take_the_place_of_a_recording(suite:
     assert (suite.root / TALK_TAPE).read_bytes() == before
 
 
-def test_what_could_not_be_recorded_is_not_judged(suite: Suite) -> None:
+def test_case_that_could_not_be_recorded_is_missed(suite: Suite) -> None:
     suite.write("  - {name: fresh, xfail: anything, assert: [{type: contains, value: x}]}\n")
     ran = suite.test("--record", "all", "--yes")
     assert ran.code == 3
@@ -90,7 +90,7 @@ def test_what_could_not_be_recorded_is_not_judged(suite: Suite) -> None:
     assert "1 missed" in ran.out
 
 
-def test_nobody_to_ask_keeps_the_recording(suite: Suite) -> None:
+def test_recording_without_approver_keeps_the_cassette(suite: Suite) -> None:
     suite.write(PLAIN)
     before = (suite.root / TAPE).read_bytes()
     with suite.provider(TURNS):
@@ -101,21 +101,23 @@ def test_nobody_to_ask_keeps_the_recording(suite: Suite) -> None:
 
 
 @pytest.mark.parametrize(("answer", "tools"), [("all", ["lookup_order", "refund"]), ("none", ["lookup_order"])])
-def test_approvals_of_the_command_line(suite: Suite, trace: Iterable[str], answer: str, tools: list[str]) -> None:
+def test_approve_option_answers_during_recording(
+    suite: Suite, trace: Iterable[str], answer: str, tools: list[str]
+) -> None:
     suite.write("  - {name: fresh}\n")
     with suite.provider(TURNS):
         assert suite.test("--record", "all", "--yes", "--approve", answer).code == 0
     assert list(trace) == tools
 
 
-def test_the_case_s_own_answers_come_first(suite: Suite, trace: Iterable[str]) -> None:
+def test_approvals_of_the_case_win_over_approve_during_recording(suite: Suite, trace: Iterable[str]) -> None:
     suite.write("  - {name: fresh, approvals: {refund: denied}}\n")
     with suite.provider(TURNS):
         assert suite.test("--record", "all", "--yes", "--approve", "all").code == 0
     assert list(trace) == ["lookup_order"]
 
 
-def test_stubs_are_in_force_and_never_on_a_tape(suite: Suite, trace: Iterable[str]) -> None:
+def test_stubs_are_used_and_not_recorded(suite: Suite, trace: Iterable[str]) -> None:
     suite.write(f"  - {{name: fresh, {YES}, stubs: {{lookup_order: {{result: a stubbed order}}}}}}\n")
     with suite.provider(TURNS):
         assert suite.test("--record", "all", "--yes").code == 0
@@ -125,7 +127,7 @@ def test_stubs_are_in_force_and_never_on_a_tape(suite: Suite, trace: Iterable[st
     assert suite.test().code == 0
 
 
-def test_new_keeps_what_fits(suite: Suite, trace: Iterable[str]) -> None:
+def test_record_new_keeps_matching_interactions(suite: Suite, trace: Iterable[str]) -> None:
     suite.write(f"  - {{name: default, {YES}}}\n")
     with suite.provider(TURNS) as server:
         assert suite.test("--record", "new", "--yes").code == 0
@@ -138,7 +140,7 @@ def test_new_keeps_what_fits(suite: Suite, trace: Iterable[str]) -> None:
     assert list(trace) == []
 
 
-def test_from_keeps_the_beginning(suite: Suite) -> None:
+def test_record_from_n_keeps_the_interactions_before_n(suite: Suite) -> None:
     suite.write(f"  - {{name: default, {YES}}}\n")
     with suite.provider(TURNS.replace("Done, 20.50 is paid back.", "Paid.")) as server:
         ran = suite.test("--record", "from:7", "--yes")
@@ -150,7 +152,7 @@ def test_from_keeps_the_beginning(suite: Suite) -> None:
     assert "cannot record from:9: the cassette has 7 interactions" in ran.out
 
 
-def test_a_shared_recording_is_made_by_the_case_of_its_name(suite: Suite) -> None:
+def test_shared_cassette_is_recorded_by_the_case_of_its_name(suite: Suite) -> None:
     sharing = "  - {name: sharing, cassette: fresh, input: Please refund 20 of order 1042.}\n"
     suite.write(sharing, f"  - {{name: fresh, {YES}}}\n")
     with suite.provider(TURNS):
@@ -160,7 +162,7 @@ def test_a_shared_recording_is_made_by_the_case_of_its_name(suite: Suite) -> Non
     assert suite.test("--json").statuses() == {"sharing": "passed", "fresh": "passed"}
 
 
-def test_live_tools(suite: Suite, trace: Iterable[str]) -> None:
+def test_live_tools_execute_the_tools(suite: Suite, trace: Iterable[str]) -> None:
     suite.write("  - {name: default}\n")
     ran = suite.test("--live-tools", "--approve", "all")
     assert ran.code == 0, ran.out
@@ -176,7 +178,7 @@ def test_live_tools(suite: Suite, trace: Iterable[str]) -> None:
     ],
     ids=["cassette", "cases file", "fault"],
 )
-def test_no_file_approves_a_live_tool(suite: Suite, trace: Iterable[str], case: str) -> None:
+def test_live_tool_is_not_approved_by_a_file(suite: Suite, trace: Iterable[str], case: str) -> None:
     """The cassette has an approved answer, and the case may have another."""
     suite.write(f"  - {case}\n")
     ran = suite.test("--live-tools")
@@ -187,7 +189,7 @@ def test_no_file_approves_a_live_tool(suite: Suite, trace: Iterable[str], case: 
     assert "--record" not in ran.out, "recording it again is no answer to the question"
 
 
-def test_a_miss_that_approve_causes_says_so(suite: Suite) -> None:
+def test_miss_caused_by_approve_names_the_changed_approval(suite: Suite) -> None:
     suite.write("  - {name: default}\n")
     ran = suite.test("--live-tools", "--approve", "none")
     assert ran.code == 3
@@ -197,7 +199,7 @@ def test_a_miss_that_approve_causes_says_so(suite: Suite) -> None:
     )
 
 
-def test_live_tools_that_give_something_else(suite: Suite) -> None:
+def test_changed_result_of_a_live_tool_is_a_miss(suite: Suite) -> None:
     suite.write(f"  - {{name: default, {YES}}}\n")
     suite.edit("python/shop.py", "39.9", "40.9")
     assert suite.test().code == 0
@@ -206,7 +208,7 @@ def test_live_tools_that_give_something_else(suite: Suite) -> None:
     assert "record again: agentrun test specs/desk.cases.yaml::default --record all" in missed.out, "new keeps results"
 
 
-def test_live_model(suite: Suite, trace: Iterable[str]) -> None:
+def test_live_model_asks_the_model_and_runs_no_tool(suite: Suite, trace: Iterable[str]) -> None:
     suite.write("  - {name: default, assert: [{type: contains, value: another model}]}\n")
     with suite.provider(TURNS.replace("Done, 20.50 is paid back.", "I am another model.")):
         ran = suite.test("--live-model")
@@ -214,14 +216,14 @@ def test_live_model(suite: Suite, trace: Iterable[str]) -> None:
     assert list(trace) == []
 
 
-def test_record_and_update_in_one(suite: Suite) -> None:
+def test_record_with_update_accepts_the_journal(suite: Suite) -> None:
     suite.write(KEPT.replace("{name: default", f"{{name: fresh, {YES}"))
     with suite.provider(TURNS):
         assert suite.test("--record", "all", "--yes", "--update").code == 0
     assert suite.test().out == "1 passed\n"
 
 
-def test_no_key_reaches_a_file(suite: Suite) -> None:
+def test_recording_writes_no_key_to_any_file(suite: Suite) -> None:
     suite.write(f"  - {{name: fresh, {YES}}}\n")
     with suite.provider(TURNS):
         suite.test("--record", "all", "--yes", "--junit", "junit.xml")
@@ -232,7 +234,9 @@ def test_no_key_reaches_a_file(suite: Suite) -> None:
 @pytest.mark.parametrize(
     "given", [(), ("--record", "all", "--yes"), ("--record", "new", "--yes"), ("--live-tools",), ("--live-model",)]
 )
-def test_a_cassette_path_that_is_a_directory(suite: Suite, trace: Iterable[str], given: tuple[str, ...]) -> None:
+def test_cassette_path_that_is_a_directory_is_reported_and_nothing_runs(
+    suite: Suite, trace: Iterable[str], given: tuple[str, ...]
+) -> None:
     suite.write(PLAIN)
     (suite.root / TAPE).unlink()
     (suite.root / TAPE).mkdir()

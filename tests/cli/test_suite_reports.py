@@ -1,4 +1,4 @@
-"""`agentrun test` in CI: JUnit XML, annotations and the summary of a step."""
+"""`agentrun test` in CI: JUnit XML, annotations and the step summary."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from agentrun.cli.suite_result import SuiteResult
 from agentrun.testing.suite.runner import CaseResult
 from agentrun.testing.suite.verdict import CaseStatus, CaseVerdict, Complaint
 
-from .suites import CASES, FAILS, KEPT, MISSES, PLAIN, Suite
+from .suite_project import CASES, FAILS, KEPT, MISSES, PLAIN, Suite
 
 HOSTILE = "a|b\n::error::x\r<script>alert('1')</script> `code` @octocat [x](y) \x1b[2J\x00 100%"
 
 
-def ended(*complaints: str, status: CaseStatus = "failed", id: str = "specs/a.cases.yaml::one") -> SuiteResult:
+def suite_result(*complaints: str, status: CaseStatus = "failed", id: str = "specs/a.cases.yaml::one") -> SuiteResult:
     wrong = tuple(Complaint(claim="contains", message=text, detail=text, hint=text) for text in complaints)
     verdict = CaseVerdict(id=id, file="specs/a.cases.yaml", line=3, status=status, complaints=wrong, changes=complaints)
     return SuiteResult(paths=(".",), results=[CaseResult(verdict=verdict)], cases=1)
 
 
-def test_junit(suite: Suite) -> None:
+def test_junit_has_all_cases_with_their_verdicts(suite: Suite) -> None:
     suite.write(PLAIN, FAILS, MISSES, "  - {name: later, skip: not today}\n", KEPT.replace("default", "kept"))
     (suite.root / "specs/bad.cases.yaml").write_text("agentrun: 2\n", encoding="utf-8")
     assert suite.test("--junit", "reports/deep/junit.xml").code == 1
@@ -50,7 +50,7 @@ def test_junit(suite: Suite) -> None:
     assert all(re.fullmatch(r"\d+\.\d{3}", case.get("time", "")) for case in desk.iter("testcase"))
 
 
-def test_junit_replaces_a_report_and_nothing_else(suite: Suite) -> None:
+def test_junit_option_replaces_only_report_files(suite: Suite) -> None:
     suite.write(PLAIN)
     assert suite.test("--junit", "junit.xml").code == 0
     assert suite.test("--junit", "junit.xml").code == 0
@@ -60,22 +60,22 @@ def test_junit_replaces_a_report_and_nothing_else(suite: Suite) -> None:
     assert (suite.root / "specs/desk.yaml").read_text(encoding="utf-8").startswith("agentrun:")
 
 
-def test_junit_holds_anything() -> None:
-    root = ET.fromstring(junit_xml(ended(HOSTILE), "1"))  # noqa: S314  # our own text
+def test_junit_escapes_hostile_text() -> None:
+    root = ET.fromstring(junit_xml(suite_result(HOSTILE), "1"))  # noqa: S314  # our own text
     failure = root.find(".//failure")
     assert failure is not None
     assert "<script>" in (failure.get("message") or "")
     assert "\x1b" not in ET.tostring(root, encoding="unicode")
 
 
-def test_junit_of_snapshots_that_no_case_claims() -> None:
-    over = ended(status="passed")
+def test_junit_reports_unused_snapshots_as_failures() -> None:
+    over = suite_result(status="passed")
     over.unclaimed = ["specs/__snapshots__/a/gone.journal"]
     root = ET.fromstring(junit_xml(over, "1"))  # noqa: S314  # our own text
     assert (root.get("tests"), root.get("failures")) == ("2", "1")
 
 
-def test_annotations(suite: Suite) -> None:
+def test_failed_case_gives_a_github_annotation(suite: Suite) -> None:
     suite.write(PLAIN, FAILS)
     suite.setenv(GITHUB_ACTIONS="true", GITHUB_WORKSPACE=str(suite.root.parent))
     ran = suite.test()
@@ -85,13 +85,13 @@ def test_annotations(suite: Suite) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "false", "1"])
-def test_no_annotations_elsewhere(suite: Suite, value: str) -> None:
+def test_no_annotations_outside_github_actions(suite: Suite, value: str) -> None:
     suite.write(FAILS)
     suite.setenv(GITHUB_ACTIONS=value)
     assert "::error" not in suite.test().out
 
 
-def test_nothing_that_is_told_is_a_command_to_the_runner(suite: Suite) -> None:
+def test_output_cannot_issue_github_commands(suite: Suite) -> None:
     suite.write(FAILS.replace("nowhere", "'::warning::hello'"))
     suite.setenv(GITHUB_ACTIONS="true")
     lines = suite.test().out.splitlines()
@@ -102,7 +102,7 @@ def test_nothing_that_is_told_is_a_command_to_the_runner(suite: Suite) -> None:
     assert any("1 failed" in each for each in lines[1:end])
 
 
-def test_annotations_beside_json(suite: Suite) -> None:
+def test_annotations_are_on_stderr_with_json(suite: Suite) -> None:
     suite.write(FAILS)
     suite.setenv(GITHUB_ACTIONS="true")
     ran = suite.test("--json")
@@ -110,8 +110,8 @@ def test_annotations_beside_json(suite: Suite) -> None:
     assert ran.err.startswith("::error ")
 
 
-def test_an_annotation_is_one_line_whatever_is_in_it() -> None:
-    (line,) = error_annotations(ended(HOSTILE, id="specs/a.cases.yaml::a,b:c"), {})
+def test_annotation_escapes_hostile_text_into_one_line() -> None:
+    (line,) = error_annotations(suite_result(HOSTILE, id="specs/a.cases.yaml::a,b:c"), {})
     assert "\n" not in line
     assert "\r" not in line
     assert "\x1b" not in line
@@ -119,7 +119,7 @@ def test_an_annotation_is_one_line_whatever_is_in_it() -> None:
     assert "100%25" in line
 
 
-def test_the_summary_of_a_step(suite: Suite) -> None:
+def test_step_summary_is_appended(suite: Suite) -> None:
     suite.write(PLAIN, FAILS)
     file = suite.root / "summary.md"
     file.write_text("before\n", encoding="utf-8")
@@ -130,7 +130,7 @@ def test_the_summary_of_a_step(suite: Suite) -> None:
     assert "| case | verdict | why |" in text
 
 
-def test_a_summary_that_cannot_be_written(suite: Suite) -> None:
+def test_step_summary_that_cannot_be_written_is_an_error(suite: Suite) -> None:
     suite.write(PLAIN)
     suite.setenv(GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY=str(suite.root))
     ran = suite.test()
@@ -138,22 +138,22 @@ def test_a_summary_that_cannot_be_written(suite: Suite) -> None:
     assert "cannot be written: Is a directory" in ran.err
 
 
-def test_the_summary_is_text_whatever_is_in_it() -> None:
-    text = summary_markdown(ended(HOSTILE))
+def test_step_summary_escapes_hostile_text() -> None:
+    text = summary_markdown(suite_result(HOSTILE))
     (row,) = [line for line in text.splitlines() if line.startswith("| specs")]
     assert row.count("|") == 4
     for sign in ("<", "`", "@", "[x]", "::", "\x1b"):
         assert sign not in row
 
 
-def test_a_long_table_ends() -> None:
-    over = ended("x")
+def test_step_summary_shows_at_most_200_cases() -> None:
+    over = suite_result("x")
     over.results *= 500
     assert summary_markdown(over).count("| failed |") == 200
     assert "300 more" in summary_markdown(over)
 
 
-def test_a_report_of_an_unwritable_place(suite: Suite) -> None:
+def test_junit_file_that_cannot_be_written_is_an_error(suite: Suite) -> None:
     suite.write(PLAIN)
     Path("file").write_text("", encoding="utf-8")
     ran = suite.test("--junit", "file/junit.xml")

@@ -1,15 +1,15 @@
-"""`agentrun test`: which cases it runs, and what it refuses before anything runs."""
+"""`agentrun test`: which cases it runs, and what it refuses before any case runs."""
 
 from __future__ import annotations
 
 import pytest
 
-from .suites import ANOTHER, CASES, FAILS, KEPT, MISSES, PLAIN, Suite
+from .suite_project import ANOTHER, CASES, FAILS, KEPT, MISSES, PLAIN, Suite
 
 SPOILT = 'agentrun: "1"\ncases:\n  - {nam: x}\n'
 
 
-def test_all_that_is_here(suite: Suite) -> None:
+def test_all_cases_of_the_project_run_without_arguments(suite: Suite) -> None:
     suite.write(PLAIN, ANOTHER)
     ran = suite.test()
     assert (ran.code, ran.out) == (0, "2 passed\n")
@@ -31,7 +31,7 @@ def test_all_that_is_here(suite: Suite) -> None:
         (["--tag", "net", "--tag", "other"], {"another"}),
     ],
 )
-def test_selection(suite: Suite, args: list[str], wanted: set[str]) -> None:
+def test_paths_keywords_and_tags_select_cases(suite: Suite, args: list[str], wanted: set[str]) -> None:
     suite.write(PLAIN, ANOTHER)
     ran = suite.test("--json", *args)
     assert ran.code == 0
@@ -47,7 +47,7 @@ def test_shards_are_disjoint_and_together_all(suite: Suite) -> None:
     assert parts[1]
 
 
-def test_an_empty_shard_is_no_mistake(suite: Suite) -> None:
+def test_empty_shard_passes(suite: Suite) -> None:
     suite.write(PLAIN)
     codes = [suite.test("--shard", f"{part}/3") for part in (1, 2, 3)]
     assert [ran.code for ran in codes] == [0, 0, 0]
@@ -86,7 +86,7 @@ def test_an_empty_shard_is_no_mistake(suite: Suite) -> None:
         (["--junit", "specs"], "is a directory"),
     ],
 )
-def test_refused_before_anything_runs(suite: Suite, args: list[str], words: str) -> None:
+def test_invalid_arguments_are_refused_before_any_case_runs(suite: Suite, args: list[str], words: str) -> None:
     suite.write(PLAIN)
     ran = suite.test(*args)
     assert (ran.code, ran.out) == (2, "")
@@ -96,7 +96,7 @@ def test_refused_before_anything_runs(suite: Suite, args: list[str], words: str)
 
 @pytest.mark.parametrize("option", [["--update"], ["--record", "all"], ["--record", "new"]])
 @pytest.mark.parametrize(("value", "refused"), [("true", True), ("1", True), ("", False), ("false", False)])
-def test_nothing_is_accepted_in_ci_by_accident(suite: Suite, option: list[str], value: str, refused: bool) -> None:
+def test_update_and_record_are_refused_in_ci(suite: Suite, option: list[str], value: str, refused: bool) -> None:
     suite.write("  - {name: default, skip: later, assert: [{type: journal-snapshot}]}\n")
     suite.setenv(CI=value)
     ran = suite.test(*option)
@@ -104,7 +104,7 @@ def test_nothing_is_accepted_in_ci_by_accident(suite: Suite, option: list[str], 
     assert ("is not allowed in CI" in ran.err) is refused
 
 
-def test_a_file_that_cannot_be_read_and_the_others(suite: Suite) -> None:
+def test_unreadable_cases_file_is_reported_and_other_cases_run(suite: Suite) -> None:
     suite.write(PLAIN)
     (suite.root / "specs/bad.cases.yaml").write_text(SPOILT, encoding="utf-8")
     ran = suite.test()
@@ -114,7 +114,7 @@ def test_a_file_that_cannot_be_read_and_the_others(suite: Suite) -> None:
     assert "nam" in ran.out
 
 
-def test_a_spec_that_cannot_be_compiled_is_told_once(suite: Suite) -> None:
+def test_spec_that_does_not_compile_is_reported_once(suite: Suite) -> None:
     suite.write(PLAIN, ANOTHER, "  - {name: third, cassette: default}\n")
     suite.edit("specs/desk.yaml", "shop:refund", "shop:refun")
     ran = suite.test()
@@ -138,14 +138,14 @@ def test_a_spec_that_cannot_be_compiled_is_told_once(suite: Suite) -> None:
     ],
     ids=["passed", "failed", "missed", "failed-and-missed", "skipped", "xfailed", "xpassed", "no-snapshot"],
 )
-def test_exit_codes(suite: Suite, cases: list[str], code: int) -> None:
+def test_verdicts_decide_the_exit_code(suite: Suite, cases: list[str], code: int) -> None:
     suite.write(*cases)
     ran = suite.test("--json")
     assert ran.code == code
     assert ran.summary()["exit"] == code
 
 
-def test_fail_fast(suite: Suite) -> None:
+def test_fail_fast_stops_after_the_first_failure(suite: Suite) -> None:
     suite.write(PLAIN, FAILS, ANOTHER, MISSES)
     assert suite.test("--json", "--fail-fast").statuses() == {"default": "passed", "fails": "failed"}
     ran = suite.test("--fail-fast")
@@ -153,7 +153,7 @@ def test_fail_fast(suite: Suite) -> None:
     assert ran.code == 1
 
 
-def test_require_tier(suite: Suite) -> None:
+def test_require_tier_exact_misses_a_looser_match(suite: Suite) -> None:
     suite.edit("specs/desk.yaml", "budgets:", "replay: {volatile: [body.temperature]}\nbudgets:")
     suite.write(PLAIN)
     assert suite.test().code == 0

@@ -1,20 +1,20 @@
-"""`agentrun test --update`: journals are accepted, and snapshots that no case claims go."""
+"""`agentrun test --update` accepts journals and removes unused snapshots."""
 
 from __future__ import annotations
 
 import pytest
 
-from .suites import ANOTHER, FAILS, KEPT, PLAIN, Suite
+from .suite_project import ANOTHER, FAILS, KEPT, PLAIN, Suite
 
 CLAIM = "assert: [{type: journal-snapshot}]"
 
 
-def changed(suite: Suite) -> None:
+def change_journal(suite: Suite) -> None:
     """The journal of the case is another one, and its recording still fits."""
     suite.edit("specs/desk.yaml", "id: reads", "id: lookups")
 
 
-def test_there_is_none_yet(suite: Suite) -> None:
+def test_missing_snapshot_fails_and_suggests_update(suite: Suite) -> None:
     suite.write(KEPT)
     ran = suite.test()
     assert ran.code == 1
@@ -23,7 +23,7 @@ def test_there_is_none_yet(suite: Suite) -> None:
     assert not suite.snapshots.exists()
 
 
-def test_it_is_written_once(suite: Suite) -> None:
+def test_update_writes_a_missing_snapshot_once(suite: Suite) -> None:
     suite.write(KEPT)
     ran = suite.test("--update")
     assert ran.code == 0
@@ -37,11 +37,11 @@ def test_it_is_written_once(suite: Suite) -> None:
     assert [path.name for path in suite.snapshots.iterdir()] == ["default.journal"]
 
 
-def test_what_changed_is_told_before_it_is_accepted(suite: Suite) -> None:
+def test_changed_journal_is_shown_before_update_accepts_it(suite: Suite) -> None:
     suite.write(KEPT)
     suite.test("--update")
     before = suite.accepted()
-    changed(suite)
+    change_journal(suite)
     ran = suite.test()
     assert ran.code == 1
     assert "What changed:" in ran.out
@@ -54,7 +54,7 @@ def test_what_changed_is_told_before_it_is_accepted(suite: Suite) -> None:
     assert suite.test().code == 0
 
 
-def test_no_credential_gets_into_one(suite: Suite) -> None:
+def test_journal_with_an_environment_secret_is_not_written(suite: Suite) -> None:
     """The recording holds it: it was made where the variable was not set."""
     suite.write(KEPT)
     suite.setenv(SHOP_API_KEY="Please refund 20 of order 1042.")
@@ -65,40 +65,40 @@ def test_no_credential_gets_into_one(suite: Suite) -> None:
     assert not suite.snapshots.exists()
 
 
-def test_only_where_it_is_claimed(suite: Suite) -> None:
+def test_update_writes_no_snapshot_without_the_assertion(suite: Suite) -> None:
     suite.write(PLAIN)
     assert suite.test("--update").out == "1 passed\n"
     assert not suite.snapshots.exists()
 
 
-def test_the_journal_of_a_case_that_fails_otherwise_is_not_accepted(suite: Suite) -> None:
+def test_journal_of_a_failing_case_is_not_accepted(suite: Suite) -> None:
     suite.write(FAILS.replace("nowhere}", "nowhere}, {type: journal-snapshot}"))
     ran = suite.test("--update")
     assert ran.code == 1
     assert not suite.snapshots.exists()
 
 
-def test_a_case_that_is_known_to_fail_keeps_its_snapshot(suite: Suite) -> None:
+def test_xfail_case_keeps_its_snapshot(suite: Suite) -> None:
     suite.write(KEPT)
     suite.test("--update")
     before = suite.accepted()
-    changed(suite)
+    change_journal(suite)
     suite.write(KEPT.replace("name: default", "name: default, xfail: the rule has another name"))
     assert suite.test("--update", "--json").statuses() == {"default": "xfailed"}
     assert suite.accepted() == before
 
 
-def test_one_that_must_not_be_equal_is_never_written(suite: Suite) -> None:
+def test_snapshot_of_a_negated_assertion_is_not_written(suite: Suite) -> None:
     suite.write(KEPT)
     suite.test("--update")
     before = suite.accepted()
-    changed(suite)
+    change_journal(suite)
     suite.write(KEPT.replace("journal-snapshot", "not-journal-snapshot"))
     assert suite.test("--update").code == 0
     assert suite.accepted() == before
 
 
-def test_a_snapshot_whose_case_is_gone(suite: Suite) -> None:
+def test_unused_snapshot_fails_and_update_removes_it(suite: Suite) -> None:
     suite.write(KEPT, ANOTHER.replace("}", f", {CLAIM}}}"))
     suite.test("--update")
     suite.write(KEPT)
@@ -113,7 +113,7 @@ def test_a_snapshot_whose_case_is_gone(suite: Suite) -> None:
     assert [path.name for path in suite.snapshots.iterdir()] == ["default.journal"]
 
 
-def test_the_last_one_takes_its_folder_with_it(suite: Suite) -> None:
+def test_removing_the_last_snapshot_removes_its_folder(suite: Suite) -> None:
     suite.write(KEPT)
     suite.test("--update")
     suite.write(PLAIN)
@@ -122,7 +122,7 @@ def test_the_last_one_takes_its_folder_with_it(suite: Suite) -> None:
 
 
 @pytest.mark.parametrize("args", [["-k", "default"], ["specs/desk.cases.yaml::default"], ["--tag", "here"]])
-def test_it_is_not_looked_for_where_not_all_cases_are_run(suite: Suite, args: list[str]) -> None:
+def test_unused_snapshots_are_kept_when_cases_are_selected(suite: Suite, args: list[str]) -> None:
     own = KEPT.replace("name: default", "name: default, tags: [here]")
     suite.write(own, ANOTHER, ANOTHER.replace("another", "gone").replace("}", f", {CLAIM}}}"))
     suite.test("--update")
@@ -141,7 +141,7 @@ def test_other_files_among_snapshots_are_left_alone(suite: Suite) -> None:
     assert (suite.snapshots / "notes.txt").exists()
 
 
-def test_a_snapshot_that_cannot_be_written(suite: Suite) -> None:
+def test_snapshot_that_cannot_be_written_fails_its_case(suite: Suite) -> None:
     suite.write(KEPT, ANOTHER)
     suite.snapshots.parent.mkdir()
     suite.snapshots.write_text("a file where the folder would be", encoding="utf-8")
@@ -151,7 +151,7 @@ def test_a_snapshot_that_cannot_be_written(suite: Suite) -> None:
     assert "1 passed, 1 failed" in ran.out
 
 
-def test_a_snapshot_that_is_no_text_is_another_one(suite: Suite) -> None:
+def test_binary_snapshot_counts_as_changed(suite: Suite) -> None:
     suite.write(KEPT)
     suite.snapshots.mkdir(parents=True)
     (suite.snapshots / "default.journal").write_bytes(b"\xff\xfe")

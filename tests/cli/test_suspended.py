@@ -1,4 +1,4 @@
-"""What a command says of a run that waits for somebody."""
+"""What the command prints for a suspended run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..servers import CLOSE, Server
 
 
 @pytest.mark.parametrize("quiet", [(), ("--quiet",)])
-def test_a_call_of_which_nobody_knows(tmp_path: Path, quiet: tuple[str, ...]) -> None:
+def test_suspended_run_names_the_call_with_an_unknown_result(tmp_path: Path, quiet: tuple[str, ...]) -> None:
     with Server([CLOSE]) as server:
         desk = HttpDesk(tmp_path, {"pay": http_tool(f"{server.url}/pay", private_network=True, method="POST")})
         with desk.provider('agentrun: "1"\nturns:\n  - calls: [{tool: pay, args: {}}]\n') as (_, environment):

@@ -1,4 +1,4 @@
-"""Cases beside a spec: their own mistakes, and those between them and the spec."""
+"""Problems of case files, alone and compared with their spec."""
 
 from pathlib import Path
 
@@ -54,11 +54,11 @@ def reported(folder: Path, cases: str) -> list[str]:
         ("- {name: a, params: {«q: 1, «r: 2}, profile: «x}", ["unknown_param", "unknown_param", "unknown_profile"]),
     ],
 )
-def test_cases(tmp_path: Path, cases: str, expected: list[str]) -> None:
+def test_wrong_cases_are_reported_at_their_place(tmp_path: Path, cases: str, expected: list[str]) -> None:
     assert reported(tmp_path, cases) == expected
 
 
-def test_hints_name_what_there_is(tmp_path: Path) -> None:
+def test_hints_list_the_known_profiles_and_params(tmp_path: Path) -> None:
     put(
         tmp_path,
         {"spec.yaml": SPEC, "spec.cases.yaml": 'agentrun: "1"\ncases: [{name: a, profile: zzz, params: {q: 1}}]\n'},
@@ -69,14 +69,14 @@ def test_hints_name_what_there_is(tmp_path: Path) -> None:
     ]
 
 
-def test_values_are_reported_as_they_are_written(tmp_path: Path) -> None:
+def test_problem_quotes_the_value_as_written(tmp_path: Path) -> None:
     fault = "{at: model, inject: {timeout: false}}"
     put(tmp_path, {"spec.yaml": SPEC, "spec.cases.yaml": f'agentrun: "1"\ncases: [{{name: a, faults: [{fault}]}}]\n'})
     (problem,) = validate_document(tmp_path / "spec.cases.yaml")
     assert problem.message == '"timeout" must be true; it is false'
 
 
-def test_a_spec_that_is_wrong_itself_is_reported_with_the_spec(tmp_path: Path) -> None:
+def test_problems_of_the_spec_are_not_reported_with_the_cases(tmp_path: Path) -> None:
     put(
         tmp_path, {"spec.yaml": SPEC + "zzz: 1\n", "spec.cases.yaml": 'agentrun: "1"\ncases: [{name: a, profile: x}]\n'}
     )
@@ -84,7 +84,7 @@ def test_a_spec_that_is_wrong_itself_is_reported_with_the_spec(tmp_path: Path) -
     assert [problem.code for problem in validate_document(tmp_path / "spec.yaml")] == ["spec.unknown_key"]
 
 
-def test_where_they_are() -> None:
+def test_cases_path_and_spec_path() -> None:
     assert cases_path(Path("a/triage.yaml")) == Path("a/triage.cases.yaml")
     assert spec_path(Path("a/triage.cases.yaml")) == Path("a/triage.yaml")
 
@@ -98,7 +98,7 @@ def test_read_cases_file(tmp_path: Path) -> None:
         read_cases_file(tmp_path / "spec.cases.yaml")
 
 
-def test_many_wrong_cases_are_reported_up_to_a_hundred(tmp_path: Path) -> None:
+def test_at_most_a_hundred_wrong_cases_are_reported(tmp_path: Path) -> None:
     cases = "".join(f"- {{name: c{n}, profile: x{n}}}\n" for n in range(3000))
     put(tmp_path, {"spec.yaml": SPEC, "spec.cases.yaml": f'agentrun: "1"\ncases:\n{cases}'})
     assert len(validate_document(tmp_path / "spec.cases.yaml")) == 100

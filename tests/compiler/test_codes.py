@@ -1,4 +1,4 @@
-"""Every `spec.*` code has a broken project that shows it, and the code base raises no other.
+"""Every `spec.*` code is raised by a broken project, and the sources contain no other code.
 
 Each is found through the real entry, at an exact place; what a newcomer could do about it is in the hint.
 """
@@ -45,7 +45,7 @@ def tool(text: str) -> str:
     return f"{ALLOW}\ntools: {{x: {text}}}\n"
 
 
-def cases(text: str, column: int, hint: str) -> Broken:
+def broken_case(text: str, column: int, hint: str) -> Broken:
     """A case beside a spec that is well."""
     files: dict[str, str | bytes] = {"spec.cases.yaml": f'agentrun: "1"\ncases: [{text}]\n'}
     return Broken("", f"spec.cases.yaml:2:{column}", hint, files, target="spec.cases.yaml")
@@ -68,8 +68,8 @@ BROKEN: dict[str, Broken] = {
         "spec.yaml:2:49",
         "a fixed command",
     ),
-    "spec.case": cases("{name: a, input: x, turns: [y]}", 29, "the first of the turns"),
-    "spec.claim": cases("{name: a, assert: [{type: turns}]}", 28, "max: 3"),
+    "spec.case": broken_case("{name: a, input: x, turns: [y]}", 29, "the first of the turns"),
+    "spec.claim": broken_case("{name: a, assert: [{type: turns}]}", 28, "max: 3"),
     "spec.condition": Broken(rule("{id: r, ask: x, when: arg.a == 1}"), "spec.yaml:4:33", 'did you mean "args"?'),
     "spec.depth_limit": Broken("a: " + "[" * 65, "spec.yaml:1:67"),
     "spec.documents": Broken("a: 1\n---\nb: 2\n", "spec.yaml:2:1", "one file for each", whole=True),
@@ -88,7 +88,7 @@ BROKEN: dict[str, Broken] = {
         "spec.yaml:2:54",
         "approve each call",
     ),
-    "spec.fault": cases("{name: a, faults: [{at: model, inject: {fatal: x}}]}", 49, "cut_after_chunk"),
+    "spec.fault": broken_case("{name: a, faults: [{at: model, inject: {fatal: x}}]}", 49, "cut_after_chunk"),
     "spec.file_missing": Broken("instructions: {file: p.md}", "spec.yaml:1:22", "p2.md", {"p2.md": "x"}),
     "spec.file_outside": Broken("instructions: {file: ../p.md}", "spec.yaml:1:22", "inside the project"),
     "spec.file_unreadable": Broken("instructions: {file: sub}", "spec.yaml:1:22", None, {"sub/x": ""}),
@@ -121,7 +121,7 @@ BROKEN: dict[str, Broken] = {
     "spec.modify": Broken(rule("{id: r, modify: x}"), "spec.yaml:4:19", "set:"),
     "spec.name": Broken("params: {Pa: {type: string}}", "spec.yaml:1:10", '"pa"'),
     "spec.no_budget": Broken("budgets: {turns: 5}", "spec.yaml:1:1", "tokens: 50k"),
-    "spec.no_cassette": cases("{name: a, cassette: b}", 29, "--record"),
+    "spec.no_cassette": broken_case("{name: a, cassette: b}", 29, "--record"),
     "spec.no_default": Broken(f"tools: {{x: {TOOL}}}", "spec.yaml:1:1", "default: deny"),
     "spec.no_description": Broken(tool("{kind: shell, argv: [x]}"), "spec.yaml:2:9", "one sentence"),
     "spec.no_price": Broken("budgets: {cost: 1}\nmodel: {name: m, provider: p}", "spec.yaml:2:15", "agentrun lock"),
@@ -205,7 +205,7 @@ def problems_of(folder: Path, broken: Broken) -> list[Problem]:
 
 
 @pytest.mark.parametrize("code", PROBLEM_CODES)
-def test_every_code_is_shown_by_a_broken_project(tmp_path: Path, code: str) -> None:
+def test_broken_project_gives_its_code_at_the_place(tmp_path: Path, code: str) -> None:
     broken = BROKEN[code]
     found = [problem for problem in problems_of(tmp_path, broken) if problem.code == code]
     assert [place(problem, tmp_path) for problem in found] == [broken.at]
@@ -217,13 +217,13 @@ def test_every_code_is_shown_by_a_broken_project(tmp_path: Path, code: str) -> N
 
 
 @pytest.mark.parametrize("code", PROBLEM_CODES)
-def test_nothing_else_is_said(tmp_path: Path, code: str) -> None:
+def test_broken_project_gives_no_other_code(tmp_path: Path, code: str) -> None:
     """One mistake, one problem: what only follows from it is not reported."""
     found = {problem.code for problem in problems_of(tmp_path, BROKEN[code])}
     assert found - {code} <= {"spec.wrong_text": {"spec.wrong_type"}}.get(code, set())
 
 
-def test_no_other_code_is_raised_and_none_is_dead() -> None:
+def test_sources_raise_exactly_the_known_codes() -> None:
     raised: set[str] = set()
     for path in ROOT.rglob("*.py"):
         text = path.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Arguments that are programs."""
+"""Arguments of a command that would be run as a shell line or as code."""
 
 import pytest
 
@@ -79,17 +79,17 @@ def place(line: str) -> int:
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_a_shell_line(line: str) -> None:
+def test_argument_in_a_shell_line_is_found(line: str) -> None:
     assert found(line) == [(place(line), "line")]
     assert found(line.replace("«", "fixed")) == []
 
 
 @pytest.mark.parametrize("line", CODE)
-def test_code(line: str) -> None:
+def test_argument_in_code_is_found(line: str) -> None:
     assert found(line) == [(place(line), "code")]
     assert found(line.replace("«", "fixed")) == []
 
 
 @pytest.mark.parametrize("line", FINE)
-def test_an_argument(line: str) -> None:
+def test_plain_argument_is_allowed(line: str) -> None:
     assert found(line) == []

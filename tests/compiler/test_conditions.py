@@ -1,4 +1,4 @@
-"""CEL conditions: the exact place of a mistake however the text is written, words for it, and what one may cost."""
+"""Checks of CEL conditions: place and text of a problem, and the cost of a condition."""
 
 from pathlib import Path
 
@@ -52,7 +52,7 @@ STYLES = {
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_the_place_is_that_of_the_token(style: str) -> None:
+def test_problem_points_at_the_token_in_every_yaml_style(style: str) -> None:
     written, at = STYLES[style]
     ((place, message, hint),) = reported(written)
     assert (place, message, hint) == (at, 'unknown variable "agrs"', 'did you mean "args"?')
@@ -81,14 +81,14 @@ def test_the_place_is_that_of_the_token(style: str) -> None:
         ("'yes'", "2:8+3", 'unknown variable "yes"', "variables: args, params"),
     ],
 )
-def test_mistakes_in_words(written: str, at: str, message: str, hint: str | None) -> None:
+def test_mistake_has_place_message_and_hint(written: str, at: str, message: str, hint: str | None) -> None:
     ((place, said, fix),) = reported(written)
     assert (place, said) == (at, message)
     assert (hint or "") in (fix or "")
     assert (fix is None) == (hint is None)
 
 
-def test_what_follows_from_a_syntax_error_is_not_reported() -> None:
+def test_only_the_first_syntax_error_is_reported() -> None:
     assert len(reported("args.x = agrs.y = 'a")) == 1
     assert [place for place, _, _ in reported("agrs.x == 1 && spnd.y > 2 && args.x == None")] == [
         "2:7+4",
@@ -114,12 +114,12 @@ def test_what_follows_from_a_syntax_error_is_not_reported() -> None:
         "duration('1h') > duration('1m')",
     ],
 )
-def test_what_is_fine(written: str) -> None:
+def test_valid_condition_has_no_problem(written: str) -> None:
     quoted = '"' + written.replace("\\\\", "\\").replace("\\", "\\\\").replace('"', '\\"') + '"'
     assert reported(quoted) == []
 
 
-def test_reads() -> None:
+def test_field_references_of_a_condition() -> None:
     text = "args.x == params['a'] && spend . turns > 1 && has(calls.t) && 'args.q' == args[\"z\"] && args.map(k, k)"
     expected = [("args", "x"), ("params", "a"), ("spend", "turns"), ("calls", "t"), ("args", "z")]
     found = list(field_references(text))
@@ -140,14 +140,14 @@ def test_reads() -> None:
         ("'a'.matches('b')", None),
     ],
 )
-def test_constant(text: str, value: bool | None) -> None:
+def test_constant_condition_is_recognised(text: str, value: bool | None) -> None:
     assert cheap_constant_value(text) is value
 
 
 # --- what a condition may cost ------------------------------------------------------------------------------
 
 
-def test_patterns_are_re2_and_literals() -> None:
+def test_pattern_of_matches_must_be_a_literal_for_re2() -> None:
     assert [(p.code, p.message) for p in check("\"args.name.matches('(?=a)')\"")] == [
         ("spec.pattern", "this regular expression cannot be used: invalid perl operator: (?=")
     ]
@@ -157,14 +157,14 @@ def test_patterns_are_re2_and_literals() -> None:
     assert "too large" in check("\"args.name.matches('\\\\\\\\pL{900}')\"")[0].message
 
 
-def test_patterns_in() -> None:
+def test_patterns_in_condition_finds_literals_with_places() -> None:
     text = "args.a.matches('x,(') && matches(args.b, r\"y\") && 'matches(z)' == '' && args.c.matches('p' + args.d)"
     found = list(patterns_in_condition(text))
     assert [pattern for pattern, _, _ in found] == ["x,(", "y", None]
     assert [text[at : at + width] for _, at, width in found] == ["'x,('", 'r"y"', "matches"]
 
 
-def test_conditions_that_go_through_lists_are_short() -> None:
+def test_condition_with_a_loop_has_a_length_limit() -> None:
     start, end = "args.x.all(each, each in [", "1])"
     fits = start + "1," * ((MAX_LOOP_CONDITION - len(start + end)) // 2) + end
     assert MAX_LOOP_CONDITION - 1 <= len(fits) <= MAX_LOOP_CONDITION
@@ -200,7 +200,7 @@ def test_conditions_that_go_through_lists_are_short() -> None:
         "\0" * 100,
     ],
 )
-def test_hostile_conditions_end_at_once(text: str) -> None:
+def test_hostile_condition_is_checked_in_bounded_time(text: str) -> None:
     place = SourcePlace(Source(Path("/p/spec.yaml"), "spec.yaml", text), 1, 1)
     with at_most(400_000):
         found = check_condition(ScalarNode(text, text, place, "file", 0, len(text)), FIELDS)

@@ -1,4 +1,4 @@
-"""What a document refers to, put in its place: shared parts, prompts, schemas, in the document and in its overlays."""
+"""File references of a document and its overlays: shared parts, prompts and schemas."""
 
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,14 @@ from ..projects import TOOL, agent, codes, found, put
 PART = 'agentrun: "1"\n'
 
 
-def whole(folder: Path, text: str, files: dict[str, str | bytes], profile: str | None = None) -> Any:
+def resolved_document(folder: Path, text: str, files: dict[str, str | bytes], profile: str | None = None) -> Any:
     """The document with nothing left to read."""
     read = read_spec(put(folder, {"spec.yaml": agent(text), **files}), profile)
     assert read.spec is not None, read.problems
     return plain_data(read.spec.root)
 
 
-def test_every_kind_of_reference(tmp_path: Path) -> None:
+def test_every_kind_of_reference_is_resolved(tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {
         "p/one.md": "One {{ p }}\n",
         "two.md": "Two",
@@ -44,7 +44,7 @@ policy: [{{file: policy.yaml}}, {{rules: [{{id: b, allow: [y, z]}}]}}]
 budgets: [{{turns: 3}}, {{file: budgets.yaml}}]
 output: {{schema: {{file: schema.yaml}}}}
 """
-    document = whole(tmp_path, text, files)
+    document = resolved_document(tmp_path, text, files)
     assert document["instructions"] == ["One {{ p }}\n", "inline", "Two"]
     assert (document["input"], document["context"]["compaction"]["prompt"]) == ("Two", "Two")
     assert document["params"] == {"p": {"type": "string"}}
@@ -55,16 +55,16 @@ output: {{schema: {{file: schema.yaml}}}}
     assert document["output"]["schema"] == {"type": "object"}
 
 
-def test_references_are_relative_to_the_document_that_has_them(tmp_path: Path) -> None:
+def test_references_are_relative_to_their_document(tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {
         "shared/tools.yaml": PART + "tools: {x: {kind: shell, description: d, argv: [x], args: {file: deep/a.json}}}\n",
         "shared/deep/a.json": '{"type": "object"}',
     }
-    document = whole(tmp_path, "tools: {file: shared/tools.yaml}\npolicy: {default: allow}\n", files)
+    document = resolved_document(tmp_path, "tools: {file: shared/tools.yaml}\npolicy: {default: allow}\n", files)
     assert document["tools"]["x"]["args"] == {"type": "object"}
 
 
-def test_problems_point_into_the_files(tmp_path: Path) -> None:
+def test_problems_point_into_the_referenced_files(tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {
         "prompt.md": "one\ntwo {{ q }}",
         "tools.yaml": PART
@@ -97,7 +97,7 @@ def test_problems_point_into_the_files(tmp_path: Path) -> None:
         ("budgets: [{file: b.yaml}, {file: b.yaml}]\n", ["spec.given_twice"]),
     ],
 )
-def test_two_parts_never_choose_silently(tmp_path: Path, text: str, expected: list[str]) -> None:
+def test_value_given_by_two_parts_is_reported(tmp_path: Path, text: str, expected: list[str]) -> None:
     files: dict[str, str | bytes] = {
         "t.yaml": PART + f"tools: {{x: {TOOL}}}\n",
         "b.yaml": PART + "budgets: {tokens: 1}\n",
@@ -105,11 +105,13 @@ def test_two_parts_never_choose_silently(tmp_path: Path, text: str, expected: li
     assert codes(tmp_path, text, files) == expected
 
 
-def test_a_tool_called_file_is_a_tool(tmp_path: Path) -> None:
-    assert list(whole(tmp_path, f"tools: {{file: {TOOL}}}\npolicy: {{default: allow}}\n", {})["tools"]) == ["file"]
+def test_tool_named_file_is_a_tool(tmp_path: Path) -> None:
+    assert list(resolved_document(tmp_path, f"tools: {{file: {TOOL}}}\npolicy: {{default: allow}}\n", {})["tools"]) == [
+        "file"
+    ]
 
 
-def test_files_of_overlays(tmp_path: Path) -> None:
+def test_references_in_profiles_and_settings_are_resolved(tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {
         "b.yaml": PART + "budgets: {tokens: 9}\n",
         "p.md": "Other",
@@ -124,7 +126,7 @@ profiles:
     instructions: {{file: p.md}}
     tools: {{x: {{args: {{file: a.json}}}}}}
 """
-    document = whole(tmp_path, text, files, "p")
+    document = resolved_document(tmp_path, text, files, "p")
     assert document["budgets"] == {"tokens": 9}
     assert document["instructions"] == "Other"
     assert document["tools"]["x"]["args"] == {"type": "object"}
@@ -154,7 +156,7 @@ def test_mistakes_in_overlays_are_reported_too(tmp_path: Path, profile: str, cod
 # --- bounds -------------------------------------------------------------------------------------------------
 
 
-def test_how_much_may_be_read_in_all(tmp_path: Path) -> None:
+def test_total_size_of_referenced_files_is_limited(tmp_path: Path) -> None:
     """A small spec may name a large file many times: each time counts."""
     files: dict[str, str | bytes] = {
         "p.md": "x" * 250_000,
@@ -170,13 +172,13 @@ def test_how_much_may_be_read_in_all(tmp_path: Path) -> None:
     )
 
 
-def test_how_many_values_there_may_be_in_all(tmp_path: Path) -> None:
+def test_total_number_of_values_is_limited(tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {"s.json": '{"enum": [' + "1," * 24_000 + "1]}"}
     assert codes(tmp_path, "params: {a: {file: s.json}, b: {file: s.json}}\ninput: '{{ a }}{{ b }}'\n", files) == []
     three = "params: {a: {file: s.json}, b: {file: s.json}, c: {file: s.json}}\n"
     assert codes(tmp_path, three, files) == ["spec.too_large"]
 
 
-def test_many_missing_files_are_reported_up_to_a_hundred(tmp_path: Path) -> None:
+def test_at_most_a_hundred_missing_files_are_reported(tmp_path: Path) -> None:
     params = ", ".join(f"p{n}: {{file: nothing{n}.json}}" for n in range(200))
     assert codes(tmp_path, f"params: {{{params}}}\n") == ["spec.file_missing"] * 100

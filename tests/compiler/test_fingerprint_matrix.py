@@ -1,4 +1,4 @@
-"""Every field that changes behaviour changes the fingerprint, and of its section; nothing else does."""
+"""Every key that changes behaviour changes the fingerprint of its section, and of no other."""
 
 import json
 from collections.abc import Iterator
@@ -11,10 +11,10 @@ from agentrun.compiler.compile import compile
 from agentrun.compiler.package_diff import diff_packages
 from agentrun.compiler.package_file import PackageFile
 
-from ..documents import Document, changed, laid_out, write, yaml_text
-from ..rich import BILLING, FILES, RICH, project
+from ..documents import Document, changed, split_into_files, write, yaml_text
+from ..full_spec import BILLING, FILES, RICH, project
 from ..schemas import keys, keys_in, nodes
-from .changes import CHANGES, NOT_BEHAVIOUR, Change, apply
+from .key_changes import CHANGES, NOT_BEHAVIOUR, Change, apply
 
 FILE_KEYS = {key for key in keys("agent") if key.endswith(".file")}
 
@@ -45,16 +45,16 @@ def changed_sections(one: PackageFile, other: PackageFile) -> set[str]:
     return {name for name in one.sections if one.sections[name] != other.sections[name]}
 
 
-def touched(change: Change) -> Iterator[str]:
+def keys_on_the_path(change: Change) -> Iterator[str]:
     """The keys on the way to a change."""
     for node in nodes("agent", RICH):
         if node.at and f"{change[0]}.".startswith(".".join(map(str, node.at)) + "."):
             yield node.key
 
 
-def test_the_table_has_every_key() -> None:
+def test_every_key_has_a_change_in_the_table() -> None:
     """A new key fails here until it has a change, or is said to be no behaviour."""
-    in_table = {key for change in CHANGES for key in touched(change)}
+    in_table = {key for change in CHANGES for key in keys_on_the_path(change)}
     known = {key for key in keys("agent") if key.partition(".")[0] not in NOT_BEHAVIOUR}
     assert known - FILE_KEYS - in_table == set()
 
@@ -64,7 +64,7 @@ def name_of(change: Change) -> str:
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=name_of)
-def test_a_change_changes_its_section(change: Change, folder: Path, base: PackageFile) -> None:
+def test_change_of_a_key_changes_its_section(change: Change, folder: Path, base: PackageFile) -> None:
     """And it is described: a fingerprint that differs without a difference in words is a riddle."""
     found = compiled(folder, apply(change))
     assert changed_sections(base, found) == change[2]
@@ -74,22 +74,26 @@ def test_a_change_changes_its_section(change: Change, folder: Path, base: Packag
     assert all(one.describe().startswith(f"{one.section}{'.' if one.path else ''}{one.path}:") for one in described)
 
 
-def test_planted_field_that_is_not_built(folder: Path, base: PackageFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_ignored_field_is_detected(folder: Path, base: PackageFile, monkeypatch: pytest.MonkeyPatch) -> None:
     """A field that is read from the spec and forgotten in the package goes unseen without this matrix."""
     monkeypatch.setattr(build, "milliseconds", lambda _: 70_000)
     change = next(change for change in CHANGES if change[0] == "retry.max_wait")
     with pytest.raises(AssertionError):
-        test_a_change_changes_its_section(change, folder, compiled(folder, RICH))
+        test_change_of_a_key_changes_its_section(change, folder, compiled(folder, RICH))
 
 
 # --- files --------------------------------------------------------------------------------------------------
 
-MOVED, MOVED_FILES = laid_out(RICH)
+MOVED, MOVED_FILES = split_into_files(RICH)
 SECTION_OF = {"prompt": "context", "param": "params", "output": "output", "instructions": "instructions"}
 
 
 def test_every_key_that_names_a_file_is_used() -> None:
-    layouts = [MOVED, laid_out(RICH, parts=False)[0], changed(MOVED, "instructions", {"file": "instructions-0.md"})]
+    layouts = [
+        MOVED,
+        split_into_files(RICH, parts=False)[0],
+        changed(MOVED, "instructions", {"file": "instructions-0.md"}),
+    ]
     assert set().union(*(keys_in("agent", layout) for layout in layouts)) >= FILE_KEYS
 
 
@@ -112,7 +116,7 @@ def test_a_change_in_a_file_changes_the_section_that_names_it(name: str, folder:
     assert changed_sections(base, compiled(folder, MOVED)) == {section}
 
 
-def test_source_of_a_python_tool(folder: Path, base: PackageFile) -> None:
+def test_change_of_python_source_changes_its_section(folder: Path, base: PackageFile) -> None:
     source = FILES["code/shop/refunds.py"]
     write(folder, {"code/shop/refunds.py": source.replace("return order", "return amount")})
     assert changed_sections(base, compiled(folder, RICH)) == {"tools"}
@@ -130,7 +134,9 @@ def test_source_of_a_python_tool(folder: Path, base: PackageFile) -> None:
         ('"routes": {', '"routes": {"openai/other": {"price": null, "context_window": null}, ', set()),
     ],
 )
-def test_lock(before: str, after: str, sections: set[str], folder: Path, base: PackageFile) -> None:
+def test_change_of_the_lock_changes_its_section(
+    before: str, after: str, sections: set[str], folder: Path, base: PackageFile
+) -> None:
     write(folder, {"specs/rich.lock": FILES["specs/rich.lock"].replace(before, after)})
     assert changed_sections(base, compiled(folder, RICH)) == sections
     write(folder, FILES)
@@ -148,13 +154,15 @@ def test_lock(before: str, after: str, sections: set[str], folder: Path, base: P
         ("name", "bills", {"agents"}),
     ],
 )
-def test_sub_agent(at: str, value: object, sections: set[str], folder: Path, base: PackageFile) -> None:
+def test_change_of_a_sub_agent_changes_its_section(
+    at: str, value: object, sections: set[str], folder: Path, base: PackageFile
+) -> None:
     write(folder, {"specs/agents/billing.yaml": yaml_text(changed(BILLING, at, value))})
     assert changed_sections(base, compiled(folder, RICH)) == sections
     write(folder, {"specs/agents/billing.yaml": yaml_text(BILLING)})
 
 
-def test_description_of_a_sub_agent_is_its_tool_s(folder: Path) -> None:
+def test_description_of_a_sub_agent_is_used_for_its_tool(folder: Path) -> None:
     """Without a description of its own the tool says what the sub-agent says of itself."""
     bare = apply(("tools.billing.description", None, set()))
     del bare["tools"]["billing"]["description"]
@@ -164,7 +172,7 @@ def test_description_of_a_sub_agent_is_its_tool_s(folder: Path) -> None:
     write(folder, {"specs/agents/billing.yaml": yaml_text(BILLING)})
 
 
-def test_no_two_changes_look_alike(folder: Path, base: PackageFile) -> None:
+def test_different_changes_give_different_fingerprints(folder: Path, base: PackageFile) -> None:
     """Hashes of what is there, and not of how much of it there is."""
     some = [change for change in CHANGES if change[0].startswith(("budgets.", "limits.", "guards.", "sinks."))]
     prints = [compiled(folder, apply(change)).fingerprint for change in some]

@@ -1,4 +1,4 @@
-"""What does not change behaviour does not change the fingerprint: how a spec is written, laid out, named and placed."""
+"""Formatting, layout, file names and defaults of a spec do not change the fingerprint."""
 
 import copy
 import json
@@ -14,8 +14,8 @@ import yaml
 
 from agentrun.compiler.compile import compile
 
-from ..documents import Document, changed, laid_out, write, yaml_text
-from ..rich import BILLING, FILES, RICH, project
+from ..documents import Document, changed, split_into_files, write, yaml_text
+from ..full_spec import BILLING, FILES, RICH, project
 from ..schemas import nodes
 
 TEXT = yaml_text(RICH)
@@ -33,17 +33,17 @@ def fingerprint(folder: Path, text: str | bytes | Document, **files: str) -> str
     return compile(spec).fingerprint
 
 
-def turned(value: Any) -> Any:
+def with_reversed_mappings(value: Any) -> Any:
     """Every mapping the other way round."""
     if isinstance(value, dict):
-        return {key: turned(inner) for key, inner in reversed(value.items())}
-    return [turned(item) for item in value] if isinstance(value, list) else value
+        return {key: with_reversed_mappings(inner) for key, inner in reversed(value.items())}
+    return [with_reversed_mappings(item) for item in value] if isinstance(value, list) else value
 
 
 WRITINGS: dict[str, str | bytes] = {
     "comments": re.sub(r"^(\w+):", r"# about \1\n\n\1:", TEXT, flags=re.MULTILINE) + "# the end\n",
     "comments behind": re.sub(r"^(\w+):(?= \S)(.*)$", r"\1:\2   # note", TEXT, flags=re.MULTILINE),
-    "order of keys": yaml_text(turned(RICH)),
+    "order of keys": yaml_text(with_reversed_mappings(RICH)),
     "sorted": yaml_text(RICH, sort_keys=True),
     "flow": yaml_text(RICH, default_flow_style=True),
     "indentation": yaml_text(RICH, indent=8),
@@ -63,13 +63,13 @@ WRITINGS: dict[str, str | bytes] = {
 
 
 @pytest.mark.parametrize("name", WRITINGS)
-def test_writing(name: str, tmp_path: Path, expected: str) -> None:
+def test_yaml_style_does_not_change_the_fingerprint(name: str, tmp_path: Path, expected: str) -> None:
     text = WRITINGS[name]
     assert text not in (TEXT, TEXT.encode())
     assert fingerprint(tmp_path, text) == expected
 
 
-def test_anchors_are_anchors() -> None:
+def test_anchor_example_uses_anchors() -> None:
     assert "&id001" in str(WRITINGS["anchors"])
     assert "*id001" in str(WRITINGS["anchors"])
 
@@ -95,7 +95,9 @@ SPELLINGS: list[tuple[str, str, str]] = [
 
 
 @pytest.mark.parametrize(("before", "after", "what"), SPELLINGS, ids=[what for _, _, what in SPELLINGS])
-def test_spelling(before: str, after: str, what: str, tmp_path: Path, expected: str) -> None:
+def test_spelling_of_values_does_not_change_the_fingerprint(
+    before: str, after: str, what: str, tmp_path: Path, expected: str
+) -> None:
     plain = re.sub(r'"(\d[\w.]*)"', r"\1", TEXT).replace("agentrun: 1\n", 'agentrun: "1"\n')
     plain = plain.replace("default: 1042", 'default: "1042"').replace("X-Wiki: 1\n", 'X-Wiki: "1"\n')
     plain = plain.replace("      5: 1\n", '      "5": 1\n')
@@ -135,20 +137,20 @@ FORMS: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize("form", FORMS, ids=[f"{at}-{index}" for index, (at, _) in enumerate(FORMS)])
-def test_form(form: tuple[str, Any], tmp_path: Path, expected: str) -> None:
+def test_equivalent_forms_have_the_same_fingerprint(form: tuple[str, Any], tmp_path: Path, expected: str) -> None:
     document = changed(RICH, *form)
     assert yaml_text(document) != TEXT
     assert fingerprint(tmp_path, document) == expected
 
 
-def test_one_part_is_no_list(tmp_path: Path) -> None:
+def test_single_text_list_and_file_have_the_same_fingerprint(tmp_path: Path) -> None:
     texts: list[Any] = ["Be kind.", ["Be kind."], {"file": "one.md"}, [{"file": "one.md"}], "Be kind.\n"]
     files = {"specs/one.md": "Be kind.\r\n"}
     found = {fingerprint(tmp_path, changed(RICH, "instructions", text), **files) for text in texts}
     assert len(found) == 1
 
 
-def test_defaults_written_out(tmp_path: Path) -> None:
+def test_explicit_defaults_do_not_change_the_fingerprint(tmp_path: Path) -> None:
     """A key with its default in it says what its absence says."""
     small: Document = {
         "agentrun": "1",
@@ -175,14 +177,14 @@ def test_defaults_written_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("parts", [True, False])
-def test_layout(parts: bool, tmp_path: Path, expected: str) -> None:
-    spec, files = laid_out(RICH, parts=parts)
+def test_split_into_files_does_not_change_the_fingerprint(parts: bool, tmp_path: Path, expected: str) -> None:
+    spec, files = split_into_files(RICH, parts=parts)
     write(tmp_path / "specs", files)
     assert fingerprint(tmp_path, spec) == expected
 
 
-def test_line_ends_of_files(tmp_path: Path, expected: str) -> None:
-    spec, files = laid_out(RICH)
+def test_line_endings_do_not_change_the_fingerprint(tmp_path: Path, expected: str) -> None:
+    spec, files = split_into_files(RICH)
     write(tmp_path / "specs", {name: (text + "\n").replace("\n", "\r\n") for name, text in files.items()})
     code = {name: text.replace("\n", "\r\n") for name, text in FILES.items() if name.endswith(".py")}
     children = {"specs/agents/billing.yaml": yaml_text(BILLING).replace("\n", "\r\n")}
@@ -228,12 +230,14 @@ def crowded(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("change", [renamed, deeper, aged, closed, crowded], ids=lambda change: change.__name__)
-def test_place(change: Callable[[Path], Path], tmp_path: Path, expected: str) -> None:
+def test_file_names_and_attributes_do_not_change_the_fingerprint(
+    change: Callable[[Path], Path], tmp_path: Path, expected: str
+) -> None:
     folder = tmp_path / "some where/else"
     project(folder)
     assert compile(change(folder)).fingerprint == expected
 
 
-def test_planted_change_is_seen(tmp_path: Path, expected: str) -> None:
+def test_planted_letter_changes_the_fingerprint(tmp_path: Path, expected: str) -> None:
     """These tests would see a difference: one letter is enough."""
     assert fingerprint(tmp_path, TEXT.replace("Be kind", "Be Kind")) != expected

@@ -1,4 +1,4 @@
-"""JSON Schemas that people write: only themselves, only RE2, bounded, and the same after their references are gone."""
+"""Checks of user-written JSON Schemas: local references, RE2 patterns, size limits and resolved references."""
 
 import json
 from pathlib import Path
@@ -65,7 +65,7 @@ def codes(schema: Any) -> list[str]:
     ],
 )
 @pytest.mark.parametrize("way", ["at the top", "in a property", "below a keyword", "in a definition that nothing uses"])
-def test_9_a_schema_refers_only_to_itself(reference: str, way: str) -> None:
+def test_external_reference_is_refused(reference: str, way: str) -> None:
     schema = {"$ref": reference}
     schemas: dict[str, Any] = {
         "at the top": {**schema, "$defs": {"a": {}}},
@@ -88,13 +88,13 @@ def test_9_a_schema_refers_only_to_itself(reference: str, way: str) -> None:
         {"properties": {"a": {"properties": {"b": {"$ref": "#/properties/a"}}}}},
     ],
 )
-def test_10_cycles(schema: Any) -> None:
+def test_circular_reference_is_refused(schema: Any) -> None:
     (problem,) = refused(schema)
     assert problem.code == "spec.schema_ref"
     assert "is circular" in problem.message
 
 
-def test_10_doubling() -> None:
+def test_exponential_references_are_refused() -> None:
     """2^20 parts from twenty lines."""
     doubled = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(20)}
     schema = {"$ref": "#/$defs/a0", "$defs": {**doubled, "a20": {"type": "string"}}}
@@ -113,13 +113,13 @@ def test_10_doubling() -> None:
         {"required": [f"property{n}" for n in range(5000)]},
     ],
 )
-def test_10_a_large_part_named_a_thousand_times(large: Any) -> None:
+def test_large_part_referenced_often_is_refused(large: Any) -> None:
     """A few names, gigabytes when they are written out."""
     schema = {"$defs": {"large": large}, "properties": {f"p{n}": {"$ref": "#/$defs/large"} for n in range(1000)}}
     assert codes(schema) == ["spec.schema_ref"]
 
 
-def test_the_number_of_parts() -> None:
+def test_limit_of_parts() -> None:
     def schema(parts: int) -> Any:
         return {"$defs": {"a": True}, "properties": {f"p{n}": {"$ref": "#/$defs/a"} for n in range(parts)}}
 
@@ -128,7 +128,7 @@ def test_the_number_of_parts() -> None:
     assert codes(schema(most + 1)) == ["spec.schema_ref"]
 
 
-def test_the_size() -> None:
+def test_limit_of_the_resolved_size() -> None:
     def schema(size: int) -> Any:
         return {"$defs": {"a": {"const": "x" * (size // 4)}}, "anyOf": [{"$ref": "#/$defs/a"}] * 4}
 
@@ -136,7 +136,7 @@ def test_the_size() -> None:
     assert codes(schema(MAX_SCHEMA_BYTES)) == ["spec.schema_ref"]
 
 
-def test_the_depth() -> None:
+def test_limit_of_the_depth() -> None:
     def nested(levels: int) -> Any:
         schema: Any = True
         for _ in range(levels - 1):
@@ -180,7 +180,7 @@ def test_the_depth() -> None:
         ("#/$defs/a/", False),
     ],
 )
-def test_a_reference_names_a_schema(reference: str, fits: bool) -> None:
+def test_reference_must_point_at_a_schema(reference: str, fits: bool) -> None:
     looks_like_one = {"type": "string", "pattern": "(?=a)"}
     schema = {
         "$defs": {"a": {}, "b/c": {}, "d e": {}, "f~": {}},
@@ -195,7 +195,7 @@ def test_a_reference_names_a_schema(reference: str, fits: bool) -> None:
     assert codes(schema) == ([] if fits else ["spec.schema_ref"])
 
 
-def test_a_misspelt_reference_is_helped() -> None:
+def test_misspelt_reference_gets_a_hint() -> None:
     (problem,) = refused({"$defs": {"address": {}}, "items": {"$ref": "#/$defs/adress"}})
     assert problem.hint == 'did you mean "#/$defs/address"?'
 
@@ -220,11 +220,11 @@ def test_a_misspelt_reference_is_helped() -> None:
         ({"$anchor": "a", "items": {"$ref": "#a"}}, "spec.schema_ref"),
     ],
 )
-def test_identity(schema: Any, code: str | None) -> None:
+def test_id_anchor_and_schema_keywords(schema: Any, code: str | None) -> None:
     assert codes(schema) == ([] if code is None else [code])
 
 
-def test_data_is_not_read_as_a_schema() -> None:
+def test_data_inside_a_schema_is_not_checked_as_a_schema() -> None:
     trap = {"$ref": "file:///etc/passwd", "$id": "http://evil.example", "pattern": "(?=a)", "zzz": 1}
     data = {"enum": [trap], "const": trap, "default": trap, "examples": [trap]}
     named = {"properties": {"$ref": {"type": "string"}, "$id": {}, "pattern": {}, "default": {"type": "object"}}}
@@ -276,7 +276,7 @@ GOOD_PATTERNS = [
 
 @pytest.mark.parametrize("pattern", BAD_PATTERNS)
 @pytest.mark.parametrize("way", ["pattern", "patternProperties"])
-def test_11_what_re2_cannot_use_is_refused(pattern: str, way: str) -> None:
+def test_pattern_that_re2_cannot_use_is_refused(pattern: str, way: str) -> None:
     if way == "patternProperties" and len(pattern) > 1000:
         pytest.skip("YAML has no keys of this length")
     schema = {"pattern": pattern} if way == "pattern" else {"patternProperties": {pattern: True}}
@@ -285,7 +285,7 @@ def test_11_what_re2_cannot_use_is_refused(pattern: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", GOOD_PATTERNS)
-def test_11_catastrophic_patterns_are_linear(pattern: str) -> None:
+def test_backtracking_patterns_are_matched_in_linear_time(pattern: str) -> None:
     schema = {"type": "string", "pattern": pattern}
     assert refused(schema) == []
     if 0 < len(pattern) < 1000:
@@ -296,7 +296,7 @@ def test_11_catastrophic_patterns_are_linear(pattern: str) -> None:
     validator.is_valid("a" * 20_000 + "!")  # with backtracking this would not come back
 
 
-def test_11_a_default_is_matched_in_linear_time_too(tmp_path: Path) -> None:
+def test_default_is_matched_in_linear_time(tmp_path: Path) -> None:
     text = f'params: {{p: {{type: string, pattern: "^(a+)+$", default: "{"a" * 5000}!"}}}}\n'
     with at_most(60_000):
         (problem,) = found(tmp_path, text)
@@ -304,13 +304,13 @@ def test_11_a_default_is_matched_in_linear_time_too(tmp_path: Path) -> None:
     assert "aaaa" not in problem.message
 
 
-def test_a_pattern_has_a_weight() -> None:
+def test_weight_and_size_limit_of_a_pattern() -> None:
     assert check_pattern("^[a-z]{3}$").weight < 50
     assert check_pattern("\\pL{40}").weight > 10_000
     assert check_pattern("\\pL{1000}") == (MAX_PROGRAM_SIZE, "the pattern is too large")
 
 
-def test_the_place_of_a_pattern_s_key() -> None:
+def test_problem_points_at_the_pattern_key() -> None:
     (problem,) = refused({"type": "object", "patternProperties": {"ok": True, "(?=a)": True}})
     assert (problem.line, problem.column) == (1, 54)
 
@@ -336,25 +336,25 @@ def test_the_place_of_a_pattern_s_key() -> None:
         ({"multipleOf": 0}, 16, 'not a valid JSON Schema: "multipleOf": ', None),
     ],
 )
-def test_mistakes(schema: Any, at: int, message: str, hint: str | None) -> None:
+def test_mistake_has_place_message_and_hint(schema: Any, at: int, message: str, hint: str | None) -> None:
     (problem,) = refused(schema)
     assert (problem.code, problem.column) == ("spec.json_schema", at)
     assert message in problem.message
     assert (hint or "") in (problem.hint or "")
 
 
-def test_all_mistakes_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     schema = {"type": "strng", "minLength": -1, "properties": {"a": {"type": "intger"}, "b": {"required": [1]}}}
     assert sorted(problem.column for problem in refused(schema)) == [10, 32, 65, 95]
 
 
-def test_format_is_allowed_and_no_promise() -> None:
+def test_any_format_is_allowed() -> None:
     for name in ("email", "date-time", "uri", "uuid", "regex", "anything"):
         assert refused({"type": "string", "format": name}) == []
 
 
 @pytest.mark.parametrize("schema", [True, [], "string", 5, None])
-def test_a_schema_is_a_mapping(schema: Any) -> None:
+def test_schema_must_be_a_mapping(schema: Any) -> None:
     assert codes(schema) == ["spec.json_schema"]
 
 
@@ -392,7 +392,7 @@ VALUES = st.recursive(
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=range(len(SCHEMAS)))
 @given(value=VALUES)
-def test_the_schema_written_out_accepts_the_same(schema: dict[str, Any], value: Any) -> None:
+def test_resolved_schema_accepts_the_same_values(schema: dict[str, Any], value: Any) -> None:
     tree = node(schema)
     assert check_schema(tree) == []
     written = resolve_references(tree)
@@ -401,12 +401,12 @@ def test_the_schema_written_out_accepts_the_same(schema: dict[str, Any], value: 
     assert jsonschema_rs.Draft202012Validator(written, offline=True).is_valid(value) == before.is_valid(value)
 
 
-def test_what_identifies_or_comments_is_not_written_out() -> None:
+def test_resolved_schema_omits_id_anchor_and_comment() -> None:
     schema = {"$id": "https://a.example/s", "$comment": "c", "type": "string", "$anchor": "a", "title": "t"}
     assert resolve_references(node(schema)) == {"type": "string", "title": "t"}
 
 
-def test_every_keyword_is_known_to_the_validator() -> None:
+def test_keyword_list_matches_draft_2020_12() -> None:
     """A list of our own that fell behind the draft would refuse good schemas."""
     meta = {"properties", "patternProperties", "prefixItems", "unevaluatedItems", "dependentRequired", "minContains"}
     assert meta <= SCHEMA_KEYWORDS

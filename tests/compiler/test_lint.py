@@ -1,4 +1,4 @@
-"""What a whole spec means: params, names, answers, hooks, sinks, the model, numbers, sub-agents; from both sides."""
+"""Semantic checks of a whole spec: params, names, hooks, sinks, model, limits and sub-agents."""
 
 from pathlib import Path
 
@@ -55,7 +55,7 @@ CHOICE = "model: {provider: p, name: m, tool_choice: %s}\n" + ALLOW
         ),
     ],
 )
-def test_params(tmp_path: Path, text: str, expected: list[str]) -> None:
+def test_param_problems(tmp_path: Path, text: str, expected: list[str]) -> None:
     assert reported(tmp_path, text) == expected
 
 
@@ -72,13 +72,13 @@ def test_params(tmp_path: Path, text: str, expected: list[str]) -> None:
         ("s5", "ss"),
     ],
 )
-def test_names_that_look_alike(tmp_path: Path, first: str, second: str) -> None:
+def test_names_that_look_alike_are_reported(tmp_path: Path, first: str, second: str) -> None:
     text = f"policy: {{default: allow}}\ntools: {{{first}: {TOOL}, «{second}: {TOOL}}}\n"
     assert reported(tmp_path, text) == ["look_alike"]
     assert reported(tmp_path, f"sinks: {{{first}: {{kind: stdout}}, «{second}: {{kind: stdout}}}}\n") == ["look_alike"]
 
 
-def test_names_that_do_not(tmp_path: Path) -> None:
+def test_names_that_differ_are_allowed(tmp_path: Path) -> None:
     names = ["get_order", "get_orders", "set_order", "order", "orders2", "orders3"]
     tools = ", ".join(f"{name}: {TOOL}" for name in names)
     assert reported(tmp_path, f"policy: {{default: allow}}\ntools: {{{tools}}}\n") == []
@@ -101,7 +101,7 @@ def test_names_that_do_not(tmp_path: Path) -> None:
         "policy: [{file: p.yaml}, {rules: [{id: «a, on: output, ask: '*'}]}]\n",
     ],
 )
-def test_names_that_are_used_twice(tmp_path: Path, text: str) -> None:
+def test_duplicate_names_are_reported(tmp_path: Path, text: str) -> None:
     shared = 'agentrun: "1"\npolicy: {rules: [{id: a, on: output, deny: "*"}]}\n'
     assert reported(tmp_path, text, {"m.py": "def f(question): pass\n", "p.yaml": shared}) == ["duplicate_name"]
 
@@ -157,7 +157,7 @@ def key(question, *, deep): pass
         ("budgets: {cost: 1}\nmodel: {provider: p, name: m, price: {input: 1, output: 2}, fallback: [«q/n]}", NO_PRICE),
     ],
 )  # fmt: skip
-def test_sections(tmp_path: Path, text: str, expected: list[str]) -> None:
+def test_problems_of_each_section(tmp_path: Path, text: str, expected: list[str]) -> None:
     assert reported(tmp_path, text, {"m.py": HOOKS}) == expected
 
 
@@ -172,14 +172,14 @@ def test_sections(tmp_path: Path, text: str, expected: list[str]) -> None:
         ("«spnd.turns > 1", ["condition"]),
     ],
 )
-def test_visible(tmp_path: Path, condition: str, expected: list[str]) -> None:
+def test_problems_of_visible_conditions(tmp_path: Path, condition: str, expected: list[str]) -> None:
     text = (
         f"policy: {{default: allow}}\ntools: {{x: {{kind: shell, description: d, argv: [x], visible: {condition}}}}}\n"
     )
     assert reported(tmp_path, text) == expected
 
 
-def test_calls_of_servers_are_visible_too(tmp_path: Path) -> None:
+def test_visible_may_refer_to_calls_of_mcp_tools(tmp_path: Path) -> None:
     text = "tools: {c: {kind: mcp, command: [x], visible: \"'c.a' in calls\"}}\npolicy: {default: allow}\n"
     assert reported(tmp_path, text) == []
     assert reported(tmp_path, text.replace("'c.a' in calls", "calls['c.a'] > 1")) == []
@@ -188,40 +188,47 @@ def test_calls_of_servers_are_visible_too(tmp_path: Path) -> None:
 # --- sub-agents ---------------------------------------------------------------------------------------------
 
 
-def calls(*specs: str, extra: str = "") -> str:
+def agent_calling(*specs: str, extra: str = "") -> str:
     tools = ", ".join(f"t{'abcdefgh'[n]}: {{kind: agent, spec: {spec}}}" for n, spec in enumerate(specs))
     return agent(f"policy: {{default: allow}}\ntools: {{{tools}}}\n{extra}")
 
 
-def chain(folder: Path, length: int, depth: str = "") -> list[str]:
+def problems_of_a_chain(folder: Path, length: int, depth: str = "") -> list[str]:
     """Agents that call each other in a row: spec → a1 → a2 …"""
-    files: dict[str, str | bytes] = {f"a{n}.yaml": calls(f"a{n + 1}.yaml") for n in range(1, length)}
-    files |= {"spec.yaml": calls("a1.yaml", extra=depth), f"a{length}.yaml": agent()}
+    files: dict[str, str | bytes] = {f"a{n}.yaml": agent_calling(f"a{n + 1}.yaml") for n in range(1, length)}
+    files |= {"spec.yaml": agent_calling("a1.yaml", extra=depth), f"a{length}.yaml": agent()}
     return [f"{place(problem, folder)} {problem.code}" for problem in validate_document(put(folder, files))]
 
 
-def test_depth(tmp_path: Path) -> None:
+def test_sub_agents_deeper_than_the_limit_are_reported(tmp_path: Path) -> None:
     for depth in (1, 2, 3):
-        assert chain(tmp_path, depth, f"limits: {{depth: {depth}}}") == []
-        reported = chain(tmp_path, depth + 1, f"limits: {{depth: {depth}}}")
+        assert problems_of_a_chain(tmp_path, depth, f"limits: {{depth: {depth}}}") == []
+        reported = problems_of_a_chain(tmp_path, depth + 1, f"limits: {{depth: {depth}}}")
         assert reported == [f"a{depth}.yaml:2:33 spec.agent_depth"]
-    assert chain(tmp_path, 3) == []
-    assert chain(tmp_path, 4) == ["a3.yaml:2:33 spec.agent_depth"]
+    assert problems_of_a_chain(tmp_path, 3) == []
+    assert problems_of_a_chain(tmp_path, 4) == ["a3.yaml:2:33 spec.agent_depth"]
 
 
-def test_a_child_s_own_depth_counts_from_itself(tmp_path: Path) -> None:
-    put(tmp_path, {"a.yaml": calls("b.yaml", extra="limits: {depth: 1}"), "b.yaml": calls("c.yaml"), "c.yaml": agent()})
-    assert [problem.code for problem in validate_document(put(tmp_path, {"spec.yaml": calls("a.yaml")}))] == [
+def test_depth_limit_of_a_sub_agent_counts_from_itself(tmp_path: Path) -> None:
+    put(
+        tmp_path,
+        {
+            "a.yaml": agent_calling("b.yaml", extra="limits: {depth: 1}"),
+            "b.yaml": agent_calling("c.yaml"),
+            "c.yaml": agent(),
+        },
+    )
+    assert [problem.code for problem in validate_document(put(tmp_path, {"spec.yaml": agent_calling("a.yaml")}))] == [
         "spec.agent_depth"
     ]
 
 
 @pytest.mark.parametrize("first", ["spec", "a", "b"])
-def test_a_cycle_is_reported_once_at_one_place_from_every_agent(tmp_path: Path, first: str) -> None:
+def test_cycle_is_reported_once_at_the_same_place(tmp_path: Path, first: str) -> None:
     files: dict[str, str | bytes] = {
-        "spec.yaml": calls("a.yaml"),
-        "a.yaml": calls("b.yaml"),
-        "b.yaml": calls("spec.yaml"),
+        "spec.yaml": agent_calling("a.yaml"),
+        "a.yaml": agent_calling("b.yaml"),
+        "b.yaml": agent_calling("spec.yaml"),
     }
     put(tmp_path, files)
     (problem,) = validate_document(tmp_path / f"{first}.yaml")
@@ -229,14 +236,21 @@ def test_a_cycle_is_reported_once_at_one_place_from_every_agent(tmp_path: Path, 
     assert problem.message == "sub-agents call each other: a.yaml → b.yaml → spec.yaml → a.yaml"
 
 
-def test_circles_of_one_and_two(tmp_path: Path) -> None:
-    assert codes(tmp_path, calls("spec.yaml")) == ["spec.agent_cycle"]
-    assert codes(tmp_path, calls("./spec.yaml")) == ["spec.agent_cycle"]
-    assert codes(tmp_path, calls("b.yaml"), {"b.yaml": calls("spec.yaml")}) == ["spec.agent_cycle"]
-    assert codes(tmp_path, calls("b.yaml", "b.yaml", "c.yaml"), {"b.yaml": calls("c.yaml"), "c.yaml": agent()}) == []
+def test_cycles_of_one_and_two_agents_are_reported(tmp_path: Path) -> None:
+    assert codes(tmp_path, agent_calling("spec.yaml")) == ["spec.agent_cycle"]
+    assert codes(tmp_path, agent_calling("./spec.yaml")) == ["spec.agent_cycle"]
+    assert codes(tmp_path, agent_calling("b.yaml"), {"b.yaml": agent_calling("spec.yaml")}) == ["spec.agent_cycle"]
+    assert (
+        codes(
+            tmp_path,
+            agent_calling("b.yaml", "b.yaml", "c.yaml"),
+            {"b.yaml": agent_calling("c.yaml"), "c.yaml": agent()},
+        )
+        == []
+    )
 
 
-def test_children_that_cannot_be_read(tmp_path: Path) -> None:
+def test_sub_agents_that_cannot_be_read_are_reported(tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {
         "broken.yaml": "name: [",
         "wrong.yaml": agent("zzz: 1"),
@@ -244,7 +258,7 @@ def test_children_that_cannot_be_read(tmp_path: Path) -> None:
         "warned.yaml": agent("budgets: {turns: 3}"),
         "tools.yaml": f'agentrun: "1"\ntools: {{x: {TOOL}}}\n',
     }
-    text = calls(
+    text = agent_calling(
         "nothing.yaml", "../up.yaml", "broken.yaml", "wrong.yaml", "meaning.yaml", "warned.yaml", "tools.yaml", "."
     )
     reported = {f"{at.rpartition(':')[0]} {code}" for at, code, _, _ in found(tmp_path, text, files)}
@@ -260,7 +274,7 @@ def test_children_that_cannot_be_read(tmp_path: Path) -> None:
     assert not any("no_budget" in each for each in reported)  # a child's warnings are reported with the child
 
 
-def test_what_is_given_to_a_child(tmp_path: Path) -> None:
+def test_params_and_profile_of_a_sub_agent_are_checked(tmp_path: Path) -> None:
     child = agent(
         "params: {topic: {type: string}, size: {type: integer, default: 3}}\n"
         "input: '{{ topic }}{{ size }}'\nprofiles: {fast: {}}\n"
@@ -284,7 +298,7 @@ def test_a_circular_schema_of_a_child_is_reported_once(tmp_path: Path) -> None:
     assert codes(tmp_path, text, {"c.yaml": child}) == ["spec.schema_ref"]
 
 
-def test_how_many_there_may_be(tmp_path: Path) -> None:
+def test_number_of_sub_agents_is_limited(tmp_path: Path) -> None:
     def spec(count: int) -> str:
         tools = ", ".join(f"t{n}z: {{kind: agent, spec: c.yaml}}" for n in range(count))
         return agent(f"policy: {{default: allow}}\ntools: {{{tools}}}\n")
@@ -308,7 +322,7 @@ def test_how_many_there_may_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", MAX_KEYS)
-def test_how_many_keys_a_section_may_have(tmp_path: Path, key: str) -> None:
+def test_number_of_keys_of_a_section_is_limited(tmp_path: Path, key: str) -> None:
     value = {"tools": TOOL, "params": "{}", "sinks": "{kind: stdout}", "profiles": "{}"}[key]
 
     def section(count: int) -> str:
@@ -320,7 +334,7 @@ def test_how_many_keys_a_section_may_have(tmp_path: Path, key: str) -> None:
     assert codes(tmp_path, section(MAX_KEYS[key] + 1)) == ["spec.out_of_range"]
 
 
-def test_a_problem_beyond_a_hundred_warnings_is_found(tmp_path: Path) -> None:
+def test_error_after_a_hundred_warnings_is_reported(tmp_path: Path) -> None:
     tools = ", ".join(f"k{n}z: {{kind: shell, argv: [x]}}" for n in range(150))
     problems = codes(tmp_path, f"policy: {{default: allow}}\ntools: {{{tools}}}\ninput: '{{{{ q }}}}'\n")
     assert problems.count("spec.no_description") == 150
@@ -351,7 +365,7 @@ def test_a_problem_beyond_a_hundred_warnings_is_found(tmp_path: Path) -> None:
         ("model.api_key=sk-ant-abcdefghijklmnop12345678", "wrong_text"),
     ],
 )
-def test_settings(tmp_path: Path, setting: str, code: str | None) -> None:
+def test_problems_of_settings(tmp_path: Path, setting: str, code: str | None) -> None:
     reported = [each.code for each in compiled(tmp_path, "", setting) if each.code != "spec.unused_param"]
     assert reported[:1] == ([f"spec.{code}"] if code else [])
 

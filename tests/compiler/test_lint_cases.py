@@ -1,4 +1,4 @@
-"""What can be known of cases before they run: each mistake at its place, with what to do about it."""
+"""Semantic checks of cases: assertions, faults, stubs and defaults, each reported at its place."""
 
 from pathlib import Path
 
@@ -171,7 +171,7 @@ CLAIMS: list[tuple[str, list[str]]] = [
 
 
 @pytest.mark.parametrize("number", range(len(CLAIMS)))
-def test_assertions(tmp_path: Path, number: int) -> None:
+def test_assertion_problems(tmp_path: Path, number: int) -> None:
     claim, expected = CLAIMS[number]
     inner = f"«{{{claim.removeprefix('«')}}}" if claim.startswith("«type") else f"{{{claim}}}"
     assert reported(tmp_path, f"assert: [{inner}]") == expected
@@ -212,7 +212,7 @@ def test_assertions(tmp_path: Path, number: int) -> None:
         ("approvals: {«tool_call: approved}", ["unknown_tool"]),
     ],
 )
-def test_cases(tmp_path: Path, case: str, expected: list[str]) -> None:
+def test_case_problems(tmp_path: Path, case: str, expected: list[str]) -> None:
     case = case.replace("'get*'", "«'get*'") if expected == ["unknown_tool"] and "'get*'" in case else case
     assert reported(tmp_path, case) == expected
 
@@ -268,38 +268,38 @@ def test_cases(tmp_path: Path, case: str, expected: list[str]) -> None:
         ("«nowhere", "{status: 500}", ["wrong_text"]),
     ],
 )
-def test_faults(tmp_path: Path, at: str, inject: str, expected: list[str]) -> None:
+def test_fault_problems(tmp_path: Path, at: str, inject: str, expected: list[str]) -> None:
     at = f"«'{at.removeprefix('«')}'" if at.startswith("«") else f"'{at}'"
     assert reported(tmp_path, f"faults: [{{at: {at}, inject: {inject}}}]") == expected
 
 
-def test_names_are_those_of_the_profile(tmp_path: Path) -> None:
+def test_tool_names_are_checked_with_the_profile_of_the_case(tmp_path: Path) -> None:
     claim = "assert: [{type: tool-called, value: extra}]"
     assert problems(tmp_path, f"cases:\n- {{name: a, profile: more, {claim}}}") == []
     assert len(problems(tmp_path, f"cases:\n- {{name: a, {claim.replace('extra', '«extra')}}}")) == 1
 
 
-def test_what_cases_have_in_common_is_wrong_only_for_all(tmp_path: Path) -> None:
+def test_defaults_are_wrong_only_if_wrong_for_every_case(tmp_path: Path) -> None:
     common = "defaults: {assert: [{type: not-tool-called, value: extra}], stubs: {extra: {result: 1}}}"
     assert problems(tmp_path, f"{common}\ncases:\n- {{name: a}}\n- {{name: b, profile: more}}") == []
     wrong = common.replace(": extra", ": «extra").replace("{extra", "{«extra")
     assert len(problems(tmp_path, f"{wrong}\ncases:\n- {{name: a}}\n- {{name: b}}")) == 2
 
 
-def test_a_mistake_in_the_defaults_is_reported_once_and_there(tmp_path: Path) -> None:
+def test_mistake_in_the_defaults_is_reported_once(tmp_path: Path) -> None:
     common = "defaults: {assert: [{type: turns}], faults: [{at: model, inject: {fatal: x}}], tags: [x, «x]}"
     common = common.replace("{type", "«{type").replace("{fatal", "{«fatal")
     assert len(problems(tmp_path, f"{common}\ncases:\n- {{name: a}}\n- {{name: b, tags: [x]}}")) == 3
 
 
-def test_a_snapshot_of_the_defaults_is_not_taken_twice(tmp_path: Path) -> None:
+def test_second_journal_snapshot_of_a_case_is_reported(tmp_path: Path) -> None:
     common = "defaults: {assert: [{type: journal-snapshot}]}"
     assert problems(tmp_path, f"{common}\ncases:\n- {{name: a}}") == []
     own = "- {name: a, assert: [«{type: journal-snapshot}]}"
     assert len(problems(tmp_path, f"{common}\ncases:\n{own}")) == 1
 
 
-def test_a_schema_in_a_file_is_checked_there(tmp_path: Path) -> None:
+def test_schema_file_of_an_assertion_is_checked(tmp_path: Path) -> None:
     put(tmp_path, {**FILES, "spec.cases.yaml": _with_schema("wrong.json")})
     (problem,) = validate_document(tmp_path / "spec.cases.yaml")
     assert (place(problem, tmp_path), problem.code) == ("wrong.json:1:10", "spec.json_schema")
@@ -342,13 +342,13 @@ def _with_schema(name: str) -> str:
         ),
     ],
 )
-def test_words(tmp_path: Path, case: str, message: str, hint: str | None) -> None:
+def test_problem_has_message_and_hint(tmp_path: Path, case: str, message: str, hint: str | None) -> None:
     (problem,) = problems(tmp_path, f"cases:\n- {{name: a, {case}}}")
     assert message in problem.message
     assert problem.hint == hint
 
 
-def test_a_spec_that_cannot_be_read_hides_no_mistake_of_the_cases_own(tmp_path: Path) -> None:
+def test_case_mistakes_are_reported_when_the_spec_is_invalid(tmp_path: Path) -> None:
     text = 'agentrun: "1"\ncases: [{name: a, assert: [{type: turns}, {type: tool-called, value: zzz}]}]\n'
     put(tmp_path, {"spec.yaml": SPEC + "zzz: 1\n", "spec.cases.yaml": text})
     assert [problem.code for problem in validate_document(tmp_path / "spec.cases.yaml")] == ["spec.claim"]

@@ -1,4 +1,4 @@
-"""Policies: rules that are legal, that can match, and that leave every tool a way to be allowed; from both sides."""
+"""Semantic checks of policies: legal rulings, rules that can match, and tools that can be allowed."""
 
 import re
 from itertools import product
@@ -46,13 +46,13 @@ def rules(folder: Path, text: str, default: str = "allow") -> list[tuple[str, st
     return [(code, message) for _, code, message, _ in found(folder, policy(text, default))]
 
 
-def test_the_matrix_is_whole() -> None:
+def test_ruling_matrix_has_every_pair() -> None:
     assert len(PAIRS) == 42
     assert sum(legal for *_, legal in PAIRS) == 34
 
 
 @pytest.mark.parametrize(("stage", "ruling", "legal"), PAIRS)
-def test_rulings_and_stages(tmp_path: Path, stage: str, ruling: str, legal: bool) -> None:
+def test_ruling_is_legal_at_its_stage_or_reported(tmp_path: Path, stage: str, ruling: str, legal: bool) -> None:
     target = {"tool_call": "x", "tool_result": "x", "delivery": "s"}.get(stage, '"*"')
     rewrite = {"tool_call": ", set: {a: 1}"}.get(stage, ', mask: ["[0-9]+"]') if ruling == "modify" else ""
     when = ', when: "spend.turns > 3"'  # so that no tool is always stopped
@@ -83,7 +83,7 @@ def test_the_default_stage_is_tool_call(tmp_path: Path) -> None:
         ('{id: r, modify: x, on: tool_result, mask: ["(?<=a)b"]}', "spec.pattern"),
     ],
 )
-def test_malformed_rules(tmp_path: Path, rule: str, code: str) -> None:
+def test_malformed_rule_is_reported(tmp_path: Path, rule: str, code: str) -> None:
     assert {reported for reported, _ in rules(tmp_path, rule)} == {code}
 
 
@@ -96,7 +96,7 @@ def test_malformed_rules(tmp_path: Path, rule: str, code: str) -> None:
         '{id: r, modify: x, on: tool_result, mask: ["a|b"]}',
     ],
 )
-def test_well_formed_rules(tmp_path: Path, rule: str) -> None:
+def test_valid_rule_has_no_problem(tmp_path: Path, rule: str) -> None:
     assert rules(tmp_path, rule) == []
 
 
@@ -130,7 +130,7 @@ def test_well_formed_rules(tmp_path: Path, rule: str) -> None:
         ("ask: x, when: spend.turns", "condition", "compare it"),
     ],
 )
-def test_rules_that_can_never_match(tmp_path: Path, rule: str, code: str, hint: str | None) -> None:
+def test_rule_that_can_never_match_is_reported(tmp_path: Path, rule: str, code: str, hint: str | None) -> None:
     reported = found(tmp_path, policy(f"{{id: r, {rule}}}"))
     assert [each.code for each in reported] == [f"spec.{code}"]
     assert (hint or "") in (reported[0].hint or "")
@@ -158,7 +158,7 @@ def test_rules_that_can_never_match(tmp_path: Path, rule: str, code: str, hint: 
         "ask: x, when: params.p == 'a' // args.zzz",
     ],
 )
-def test_rules_that_can_match(tmp_path: Path, rule: str) -> None:
+def test_rule_that_can_match_has_no_problem(tmp_path: Path, rule: str) -> None:
     assert rules(tmp_path, f"{{id: r, {rule}}}") == []
 
 
@@ -184,7 +184,7 @@ def test_rules_that_can_match(tmp_path: Path, rule: str) -> None:
         ("allow", '{id: d, deny: "*", when: spend.turns > 2}', ""),
     ],
 )
-def test_tools_that_nothing_could_ever_allow(tmp_path: Path, default: str, text: str, never: str) -> None:
+def test_tool_that_can_never_be_allowed_is_reported(tmp_path: Path, default: str, text: str, never: str) -> None:
     reported = found(tmp_path, policy(text, default))
     assert {each.code for each in reported} <= {"spec.tool_never_allowed"}
     assert [re.findall('tool "(.*?)" can never', each.message) for each in reported] == [
@@ -193,7 +193,7 @@ def test_tools_that_nothing_could_ever_allow(tmp_path: Path, default: str, text:
     assert all(each.at.startswith("spec.yaml:1:") for each in reported)
 
 
-def test_the_lines_to_add_can_be_added(tmp_path: Path) -> None:
+def test_suggested_rules_fix_the_policy(tmp_path: Path) -> None:
     reported = found(tmp_path, policy("", "deny"))
     lines = [re.sub("^.*- ", "", each.hint or "") for each in reported]
     assert rules(tmp_path, ", ".join(lines), "deny") == []
@@ -224,7 +224,7 @@ def server(folder: Path, text: str, seen: str = "", default: str = "deny") -> li
         ('{id: r, allow: "crm.*"}, {id: d, deny: "*", when: spend.turns > 1}', ""),
     ],
 )
-def test_servers_that_can_be_allowed(tmp_path: Path, rule: str, seen: str) -> None:
+def test_mcp_server_that_can_be_allowed_has_no_problem(tmp_path: Path, rule: str, seen: str) -> None:
     assert server(tmp_path, rule, seen) == []
 
 
@@ -245,18 +245,20 @@ def test_servers_that_can_be_allowed(tmp_path: Path, rule: str, seen: str) -> No
         ('{id: r, allow: "crm.*"}, {id: d, deny: "*.*"}', '["get_*"]', "tool_never_allowed", 'tool "crm.get_*"'),
     ],
 )
-def test_servers_that_can_not(tmp_path: Path, rule: str, seen: str, code: str, message: str) -> None:
+def test_mcp_server_that_can_never_be_allowed_is_reported(
+    tmp_path: Path, rule: str, seen: str, code: str, message: str
+) -> None:
     ((told_code, reported),) = server(tmp_path, rule, seen)
     assert told_code == code
     assert message in reported
 
 
-def test_an_entry_of_a_server_is_reported_at_its_own_place(tmp_path: Path) -> None:
+def test_mcp_tool_that_is_never_allowed_is_reported_at_its_entry(tmp_path: Path) -> None:
     text = SERVER % (", tools: [a, b]", TOOL, "deny", '{id: r, allow: "crm.a"}, {id: n, allow: note}')
     assert [each.at for each in found(tmp_path, text)] == ["spec.yaml:1:51"]
 
 
-def test_calls_of_a_server_s_tools_are_not_known(tmp_path: Path) -> None:
+def test_conditions_on_unknown_mcp_tools_are_not_checked(tmp_path: Path) -> None:
     rule = "{id: r, allow: \"crm.*\", when: \"'crm.x' in calls && calls['crm.x'] > 1 && args.anything == 1\"}"
     assert server(tmp_path, rule) == []
 
@@ -277,12 +279,12 @@ def as_pattern(glob: str) -> re.Pattern[str]:
 
 
 @given(GLOBS)
-def test_a_glob_matches_what_the_pattern_matches(glob: str) -> None:
+def test_glob_agrees_with_a_regular_expression(glob: str) -> None:
     assert [matches_pattern(glob, name) for name in NAMES] == [bool(as_pattern(glob).fullmatch(name)) for name in NAMES]
 
 
 @given(GLOBS, GLOBS)
-def test_globs_meet_and_cover(one: str, other: str) -> None:
+def test_globs_overlap_and_glob_covers_are_correct(one: str, other: str) -> None:
     names = ["".join(letters) for size in range(11) for letters in product("ab", repeat=size)]
     mine = {name for name in names if as_pattern(one).fullmatch(name)}
     theirs = {name for name in names if as_pattern(other).fullmatch(name)}
@@ -293,7 +295,7 @@ def test_globs_meet_and_cover(one: str, other: str) -> None:
         assert not theirs <= mine
 
 
-def test_a_glob_of_many_stars_is_cheap() -> None:
+def test_glob_with_many_stars_is_matched_quickly() -> None:
     """A backtracking matcher needs longer than the universe for this one."""
     assert not matches_pattern("*a" * 40 + "*b", "a" * 64)
     assert matches_pattern("*a" * 40 + "*", "a" * 64)

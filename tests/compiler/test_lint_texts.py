@@ -1,4 +1,4 @@
-"""Templates, references to the environment and literal secrets, wherever a text can stand."""
+"""Templates, environment references and literal secrets in every text of a spec."""
 
 import base64
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from agentrun.compiler.validate import validate_document
 
-from ..batch import run
+from ..measured_commands import run
 from ..projects import agent, codes, found, marked, place, put
 
 ALLOW = "policy: {default: allow}\n"
@@ -43,7 +43,9 @@ def shell(fields: str) -> str:
         ("{% include name %}", "prompt.md:1:12", "template_forbidden", None),
     ],
 )
-def test_places_inside_a_prompt_file(tmp_path: Path, prompt: str, at: str, code: str, hint: str | None) -> None:
+def test_template_problem_points_into_the_prompt_file(
+    tmp_path: Path, prompt: str, at: str, code: str, hint: str | None
+) -> None:
     (problem,) = found(tmp_path, PARAMS + "instructions: {file: prompt.md}\n", {"prompt.md": prompt})
     assert (problem.at, problem.code) == (at, f"spec.{code}")
     assert (hint or "") in (problem.hint or "")
@@ -61,7 +63,7 @@ STYLES = {
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_places_inside_yaml(tmp_path: Path, style: str) -> None:
+def test_template_problem_points_into_every_yaml_style(tmp_path: Path, style: str) -> None:
     written, at = STYLES[style]
     (problem,) = found(tmp_path, PARAMS + f"instructions: {written}\n")
     assert (problem.at, problem.code) == (f"spec.yaml:{at}", "spec.template_unknown_name")
@@ -84,14 +86,14 @@ def test_places_inside_yaml(tmp_path: Path, style: str) -> None:
         shell("argv: [x], env: {A: '{{ q }}'}"),
     ],
 )
-def test_which_texts_are_templates(tmp_path: Path, text: str) -> None:
+def test_every_template_text_is_checked(tmp_path: Path, text: str) -> None:
     text, places = marked(text)
     reported = found(tmp_path, text)
     assert {problem.code for problem in reported} <= {"spec.template_unknown_name"}
     assert [problem.at for problem in reported] == [f"spec.yaml:{at}" for at in places]
 
 
-def test_what_templates_see(tmp_path: Path) -> None:
+def test_templates_may_use_params_or_arguments(tmp_path: Path) -> None:
     assert codes(tmp_path, PARAMS + "instructions: '{{ name }} {{ items|join }}'\n") == []
     assert codes(tmp_path, PARAMS + "instructions: '{{ name }}{{ items }}{{ args.id }}'\n") == [
         "spec.template_unknown_name"
@@ -107,7 +109,7 @@ def test_what_templates_see(tmp_path: Path) -> None:
     )
 
 
-def test_an_unquoted_template_is_a_mistake_of_yaml(tmp_path: Path) -> None:
+def test_unquoted_template_gets_a_hint_to_quote(tmp_path: Path) -> None:
     (problem,) = found(tmp_path, "instructions: {{ name }}\n")
     assert (problem.at, problem.code, problem.hint) == ("spec.yaml:1:15", "spec.key", "quote the template")
 
@@ -145,15 +147,15 @@ def test_an_unquoted_template_is_a_mistake_of_yaml(tmp_path: Path) -> None:
         (http("headers: {X: '{{ args.id }}'}"), []),
     ],
 )
-def test_where_a_variable_is_allowed(tmp_path: Path, text: str, reported: list[str]) -> None:
+def test_environment_references_are_allowed_only_in_some_texts(tmp_path: Path, text: str, reported: list[str]) -> None:
     assert codes(tmp_path, text) == [f"spec.{code}" for code in reported]
 
 
-def test_an_alias_does_not_carry_a_variable_where_it_is_not_allowed(tmp_path: Path) -> None:
+def test_alias_of_an_environment_reference_is_checked(tmp_path: Path) -> None:
     assert codes(tmp_path, shell("env: {A: &token '${TOKEN}'}, argv: [x, *token]")) == ["spec.env_here"]
 
 
-def test_a_param_in_the_manner_of_a_shell(tmp_path: Path) -> None:
+def test_shell_style_param_gets_a_hint(tmp_path: Path) -> None:
     (problem,) = found(
         tmp_path, "instructions: 'Hello ${name} and ${HOME}'\nparams: {name: {type: string}}\ninput: '{{ name }}'\n"
     )
@@ -196,7 +198,7 @@ COMMANDS = (["validate"], ["validate", "--json"], ["compile"], ["render"], ["loc
 
 
 @pytest.mark.parametrize("way", SECRETS)
-def test_79_a_literal_secret_is_found(tmp_path: Path, way: str) -> None:
+def test_literal_secret_is_reported_at_its_place(tmp_path: Path, way: str) -> None:
     files, _ = SECRETS[way]
     texts = {name: marked(text) for name, text in files.items()}
     expected = [f"{name}:{at}" for name, (_, places) in texts.items() for at in places]
@@ -205,7 +207,7 @@ def test_79_a_literal_secret_is_found(tmp_path: Path, way: str) -> None:
     assert [place(problem, tmp_path) for problem in reported] == expected
 
 
-def test_79_it_is_in_no_byte_of_the_output(tmp_path: Path) -> None:
+def test_literal_secret_is_in_no_output(tmp_path: Path) -> None:
     ways = list(SECRETS.items())
     for way, (files, _) in ways:
         (tmp_path / way).mkdir()
@@ -244,7 +246,7 @@ OTHERWISE = [
 ]
 
 
-def test_79_what_breaks_in_another_way_shows_no_secret_either(tmp_path: Path) -> None:
+def test_other_problems_do_not_show_a_secret(tmp_path: Path) -> None:
     for number, text in enumerate(OTHERWISE):
         (tmp_path / str(number)).mkdir()
         put(tmp_path / str(number), {"spec.yaml": agent(text)})
@@ -269,5 +271,5 @@ def test_79_what_breaks_in_another_way_shows_no_secret_either(tmp_path: Path) ->
         "params: {token: {type: string, default: nothing}}\ninput: '{{ token }}'\n",
     ],
 )
-def test_79_what_is_no_secret(tmp_path: Path, text: str) -> None:
+def test_texts_that_look_like_secrets_are_allowed(tmp_path: Path, text: str) -> None:
     assert codes(tmp_path, text) == []

@@ -1,4 +1,4 @@
-"""What each kind of tool must say, from both sides."""
+"""Semantic checks of each kind of tool."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def reported(folder: Path, text: str) -> list[tuple[str, str, str | None]]:
         "https://${SHOP_HOST}/orders",
     ],
 )
-def test_addresses(tmp_path: Path, url: str) -> None:
+def test_valid_url_has_no_problem(tmp_path: Path, url: str) -> None:
     assert codes(tmp_path, tools(f"t: {{kind: http, description: d, url: '{url}', args: {ARGS}}}")) == []
 
 
@@ -74,7 +74,7 @@ def test_addresses(tmp_path: Path, url: str) -> None:
         "//shop.example/",
     ],
 )
-def test_what_is_no_address(tmp_path: Path, url: str) -> None:
+def test_invalid_url_is_reported(tmp_path: Path, url: str) -> None:
     written = url.replace("\\", "\\\\").replace("\n", "\\n")
     found_codes = codes(tmp_path, tools(f't: {{kind: http, description: d, url: "{written}", args: {ARGS}}}'))
     assert "spec.url" in found_codes
@@ -90,7 +90,7 @@ def test_what_is_no_address(tmp_path: Path, url: str) -> None:
         "policy: {default: allow}\ntools: {t: {kind: mcp, url: 'x'}}",
     ],
 )
-def test_other_addresses(tmp_path: Path, text: str) -> None:
+def test_invalid_url_of_models_sinks_and_servers_is_reported(tmp_path: Path, text: str) -> None:
     assert codes(tmp_path, text) == ["spec.url"]
 
 
@@ -112,7 +112,7 @@ def test_other_addresses(tmp_path: Path, text: str) -> None:
         ("args: {type: object, required: [a], «requird: [a]}", ["json_schema"]),
     ],
 )
-def test_arguments(tmp_path: Path, fields: str, expected: list[str]) -> None:
+def test_problems_of_declared_arguments(tmp_path: Path, fields: str, expected: list[str]) -> None:
     assert [
         code for code, *_ in reported(tmp_path, f"t: {{kind: shell, description: d, argv: [x], {fields}}}")
     ] == expected
@@ -130,12 +130,12 @@ def test_arguments(tmp_path: Path, fields: str, expected: list[str]) -> None:
         ("{type: object, $ref: '#/$defs/d', $defs: {d: {properties: {b: {}}}}}", False),
     ],
 )
-def test_arguments_are_checked_where_they_are_known(tmp_path: Path, schema: str, known: bool) -> None:
+def test_template_arguments_are_checked_if_the_schema_is_closed(tmp_path: Path, schema: str, known: bool) -> None:
     text = tools(f"t: {{kind: shell, description: d, argv: [x, '{{{{ args.zzz }}}}'], args: {schema}}}")
     assert codes(tmp_path, text) == (["spec.template_unknown_name"] if known else [])
 
 
-def test_actions_have_the_fields_of_all_and_the_action(tmp_path: Path) -> None:
+def test_templates_of_actions_may_use_fields_of_every_action(tmp_path: Path) -> None:
     actions = "actions: {get: {type: object, properties: {a: {}}}, put: {type: object, properties: {b: {}}}}"
     argv = "argv: [x, '{{ args.action }}{{ args.a }}{{ args.b }}']"
     fine = f"t: {{kind: shell, description: d, {argv}, {actions}}}"
@@ -143,7 +143,7 @@ def test_actions_have_the_fields_of_all_and_the_action(tmp_path: Path) -> None:
     assert codes(tmp_path, tools(fine.replace("args.b", "args.c"))) == ["spec.template_unknown_name"]
 
 
-def test_a_tool_without_arguments_has_none(tmp_path: Path) -> None:
+def test_template_of_a_tool_without_arguments_has_no_fields(tmp_path: Path) -> None:
     assert codes(tmp_path, tools("t: {kind: shell, description: d, argv: [x, '{{ args.a }}']}")) == [
         "spec.template_unknown_name"
     ]
@@ -170,7 +170,7 @@ def test_a_tool_without_arguments_has_none(tmp_path: Path) -> None:
         ("argv: [x], cwd: .", []),
     ],
 )
-def test_commands(tmp_path: Path, fields: str, expected: list[str]) -> None:
+def test_problems_of_shell_commands(tmp_path: Path, fields: str, expected: list[str]) -> None:
     assert [code for code, *_ in reported(tmp_path, f"t: {{kind: shell, description: d, {fields}}}")] == expected
 
 
@@ -185,7 +185,7 @@ def test_commands(tmp_path: Path, fields: str, expected: list[str]) -> None:
         ("t: {kind: mcp, command: [x], «headers: {A: b}}", ["`headers` works only for a server with `url`"]),
     ],
 )
-def test_servers(tmp_path: Path, tool: str, messages: list[str]) -> None:
+def test_problems_of_mcp_servers(tmp_path: Path, tool: str, messages: list[str]) -> None:
     problems = reported(tmp_path, tool)
     assert len(problems) == len(messages)
     for (code, message, hint), part in zip(problems, messages, strict=True):
@@ -201,7 +201,7 @@ def test_servers(tmp_path: Path, tool: str, messages: list[str]) -> None:
         ("t: {kind: mcp, command: [x]}", False),  # its tools say themselves what they do
     ],
 )
-def test_descriptions(tmp_path: Path, tool: str, warned: bool) -> None:
+def test_missing_description_is_a_warning(tmp_path: Path, tool: str, warned: bool) -> None:
     assert [code for code, *_ in reported(tmp_path, tool)] == (["no_description"] if warned else [])
 
 
@@ -220,7 +220,7 @@ HTTP = "kind: http, description: d, url: 'https://shop.example:8443/a'"
         "hosts: ['*.example:8443']",
     ],
 )
-def test_headers_and_hosts(tmp_path: Path, more: str) -> None:
+def test_valid_headers_and_hosts_have_no_problem(tmp_path: Path, more: str) -> None:
     assert codes(tmp_path, tools(f"t: {{{HTTP}, args: {ARGS}, {more}}}")) == []
 
 
@@ -247,12 +247,12 @@ def test_headers_and_hosts(tmp_path: Path, more: str) -> None:
         ("hosts: «['*.shop.example:8443']", "url", "`hosts` does not include the host of `url`, "),
     ],
 )
-def test_headers_and_hosts_that_cannot_be(tmp_path: Path, more: str, code: str, message: str) -> None:
+def test_invalid_headers_and_hosts_are_reported(tmp_path: Path, more: str, code: str, message: str) -> None:
     ((found_code, found_message, hint),) = reported(tmp_path, f"t: {{{HTTP}, {more}}}")
     assert (found_code, found_message[: len(message)], hint is None) == (code, message, False)
 
 
-def test_headers_of_sinks(tmp_path: Path) -> None:
+def test_invalid_header_of_a_sink_is_reported(tmp_path: Path) -> None:
     sink = "sinks: {inbox: {kind: http, url: 'https://shop.example/', headers: {Content-Length: '2'}}}\n"
     assert codes(tmp_path, sink) == ["spec.header"]
 
@@ -266,13 +266,13 @@ LINES = {
 
 
 @pytest.mark.parametrize("fields", LINES)
-def test_a_command_written_as_a_line(tmp_path: Path, fields: str) -> None:
+def test_command_written_as_one_string_gets_a_hint(tmp_path: Path, fields: str) -> None:
     code, words = LINES[fields]
     (problem,) = reported(tmp_path, f"t: {{{fields}}}")
     assert (problem[0], words in (problem[2] or "")) == (code, True), problem
 
 
-def test_a_command_with_a_space_in_its_name(tmp_path: Path) -> None:
+def test_command_with_a_space_is_allowed_if_the_file_exists(tmp_path: Path) -> None:
     fields = "kind: shell, description: d, argv: ['my tools/x y', z]"
     assert codes(tmp_path, tools(f"t: {{{fields}}}")) == ["spec.argv"]
     (tmp_path / "my tools").mkdir()

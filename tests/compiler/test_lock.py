@@ -1,4 +1,4 @@
-"""The lock: what it pins and from where, and what happens when it is missing, old, damaged or contradicted."""
+"""The lock: pinned prices and context windows, and missing, damaged or overridden locks."""
 
 import json
 from datetime import date
@@ -59,7 +59,7 @@ MINI = {"openai/gpt-4.1-mini": row()}
 # --- made -------------------------------------------------------------------------------------------------
 
 
-def test_a_row_for_each_route_once() -> None:
+def test_lock_has_each_route_once() -> None:
     fallback = [
         "anthropic/claude-haiku-4-5",
         {"provider": "openai", "name": "gpt-4.1-mini", "base_url": "https://b.example"},
@@ -68,12 +68,12 @@ def test_a_row_for_each_route_once() -> None:
     assert list(make_lock(agent(fallback=fallback)).routes) == ["openai/gpt-4.1-mini", "anthropic/claude-haiku-4-5"]
 
 
-def test_routes_of_profiles_too() -> None:
+def test_lock_has_the_routes_of_profiles() -> None:
     found = make_lock(agent(), agent(name="gpt-4.1"), agent(name="gpt-4.1", stream=True))
     assert list(found.routes) == ["openai/gpt-4.1-mini", "openai/gpt-4.1"]
 
 
-def test_prices_are_those_of_the_data() -> None:
+def test_prices_match_genai_prices() -> None:
     """Dollars for a million tokens there, micro-dollars here."""
     found = make_lock(agent()).routes["openai/gpt-4.1-mini"]
     _, model = data_snapshot.get_snapshot().find_provider_model("gpt-4.1-mini", None, "openai", None)
@@ -85,18 +85,18 @@ def test_prices_are_those_of_the_data() -> None:
 
 
 @pytest.mark.parametrize("provider", ["openai", "openai-responses"])
-def test_wire_formats_of_one_provider(provider: str) -> None:
+def test_every_openai_format_has_a_price(provider: str) -> None:
     assert make_lock(agent(provider=provider)).routes[f"{provider}/gpt-4.1-mini"].price is not None
 
 
-def test_gemini_is_google() -> None:
+def test_gemini_models_have_a_price() -> None:
     assert (
         make_lock(agent(provider="gemini", name="gemini-2.5-flash")).routes["gemini/gemini-2.5-flash"].price is not None
     )
 
 
 @pytest.mark.parametrize("route", ["openai/no-such-model", "nobody/gpt-4.1-mini", "openai/claude-haiku-4-5"])
-def test_unknown_route(route: str) -> None:
+def test_unknown_route_has_no_price(route: str) -> None:
     """Nothing is guessed: another provider's price is no price."""
     provider, _, name = route.partition("/")
     found = make_lock(agent(provider=provider, name=name)).routes[route]
@@ -109,12 +109,12 @@ def tiers(base: str, *more: str) -> TieredPrices:
     )
 
 
-def test_tiers_give_the_dearest() -> None:
+def test_tiered_prices_give_the_highest() -> None:
     prices = ModelPrice(input_mtok=tiers("1.25", "2.5"), output_mtok=tiers("15", "10"), cache_read_mtok=Decimal("0.1"))
     assert _highest_price(prices) == Price(input=2_500_000, output=15_000_000, cached_input=100_000)
 
 
-def test_prices_that_change_give_the_dearest() -> None:
+def test_conditional_prices_give_the_highest() -> None:
     """A row without a price for cached tokens takes the full price for them."""
     old = ModelPrice(input_mtok=Decimal(3), output_mtok=Decimal(4), cache_read_mtok=Decimal("0.3"))
     new = ModelPrice(input_mtok=Decimal(2), output_mtok=Decimal(5))
@@ -125,7 +125,7 @@ def test_prices_that_change_give_the_dearest() -> None:
     assert _highest_price(rows) == Price(input=3_000_000, output=5_000_000, cached_input=2_000_000)
 
 
-def test_parts_of_a_micro_dollar_count_as_one() -> None:
+def test_prices_are_rounded_up_to_a_micro_dollar() -> None:
     prices = ModelPrice(input_mtok=Decimal("0.0000001"), output_mtok=Decimal("0.1234567"))
     assert _highest_price(prices) == Price(input=1, output=123_457, cached_input=1)
 
@@ -133,11 +133,11 @@ def test_parts_of_a_micro_dollar_count_as_one() -> None:
 @pytest.mark.parametrize(
     "given", [{"input_mtok": Decimal(1)}, {"output_mtok": Decimal(1)}, {"requests_kcount": Decimal(1)}]
 )
-def test_half_a_price_is_none(given: Any) -> None:
+def test_incomplete_price_is_none(given: Any) -> None:
     assert _highest_price(ModelPrice(**given)) is None
 
 
-def test_text_is_for_people_and_comes_back(tmp_path: Path) -> None:
+def test_lock_text_is_indented_json_and_read_back(tmp_path: Path) -> None:
     made = make_lock(agent(fallback=["anthropic/claude-haiku-4-5", "nobody/x"]))
     path = spec(tmp_path, lock_text(made))
     assert read_lock(path) == made
@@ -146,7 +146,7 @@ def test_text_is_for_people_and_comes_back(tmp_path: Path) -> None:
     assert lock_path(path) == tmp_path / "a.lock"
 
 
-def test_shipped_lock_is_of_its_spec() -> None:
+def test_shipped_lock_has_the_routes_of_its_spec() -> None:
     """The stale check compares routes only; where they come from is no part of it."""
     held = read_lock(Path(__file__).parents[2] / "specs/support.yaml")
     assert held is not None
@@ -161,14 +161,14 @@ def test_pinned_numbers_are_in_the_package(tmp_path: Path) -> None:
     assert (route.price, route.context_window) == (Price(input=7, output=7, cached_input=7), 1000)
 
 
-def test_the_spec_wins(tmp_path: Path) -> None:
+def test_price_and_window_of_the_spec_override_the_lock(tmp_path: Path) -> None:
     path = spec(tmp_path, lock(**MINI), price={"input": 1, "output": 2}, context_window="5k")
     (route,) = compile(path).agent.model.routes
     assert route.price == Price(input=1_000_000, output=2_000_000, cached_input=1_000_000)
     assert route.context_window == 5000
 
 
-def test_each_number_wins_alone(tmp_path: Path) -> None:
+def test_spec_overrides_each_value_separately(tmp_path: Path) -> None:
     (route,) = compile(spec(tmp_path, lock(**MINI), context_window=5)).agent.model.routes
     assert (route.price, route.context_window) == (Price(input=7, output=7, cached_input=7), 5)
 
@@ -176,13 +176,13 @@ def test_each_number_wins_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "held", [None, lock(), lock(**{"openai/gpt-4.1": row()}), lock(**{"openai/gpt-4.1-mini": row(None)})]
 )
-def test_a_budget_in_dollars_needs_a_price(held: Any, tmp_path: Path) -> None:
+def test_cost_budget_without_a_price_is_a_problem(held: Any, tmp_path: Path) -> None:
     with pytest.raises(SpecError) as caught:
         compile(spec(tmp_path, held))
     assert [problem.code for problem in caught.value.problems] == ["spec.no_price"]
 
 
-def test_without_one_it_does_not(tmp_path: Path) -> None:
+def test_no_price_is_needed_without_a_cost_budget(tmp_path: Path) -> None:
     write(tmp_path, {"a.yaml": yaml_text({**SPEC, "budgets": {"tokens": 5}})})
     (route,) = compile(tmp_path / "a.yaml").agent.model.routes
     assert (route.price, route.context_window) == (None, None)
@@ -225,7 +225,7 @@ def test_damaged_lock_is_a_problem(name: str, tmp_path: Path) -> None:
     assert {problem.file.rpartition("/")[2] for problem in errors} == {"a.lock"}
 
 
-def test_binary_lock_and_folder(tmp_path: Path) -> None:
+def test_binary_lock_or_folder_is_a_problem(tmp_path: Path) -> None:
     path = spec(tmp_path)
     (tmp_path / "a.lock").write_bytes(b"\xff\xfe\x00")
     assert [problem.code for problem in compile_spec(path).errors] == ["spec.encoding"]
@@ -234,11 +234,11 @@ def test_binary_lock_and_folder(tmp_path: Path) -> None:
     assert [problem.code for problem in compile_spec(path).errors] == ["spec.file_unreadable"]
 
 
-def test_no_lock_is_none(tmp_path: Path) -> None:
+def test_missing_lock_is_none(tmp_path: Path) -> None:
     assert read_lock(spec(tmp_path)) is None
 
 
-def test_lock_is_read_as_it_was_written() -> None:
+def test_lock_text_omits_empty_servers() -> None:
     assert msgspec.json.decode(lock_text(Lock(origin="x", routes={}))) == {
         "agentrun_lock": "1",
         "origin": "x",

@@ -1,4 +1,4 @@
-"""The tools of MCP servers in a lock: which are taken, which are missing, and what no lock may say."""
+"""Pinned tools of MCP servers in a lock: missing pins, invalid pins and changes."""
 
 import json
 from pathlib import Path
@@ -36,7 +36,7 @@ HEAD = "policy: {default: allow}\ntools:\n  "
         ("«srv: {kind: mcp}", ["an MCP server needs either `command` or `url`"]),
     ],
 )
-def test_what_is_not_pinned(tmp_path: Path, server: str, messages: list[str]) -> None:
+def test_tool_that_is_not_pinned_is_reported(tmp_path: Path, server: str, messages: list[str]) -> None:
     text, places = marked(HEAD + server)
     reported = found(tmp_path, text, {"spec.lock": lock_of({"srv": ["find", "drop"]})})
     assert [problem.at for problem in reported] == [f"spec.yaml:{place}" for place in places]
@@ -45,19 +45,19 @@ def test_what_is_not_pinned(tmp_path: Path, server: str, messages: list[str]) ->
         assert problem.hint is not None
 
 
-def test_the_nearest_name_is_reported(tmp_path: Path) -> None:
+def test_unpinned_tool_gets_a_hint(tmp_path: Path) -> None:
     text = HEAD + "srv: {kind: mcp, command: [x], tools: [fnid]}"
     (problem,) = found(tmp_path, text, {"spec.lock": lock_of({"srv": ["find", "drop"]})})
     assert problem.hint == 'did you mean "find"?'
 
 
-def test_without_a_lock(tmp_path: Path) -> None:
+def test_mcp_server_without_a_lock_is_reported(tmp_path: Path) -> None:
     path = put(tmp_path, {"spec.yaml": agent(HEAD + "srv: {kind: mcp, command: [x]}")})
     (tmp_path / "spec.lock").unlink()
     assert [problem.code for problem in compile_spec(path).problems] == ["spec.unpinned"]
 
 
-def test_what_no_longer_may_be_seen_is_left_out(tmp_path: Path) -> None:
+def test_pins_of_unlisted_tools_are_left_out(tmp_path: Path) -> None:
     text = HEAD + "srv: {kind: mcp, command: [x], tools: [find]}"
     path = put(tmp_path, {"spec.yaml": agent(text), "spec.lock": lock_of({"srv": ["find", "drop"], "gone": ["x"]})})
     package = compile_spec(path).package
@@ -67,7 +67,7 @@ def test_what_no_longer_may_be_seen_is_left_out(tmp_path: Path) -> None:
     assert server.pinned == {"find": PinnedTool(**pin())}
 
 
-def test_a_server_s_tools_count_for_the_fingerprint(tmp_path: Path) -> None:
+def test_pinned_tools_change_the_fingerprint(tmp_path: Path) -> None:
     """Each thing that is pinned is part of the package."""
     changes: list[dict[str, Any]] = [
         {},
@@ -108,7 +108,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_lock_that_says_what_it_may_not(name: str) -> None:
+def test_invalid_pin_is_refused(name: str) -> None:
     tools, message = WRONG[name]
     text = json.dumps({"agentrun_lock": "1", "origin": "o", "routes": {}, "servers": {"srv": tools}})
     with pytest.raises(DocumentError) as caught:
@@ -116,7 +116,7 @@ def test_a_lock_that_says_what_it_may_not(name: str) -> None:
     assert message in caught.value.problems[0].message
 
 
-def test_a_lock_in_which_two_names_differ_only_by_case(tmp_path: Path) -> None:
+def test_pins_that_differ_only_by_case_are_reported(tmp_path: Path) -> None:
     """It is refused if the agent may see both."""
     lock: dict[str, str | bytes] = {"spec.lock": lock_of({"srv": ["find", "Find"]})}
     (problem,) = found(tmp_path, HEAD + "srv: {kind: mcp, command: [x]}", lock)
@@ -124,12 +124,12 @@ def test_a_lock_in_which_two_names_differ_only_by_case(tmp_path: Path) -> None:
     assert found(tmp_path, HEAD + "srv: {kind: mcp, command: [x], tools: [find]}", lock) == []
 
 
-def test_nothing_in_a_lock_is_invisible() -> None:
+def test_invisible_characters_of_a_lock_are_escaped() -> None:
     text = 'a\n "é 漢 \u202e\u200b\x7f\u2028\U000e0041 👋"'
     assert escape_invisible_json(text) == 'a\n "é 漢 \\u202e\\u200b\\u007f\\u2028\\udb40\\udc41 👋"'
 
 
-def test_drift() -> None:
+def test_pin_changes_are_described() -> None:
     """Every change in words, and none where there is none."""
     old = PinnedTool(
         description="Finds.", args={"type": "object", "properties": {"a": {}, "b": {"type": "string"}}}, digest="1"

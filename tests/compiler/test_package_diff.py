@@ -1,4 +1,4 @@
-"""How two packages differ, in words: section, field, and what it was and is."""
+"""Differences between two packages: section, path, old and new value."""
 
 import json
 from pathlib import Path
@@ -12,9 +12,9 @@ from agentrun.compiler.package_diff import PackageDifference, diff_packages
 from agentrun.compiler.package_file import seal_package
 
 from ..documents import Document, changed, write, yaml_text
+from ..full_spec import BILLING, RICH, project
 from ..packages import ROUTE, package
-from ..rich import BILLING, RICH, project
-from .changes import apply
+from .key_changes import apply
 
 RULES = RICH["policy"]["rules"]
 BARE = ("ledger", "probe", "search", "wiki")
@@ -85,11 +85,11 @@ SAID: list[tuple[str, Any, list[str]]] = [
 
 
 @pytest.mark.parametrize(("at", "value", "said"), SAID, ids=[f"{at}-{index}" for index, (at, _, _) in enumerate(SAID)])
-def test_words(at: str, value: Any, said: list[str], folder: Path) -> None:
+def test_change_is_described_with_old_and_new_value(at: str, value: Any, said: list[str], folder: Path) -> None:
     assert words(folder, at, value) == said
 
 
-def test_a_tool_more(folder: Path) -> None:
+def test_added_tool_is_described(folder: Path) -> None:
     more = changed(RICH, "tools.second", RICH["tools"]["probe"])
     more["policy"]["rules"][0]["allow"].append("second")
     before, after = '["docs.*", "lookup", "search", "wiki.*"]', '["docs.*", "lookup", "search", "second", "wiki.*"]'
@@ -100,13 +100,13 @@ def test_a_tool_more(folder: Path) -> None:
     assert [found.change for found in between(folder, more, RICH)] == ["removed", "changed"]
 
 
-def test_order_of_routes(folder: Path) -> None:
+def test_changed_order_of_routes_is_described(folder: Path) -> None:
     (said,) = words(folder, "model.fallback", RICH["model"]["fallback"][::-1])
     first, mini, other = "openai/gpt-4.1-mini", "own/claude-haiku-4-5", "openai/gpt-4.1"
     assert said == f'model.order of routes: ["{first}", "{mini}", "{other}"] → ["{first}", "{other}", "{mini}"]'
 
 
-def test_texts_line_by_line(folder: Path) -> None:
+def test_changed_text_is_described_as_a_line_diff(folder: Path) -> None:
     before = changed(RICH, "instructions", ["One.\nTwo.\nThree.", "Four."])
     after = changed(RICH, "instructions", ["One.\nTwo and a half.\nThree.", "Four."])
     (found,) = between(folder, before, after)
@@ -120,7 +120,7 @@ def test_texts_line_by_line(folder: Path) -> None:
     ]
 
 
-def test_parts_of_a_text(folder: Path) -> None:
+def test_changed_split_of_instructions_is_described(folder: Path) -> None:
     """Parted in another way it is rendered in another way; nothing but the parting is shown."""
     before = changed(RICH, "instructions", ["One.", "Two.\n\nThree."])
     after = changed(RICH, "instructions", ["One.\n\nTwo.", "Three."])
@@ -128,7 +128,7 @@ def test_parts_of_a_text(folder: Path) -> None:
     assert found.describe() == r'instructions: ["One.", "Two.\n\nThree."] → ["One.\n\nTwo.", "Three."]'
 
 
-def test_lines_of_a_text_that_look_like_a_diff(folder: Path) -> None:
+def test_text_lines_that_look_like_diff_headers_are_shown(folder: Path) -> None:
     """A line of dashes is a line of the prompt, and not a header."""
     before, after = (changed(RICH, "input", f"a\n{line}\nb") for line in ("-- x", "++ x"))
     (found,) = between(folder, before, after)
@@ -136,13 +136,13 @@ def test_lines_of_a_text_that_look_like_a_diff(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("at", ["description", "profiles", "agentrun"])
-def test_no_difference(at: str, folder: Path) -> None:
+def test_neutral_changes_give_no_difference(at: str, folder: Path) -> None:
     value = {"description": "Other.", "profiles": {}, "agentrun": "1"}[at]
     other = dict(reversed(changed(RICH, at, value).items()))
     assert between(folder, RICH, other) == []
 
 
-def test_one_model_reached_in_two_ways() -> None:
+def test_two_routes_of_one_model_are_numbered() -> None:
     """Routes of one name are reported apart: a change of the second is no change of the first."""
 
     def of(base_url: str) -> Any:
@@ -154,7 +154,7 @@ def test_one_model_reached_in_two_ways() -> None:
     )
 
 
-def test_inside_a_sub_agent() -> None:
+def test_change_inside_a_sub_agent_is_described() -> None:
     """Told as exactly as in the agent itself, with its units."""
 
     def of(path: str, time: int) -> Any:
@@ -170,7 +170,7 @@ def test_inside_a_sub_agent() -> None:
     ]
 
 
-def test_truth_is_not_one() -> None:
+def test_true_and_1_are_different() -> None:
     """`true` and 1 are equal to Python and different to a model's service, also inside lists."""
     for one, other in ((True, 1), (False, 0), ([True], [1]), ([{"a": 0}], [{"a": False}])):
         before, after = (seal_package(package(params={"a": {"const": value}})) for value in (one, other))
@@ -178,7 +178,7 @@ def test_truth_is_not_one() -> None:
         assert found.path == "a.const"
 
 
-def test_things_of_one_name_in_a_package_nobody_compiled() -> None:
+def test_duplicate_rule_ids_are_reported_as_a_changed_section() -> None:
     """The compiler refuses two rules of one id; a file may hold them, and then differ in the hidden one."""
     rule: dict[str, Any] = {
         "id": "r",

@@ -1,4 +1,4 @@
-"""Scripts of providers: what is wrong in one is said at its place, by `validate_document` too."""
+"""Provider scripts: valid scripts, and problems at their place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentrun.compiler.validate import find_documents, validate_document
 from agentrun.spec.problems import DocumentError
 
 from ..documents import yaml_text
-from ..scripts import SCRIPT
+from ..full_provider_script import SCRIPT
 
 
 def script(folder: Path, text: str) -> Path:
@@ -20,7 +20,7 @@ def script(folder: Path, text: str) -> Path:
     return path
 
 
-def test_every_key_is_read(tmp_path: Path) -> None:
+def test_script_with_every_key_is_read(tmp_path: Path) -> None:
     path = script(tmp_path, yaml_text(SCRIPT))
     read = read_script(path)
     assert len(read.turns) == 2
@@ -41,7 +41,9 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         ("{text: a, faults: [{delay: 2}]}", "spec.wrong_type", (4, 32), "for example 2s"),
     ],
 )
-def test_problems(tmp_path: Path, turn: str, code: str, place: tuple[int, int], hint: str | None) -> None:
+def test_problem_of_a_turn_is_reported_at_its_place(
+    tmp_path: Path, turn: str, code: str, place: tuple[int, int], hint: str | None
+) -> None:
     path = script(tmp_path, f'agentrun: "1"\nturns:\n  - text: fine\n  - {turn}\n')
     (problem,) = validate_document(path)
     assert (problem.code, (problem.line, problem.column)) == (code, place)
@@ -54,17 +56,17 @@ def test_problems(tmp_path: Path, turn: str, code: str, place: tuple[int, int], 
 @pytest.mark.parametrize(
     "turn", ["{text: ''}", "{text: a, usage: {input: 4, cached: 4}}", "{reasoning: a}", "{calls: []}"]
 )
-def test_no_problems(tmp_path: Path, turn: str) -> None:
+def test_valid_turn_has_no_problem(tmp_path: Path, turn: str) -> None:
     assert validate_document(script(tmp_path, f'agentrun: "1"\nturns:\n  - {turn}\n')) == []
 
 
-def test_a_secret_in_a_script(tmp_path: Path) -> None:
+def test_secret_in_a_script_is_reported(tmp_path: Path) -> None:
     key = "sk-ant-" + "api03-" + "Zx9" * 12
     (problem,) = validate_document(script(tmp_path, f'agentrun: "1"\nturns:\n  - text: "{key}"\n'))
     assert problem.code == "spec.secret"
 
 
-def test_what_is_no_script(tmp_path: Path) -> None:
+def test_script_must_be_a_mapping(tmp_path: Path) -> None:
     with pytest.raises(DocumentError) as caught:
         read_script(script(tmp_path, "- a\n"))
     assert "a provider script must be a mapping" in caught.value.problems[0].message

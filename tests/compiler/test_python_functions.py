@@ -1,4 +1,4 @@
-"""Python functions read from their source: which there are, what they take, and that nothing is ever imported."""
+"""Python functions of tools, read from source without importing it."""
 
 import sys
 from pathlib import Path
@@ -126,7 +126,7 @@ ORDER: dict[str, Any] = {
         ("list[Order]", {"type": "array", "items": ORDER}),
     ],
 )
-def test_annotations(tmp_path: Path, annotation: str, expected: Any) -> None:
+def test_annotation_becomes_a_schema(tmp_path: Path, annotation: str, expected: Any) -> None:
     assert schema(tmp_path, f"a: {annotation}", before=CLASSES)["properties"] == {"a": expected}
 
 
@@ -179,7 +179,7 @@ def test_annotations(tmp_path: Path, annotation: str, expected: Any) -> None:
         "x.str",
     ],
 )
-def test_annotations_that_say_nothing(tmp_path: Path, annotation: str) -> None:
+def test_unreadable_annotation_is_reported(tmp_path: Path, annotation: str) -> None:
     message = schema(tmp_path, f"a: {annotation}", before=CLASSES)
     assert message == 'agentrun cannot read the annotation of "a" in the signature of "tools_of_mine:f"'
 
@@ -195,7 +195,7 @@ def test_annotations_that_say_nothing(tmp_path: Path, annotation: str) -> None:
         ("a: int = __import__('os').system('touch imported')", [], ["a"]),
     ],
 )
-def test_parameters(tmp_path: Path, signature: str, required: list[str], names: list[str]) -> None:
+def test_parameters_become_properties(tmp_path: Path, signature: str, required: list[str], names: list[str]) -> None:
     found_schema = schema(tmp_path, signature)
     assert found_schema["required"] == required
     assert list(found_schema["properties"]) == names
@@ -217,7 +217,7 @@ def test_parameters(tmp_path: Path, signature: str, required: list[str], names: 
         ("a: int, b", 'agentrun cannot read the annotation of "b" in the signature of "tools_of_mine:f"'),
     ],
 )
-def test_parameters_that_cannot_be_given(tmp_path: Path, signature: str, message: str) -> None:
+def test_unsupported_parameter_is_reported(tmp_path: Path, signature: str, message: str) -> None:
     assert message in schema(tmp_path, signature)
 
 
@@ -234,7 +234,7 @@ def test_parameters_that_cannot_be_given(tmp_path: Path, signature: str, message
         'x = "\\d"\ndef f(a: int):\n    "d"\n',  # Python warns of this; it must not reach anybody's terminal
     ],
 )
-def test_functions_that_are_found(tmp_path: Path, source: str) -> None:
+def test_function_is_found(tmp_path: Path, source: str) -> None:
     assert tool(tmp_path, source) == []
     package = compile_spec(tmp_path / "spec.yaml").package
     assert package is not None
@@ -266,7 +266,7 @@ def test_functions_that_are_found(tmp_path: Path, source: str) -> None:
         ("def f(" + ",".join(f"a{n}: int" for n in range(60_000)) + "): pass", "is too large", "40,000"),
     ],
 )
-def test_functions_that_are_not(tmp_path: Path, source: str, message: str, hint: str | None) -> None:
+def test_missing_or_unusable_function_is_reported(tmp_path: Path, source: str, message: str, hint: str | None) -> None:
     with at_most(500_000):
         (problem,) = tool(tmp_path, source)
     assert problem.code == "spec.python"
@@ -274,7 +274,7 @@ def test_functions_that_are_not(tmp_path: Path, source: str, message: str, hint:
     assert (hint or "") in (problem.hint or "")
 
 
-def test_a_module_as_large_as_allowed_is_read_once(tmp_path: Path) -> None:
+def test_large_module_is_read_once_for_many_tools(tmp_path: Path) -> None:
     """Also when many tools are in it."""
     source = "x = 1\n" * (MAX_MODULE_WORDS // 4 - 20) + "def f(a: int):\n    'd'\n" + "def g(a: int):\n    'd'\n"
     files: dict[str, str | bytes] = {"m.py": source}
@@ -289,7 +289,7 @@ def test_a_module_as_large_as_allowed_is_read_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "call", ["os:system", "builtins:eval", "subprocess:run", "sys:exit", "os.path:join", "shutil:rmtree"]
 )
-def test_14_modules_of_python_itself(tmp_path: Path, call: str) -> None:
+def test_standard_library_module_is_refused(tmp_path: Path, call: str) -> None:
     module = call.partition(":")[0].partition(".")[0]
     expected = f'"{module}" is a module of Python\'s standard library'
     assert [problem.message for problem in tool(tmp_path, "", call)] == [expected]
@@ -302,7 +302,7 @@ def test_14_modules_of_python_itself(tmp_path: Path, call: str) -> None:
 @pytest.mark.parametrize(
     "call", ["yaml:safe_load", "agentrun.cli:main", "jinja2.sandbox:SandboxedEnvironment", "pip:main"]
 )
-def test_14_modules_outside_the_project(tmp_path: Path, call: str) -> None:
+def test_module_outside_the_project_is_refused(tmp_path: Path, call: str) -> None:
     (problem,) = tool(tmp_path, "", call)
     assert problem.message == f'module "{call.partition(":")[0]}" is not in this project'
     assert "import_roots" in (problem.hint or "")
@@ -311,13 +311,13 @@ def test_14_modules_outside_the_project(tmp_path: Path, call: str) -> None:
 @pytest.mark.parametrize(
     "call", ["..evil:f", "evil.:f", ".:f", "a..b:f", "a.b.:f", "_:f", "ä:f", "f", "a:b:c", "a:b.c", "a/b:f"]
 )
-def test_14_names_that_are_no_modules(tmp_path: Path, call: str) -> None:
+def test_invalid_module_name_is_refused(tmp_path: Path, call: str) -> None:
     codes = {problem.code for problem in tool(tmp_path, "", call)}
     assert codes <= {"spec.python", "spec.wrong_text"}
     assert codes
 
 
-def test_14_links_and_folders(tmp_path: Path) -> None:
+def test_symlinked_modules_and_folders_are_refused(tmp_path: Path) -> None:
     outside, project = tmp_path / "outside", tmp_path / "project"
     for folder in (outside, project / "real", project / "package", project / "folder.py"):
         folder.mkdir(parents=True)
@@ -342,7 +342,7 @@ def test_14_links_and_folders(tmp_path: Path) -> None:
         assert str(outside) not in str(reported)
 
 
-def test_import_roots_are_looked_through_in_order(tmp_path: Path) -> None:
+def test_import_roots_are_searched_in_order(tmp_path: Path) -> None:
     for root, name in (("one", "f"), ("two", "g")):
         (tmp_path / root).mkdir()
         (tmp_path / root / "both.py").write_text(f"def {name}():\n    'd'\n")
@@ -367,7 +367,7 @@ def test_import_roots_are_looked_through_in_order(tmp_path: Path) -> None:
         ("'a' 'b'", "ab"),
     ],
 )
-def test_the_description_is_the_docstring(tmp_path: Path, doc: str, expected: str) -> None:
+def test_first_paragraph_of_the_docstring_is_the_description(tmp_path: Path, doc: str, expected: str) -> None:
     assert tool(tmp_path, f"def f(a: int):\n    {doc}\n") == []
     package = compile_spec(tmp_path / "spec.yaml").package
     assert package is not None
@@ -375,13 +375,13 @@ def test_the_description_is_the_docstring(tmp_path: Path, doc: str, expected: st
 
 
 @pytest.mark.parametrize("doc", ["pass", "f'no'", "b'no'", "''", "'   '", '"\\ud800"', "5"])
-def test_no_description_is_a_warning(tmp_path: Path, doc: str) -> None:
+def test_missing_docstring_is_a_warning(tmp_path: Path, doc: str) -> None:
     assert [problem.code for problem in tool(tmp_path, f"def f(a: int):\n    {doc}\n")] == ["spec.no_description"]
     assert tool(tmp_path, f"def f(a: int):\n    {doc}\n", extra=", description: d") == []
     assert compile_spec(tmp_path / "spec.yaml").package is not None
 
 
-def test_a_docstring_that_begins_with_a_novel(tmp_path: Path) -> None:
+def test_too_long_first_paragraph_is_reported(tmp_path: Path) -> None:
     assert tool(tmp_path, f"def f(a: int):\n    '{'x' * 4096}'\n") == []
     (problem,) = tool(tmp_path, f"def f(a: int):\n    '{'x' * 4097}'\n")
     assert (problem.code, problem.hint) == (
@@ -453,12 +453,12 @@ def test_parameters_are_described_by_the_docstring(tmp_path: Path, doc: str) -> 
         "Args:\n" + "    x: y\n" * 5000 + "    a: too far down",
     ],
 )
-def test_docstrings_that_say_nothing_of_a_parameter(tmp_path: Path, doc: str) -> None:
+def test_docstring_without_the_parameter_gives_no_description(tmp_path: Path, doc: str) -> None:
     assert schema(tmp_path, "a: str", f"Does it.\n\n{doc}")["properties"] == {"a": {"type": "string"}}
 
 
 @pytest.mark.parametrize("size", [1000, 100_000])
-def test_a_long_description_of_a_parameter(tmp_path: Path, size: int) -> None:
+def test_long_parameter_description_is_cut(tmp_path: Path, size: int) -> None:
     made = schema(tmp_path, "a: str", f"Does it.\n\nArgs:\n    a: {'x' * size}")
     assert made["properties"]["a"]["description"] == "x" * 1000
 
@@ -467,7 +467,7 @@ def test_a_long_description_of_a_parameter(tmp_path: Path, size: int) -> None:
     ("default", "said"),
     [("1", 1), ("-1.5", -1.5), ("True", True), ("'x'", "x"), ("None", ...), ("''", ...), ("[]", ...), ("f()", ...)],
 )
-def test_defaults_that_say_something(tmp_path: Path, default: str, said: Any) -> None:
+def test_literal_defaults_are_in_the_schema(tmp_path: Path, default: str, said: Any) -> None:
     made = schema(tmp_path, f"a: str | int | float | bool | None = {default}")
     assert made["properties"]["a"].get("default", ...) == said
     assert made["required"] == []
@@ -497,7 +497,9 @@ def test_defaults_that_say_something(tmp_path: Path, default: str, said: Any) ->
         ("a: Path", "{type: object, properties: {a: {type: integer}}, required: [a]}", []),
     ],
 )
-def test_declared_arguments_fit_the_function(tmp_path: Path, signature: str, args: str, messages: list[str]) -> None:
+def test_declared_arguments_must_match_the_function(
+    tmp_path: Path, signature: str, args: str, messages: list[str]
+) -> None:
     reported = tool(tmp_path, f"def f({signature}):\n    'd'\n", extra=f", args: {args}")
     assert len(reported) == len(messages)
     assert all(any(part in problem.message for problem in reported) for part in messages)
@@ -507,7 +509,7 @@ def test_declared_arguments_fit_the_function(tmp_path: Path, signature: str, arg
 # --- nothing is imported ------------------------------------------------------------------------------------
 
 
-def test_nothing_is_imported(tmp_path: Path) -> None:
+def test_no_user_module_is_imported(tmp_path: Path) -> None:
     """A module that would leave a file when it is imported, or even compiled into a cache, leaves none."""
     trap = f"import pathlib\npathlib.Path({str(tmp_path / 'imported')!r}).touch()\nraise SystemExit\n"
     files: dict[str, str | bytes] = {

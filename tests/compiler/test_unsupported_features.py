@@ -1,4 +1,4 @@
-"""What a provider cannot do is reported at its key when the spec is compiled."""
+"""Settings that a provider does not support are reported at their key."""
 
 from pathlib import Path
 
@@ -37,21 +37,23 @@ def problems(tmp_path: Path, text: str) -> list[tuple[str, int, int]]:
         ("gemini", "gemini-2.5-flash", "options", "{contents: []}"),
     ],
 )
-def test_at_its_key(tmp_path: Path, provider: str, name: str, key: str, value: str) -> None:
+def test_unsupported_setting_is_reported_at_its_key(
+    tmp_path: Path, provider: str, name: str, key: str, value: str
+) -> None:
     text = SPEC.format(provider=provider, name=name, key=key, value=value)
     assert problems(tmp_path, text) == [("spec.unsupported", 6, 3)]
 
 
-def test_able(tmp_path: Path) -> None:
+def test_supported_setting_has_no_problem(tmp_path: Path) -> None:
     assert problems(tmp_path, SPEC.format(provider="openai", name="gpt-4.1-mini", key="seed", value="1")) == []
 
 
-def test_a_fallback_is_reported_at_the_fallback(tmp_path: Path) -> None:
+def test_unsupported_setting_of_a_fallback_is_reported_at_the_fallback(tmp_path: Path) -> None:
     text = SPEC.format(provider="openai", name="gpt-4.1-mini", key="seed", value="1")
     text = text.replace("instructions:", "  fallback: [anthropic/claude-haiku-4-5]\ninstructions:")
     assert problems(tmp_path, text) == [("spec.unsupported", 7, 14)]
 
 
-def test_a_provider_of_the_host(tmp_path: Path) -> None:
+def test_custom_provider_is_not_checked(tmp_path: Path) -> None:
     """Nothing is known about it."""
     assert problems(tmp_path, SPEC.format(provider="own", name="m", key="seed", value="1")) == []

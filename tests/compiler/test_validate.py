@@ -1,4 +1,4 @@
-"""What `agentrun validate` says about whole projects, word for word.
+"""The exact output of `agentrun validate` for the golden projects.
 
 Each folder of tests/golden is a project as somebody might have written it. After a change of wording look at the
 difference with a newcomer's eyes, then accept it with `AGENTRUN_GOLDEN=write pytest tests/compiler/test_validate.py`.
@@ -14,7 +14,7 @@ import pytest
 from agentrun.compiler.validate import find_documents, validate_document
 from agentrun.spec.problems import PROBLEM_CODES, sort_problems
 
-from ..cli.agent import agentrun
+from ..cli.command import agentrun
 from ..projects import TOOL, agent, codes, found, put
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -28,7 +28,7 @@ def reported(folder: Path, *options: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_stories(tmp_path: Path, story: str) -> None:
+def test_output_matches_the_golden_files(tmp_path: Path, story: str) -> None:
     shutil.copytree(GOLDEN / story, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("expected.*"))
     (tmp_path / ".git").mkdir()
     code, text = reported(tmp_path)
@@ -42,7 +42,7 @@ def test_stories(tmp_path: Path, story: str) -> None:
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_a_story_is_sorted_complete_and_the_same_in_both_forms(story: str) -> None:
+def test_golden_text_and_json_list_the_same_sorted_problems(story: str) -> None:
     """Planted by hand in the golden files themselves: a lost, doubled or unsorted problem would be seen here."""
     problems = [json.loads(line) for line in (GOLDEN / story / "expected.jsonl").read_text().splitlines()]
     text = (GOLDEN / story / "expected.txt").read_text()
@@ -57,7 +57,7 @@ def test_a_story_is_sorted_complete_and_the_same_in_both_forms(story: str) -> No
     assert f": {errors} errors, {len(problems) - errors} warning" in text
 
 
-def test_one_mistake_does_not_hide_the_others(tmp_path: Path) -> None:
+def test_mistakes_of_all_files_are_reported_at_once(tmp_path: Path) -> None:
     """Of all files and all stages at once: YAML keys, shared file, prompt, condition, schema, secret."""
     files: dict[str, str | bytes] = {
         "tools.yaml": f'agentrun: "1"\ntools:\n  x: {TOOL}\n  y: {{kind: shel}}\n',
@@ -100,16 +100,16 @@ description: sk-ant-abcdefghijklmnop12345678
         "tools: {file: broken.yaml}\npolicy: {default: deny, rules: [{id: r, allow: x}]}",
     ],
 )  # fmt: skip
-def test_what_only_follows_is_not_reported(tmp_path: Path, text: str) -> None:
+def test_follow_up_problems_are_not_reported(tmp_path: Path, text: str) -> None:
     assert len(codes(tmp_path, text, {"broken.yaml": "tools: ["})) == 1
 
 
-def test_a_version_without_quotes_does_not_hide_the_rest(tmp_path: Path) -> None:
+def test_unquoted_version_does_not_hide_other_problems(tmp_path: Path) -> None:
     assert codes(tmp_path, "agentrun: 1\nzzz: 1") == ["spec.version", "spec.unknown_key"]
     assert codes(tmp_path, 'agentrun: "7"\nzzz: 1') == ["spec.version"]  # nobody knows what zzz is in version 7
 
 
-def test_a_missing_key_is_not_reported_when_it_is_there_misspelt(tmp_path: Path) -> None:
+def test_misspelt_key_is_not_reported_as_missing(tmp_path: Path) -> None:
     put(
         tmp_path,
         {"spec.yaml": 'agentrun: "1"\nname: a\nmodel: {provider: p, nme: m}\ninstructoins: x\nbudgets: {tokens: 1}\n'},
@@ -136,7 +136,7 @@ def test_null_in_a_profile_removes_a_shared_part(tmp_path: Path, key: str) -> No
     assert codes(tmp_path, text) == expected[key]
 
 
-def test_no_budget_is_a_warning_and_an_error_when_asked_for(tmp_path: Path) -> None:
+def test_no_budget_is_a_warning_and_an_error_with_strict(tmp_path: Path) -> None:
     put(tmp_path, {"spec.yaml": agent("budgets: {turns: 3}")})
     lenient, strict = (
         agentrun("validate", "spec.yaml", cwd=tmp_path),
@@ -147,7 +147,7 @@ def test_no_budget_is_a_warning_and_an_error_when_asked_for(tmp_path: Path) -> N
     assert "spec.no_budget  warning: the only limit on what a run may spend is 3 turns" in strict.err
 
 
-def test_a_directory_holds_the_documents_that_say_so(tmp_path: Path) -> None:
+def test_directory_search_finds_only_agentrun_documents(tmp_path: Path) -> None:
     put(
         tmp_path,
         {
@@ -167,7 +167,7 @@ def test_a_directory_holds_the_documents_that_say_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["tools", "policy", "budgets"])
-def test_a_shared_part_alone(tmp_path: Path, key: str) -> None:
+def test_shared_part_is_validated_alone(tmp_path: Path, key: str) -> None:
     put(
         tmp_path,
         {"part.yaml": f'# a part\nagentrun: "1"\n"{key}": {{zzz: 1}} # token: sk-ant-abcdefghijklmnop12345678\n'},

@@ -1,4 +1,4 @@
-"""The pure core driven by hand: facts in, facts out, no engine.
+"""A scripted run of the pure core: facts in, facts out, without the engine.
 
 `Run` plays the world: replies of the model in order, results of tools, answers of hooks, people and sinks by name.
 Everything that happened is kept, and every finished run is folded and audited again.

@@ -1,6 +1,6 @@
-"""Runs of many shapes, by name: what every law of the core must hold for."""
+"""Runs of many shapes by name, used by the property tests of the core."""
 
 from . import shapes_calls, shapes_run
-from .shaping import SHAPES
+from .shape_parts import SHAPES
 
 __all__ = ["SHAPES", "shapes_calls", "shapes_run"]

@@ -1,4 +1,4 @@
-"""Shapes of runs with calls: what becomes of them, and who has a say in it."""
+"""Run shapes with tool calls: refusals, rulings, hooks, failures and sub-agents."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from agentrun.core.fault import Fault
 
 from ..packages import package, typed
 from .script import Run, agent_tool, called, hook, rule, said, tool, writing
-from .shaping import ALLOW, BAD, GOOD, one_of, policy, resumes, settles, shape, sleeping
+from .shape_parts import ALLOW, BAD, GOOD, one_of, policy, resumes, settles, shape, sleeping
 
 POINTS = ("on_input", "before_model", "after_model", "before_tool", "after_tool", "on_output", "on_stop")
 

@@ -1,4 +1,4 @@
-"""Shapes of runs as a whole: replies, answers, deliveries, the context."""
+"""Run shapes without a focus on calls: replies, repairs, retries, deliveries and compaction."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from agentrun.core.messages import user_message as told
 
 from ..packages import ROUTE, package, typed
 from .script import SINK, Run, called, hook, rule, said, tool
-from .shaping import ALLOW, BAD, GOOD, LONG, OVERFLOW, TALKATIVE, TRANSIENT, policy, queued, shape
+from .shape_parts import ALLOW, BAD, GOOD, LONG, OVERFLOW, TALKATIVE, TRANSIENT, policy, queued, shape
 
 
 @shape

@@ -1,4 +1,4 @@
-"""Questions to people: who is asked what, what an answer means, and how long it holds."""
+"""Approvals: what a question contains, what each answer does, and how long an approval is valid."""
 
 from typing import Any
 
@@ -22,20 +22,20 @@ from agentrun.core.outcome import Question
 
 from ..packages import package
 from .script import SINK, STARTED, Run, Stuck, called, hook, rule, said, tool, writing
-from .shaping import policy
+from .shape_parts import policy
 
 NO = ("denied", "timed_out", "cancelled", "unavailable")
 
 
-def asking(*calls: Any, answer: Any = None, turns: int = 1, **changes: Any) -> Run:
+def run_that_needs_approval(*calls: Any, answer: Any = None, turns: int = 1, **changes: Any) -> Run:
     """A run whose calls need an approval."""
     agent = package(tools={"a": tool(**changes), "b": tool(**changes)}, policy=policy(rule("ask", "*", reason="money")))
     people = {} if answer is None else {"a": answer, "b": answer}
     return Run(agent, *[called(*(calls or ("a",)))] * turns, said("Done."), people=people)
 
 
-def test_question() -> None:
-    run = asking(("a", '{"q": "x"}'))
+def test_question_has_arguments_rules_and_reason_and_no_deadline() -> None:
+    run = run_that_needs_approval(("a", '{"q": "x"}'))
     asked = run.until(ApprovalAsked)
     assert isinstance(asked, ApprovalAsked)
     assert (asked.subject, asked.target, asked.rules, asked.reason) == ("c1.0", "a", ("r1",), "money")
@@ -48,16 +48,16 @@ def test_question() -> None:
     assert run.ran == []
 
 
-def test_approved() -> None:
-    run = asking(answer="approved")
+def test_approved_call_runs() -> None:
+    run = run_that_needs_approval(answer="approved")
     assert run.finish().tool_calls == 1
     (ruled,) = run.of(Ruled)
     assert (ruled.ruling, ruled.granted) == ("ask", False)
 
 
 @pytest.mark.parametrize("answer", NO)
-def test_anything_else_denies(answer: str) -> None:
-    run = asking(answer=answer)
+def test_any_other_answer_refuses_the_call(answer: str) -> None:
+    run = run_that_needs_approval(answer=answer)
     assert run.finish().answer == "Done."
     assert run.ran == []
     (refused,) = run.of(CallRefused)
@@ -66,8 +66,8 @@ def test_anything_else_denies(answer: str) -> None:
 
 
 @pytest.mark.parametrize("answer", NO)
-def test_denial_ends_the_run(answer: str) -> None:
-    run = asking(answer=answer, on_denied="stop")
+def test_denial_ends_the_run_with_on_denied_stop(answer: str) -> None:
+    run = run_that_needs_approval(answer=answer, on_denied="stop")
     outcome = run.finish()
     assert (outcome.code, outcome.exit_code, outcome.retry) == (f"approval.{answer}", 4, "user")
     assert outcome.fields == {"call": "c1.0", "target": "a", "rules": ["r1"], "by": "somebody", "tool": "a"}
@@ -76,7 +76,7 @@ def test_denial_ends_the_run(answer: str) -> None:
 
 @pytest.mark.parametrize("subject", ["input", "output", "deliver:first"])
 @pytest.mark.parametrize("answer", ["approved", "approved_for_session", *NO])
-def test_questions_about_the_run(subject: str, answer: Any) -> None:
+def test_approval_of_input_output_and_delivery(subject: str, answer: Any) -> None:
     stage = subject.partition(":")[0].replace("deliver", "delivery")
     target = subject.partition(":")[2] or subject
     agent = package(policy=policy(rule("ask", on=stage)), sinks={"first": SINK})
@@ -93,18 +93,18 @@ def test_questions_about_the_run(subject: str, answer: Any) -> None:
         assert outcome.answer == "Yes."
 
 
-def test_answer_holds_for_one_call() -> None:
-    run = asking("a", answer="approved", turns=2)
+def test_approval_is_valid_for_one_call() -> None:
+    run = run_that_needs_approval("a", answer="approved", turns=2)
     run.finish()
     one, two = run.of(ApprovalAsked)
     assert (one.question != two.question, one.grant) == (True, two.grant)
-    run = asking("a", ("a", '{"q": "x"}'), answer="approved")
+    run = run_that_needs_approval("a", ("a", '{"q": "x"}'), answer="approved")
     run.finish()
     assert len({asked.question for asked in run.of(ApprovalAsked)}) == 2
 
 
-def test_approved_for_the_session() -> None:
-    run = asking("a", answer="approved_for_session", turns=2)
+def test_approval_for_the_session_is_not_asked_again() -> None:
+    run = run_that_needs_approval("a", answer="approved_for_session", turns=2)
     run.finish()
     assert (len(run.of(ApprovalAsked)), len(run.ran)) == (1, 2)
     assert [ruled.granted for ruled in run.of(Ruled)] == [False, True]
@@ -121,15 +121,15 @@ def test_approved_for_the_session() -> None:
     [("a", '{"q": "other"}'), ("b", "{}")],
     ids=["arguments", "tool"],
 )
-def test_approval_for_the_session_is_for_that_question(other: tuple[str, str]) -> None:
-    run = asking(answer="approved_for_session")
+def test_session_approval_does_not_cover_other_arguments_or_tools(other: tuple[str, str]) -> None:
+    run = run_that_needs_approval(answer="approved_for_session")
     run.answers = [called("a"), called(other), said("Done.")]
     run.finish()
     assert len(run.of(ApprovalAsked)) == 2
 
 
-def test_approval_for_the_session_is_for_those_rules_and_that_package() -> None:
-    run = asking(answer="approved_for_session")
+def test_session_approval_does_not_cover_other_rules_or_packages() -> None:
+    run = run_that_needs_approval(answer="approved_for_session")
     run.finish()
     earlier = EarlierRuns(grants=run.state.grants)
     other_rules = replace(run.agent, policy=package(policy=policy(rule("allow", "z"), rule("ask"))).policy)
@@ -140,8 +140,8 @@ def test_approval_for_the_session_is_for_those_rules_and_that_package() -> None:
         assert len(later.of(ApprovalAsked)) == 1
 
 
-def test_what_a_hook_made_of_the_arguments_is_what_is_asked() -> None:
-    run = asking(("a", '{"q": "x"}'), answer="approved")
+def test_question_has_the_arguments_as_changed_by_a_hook() -> None:
+    run = run_that_needs_approval(("a", '{"q": "x"}'), answer="approved")
     plain = run.until(ApprovalAsked)
     agent = replace(run.agent, hooks=package(hooks=[hook("before_tool")]).hooks)
     run = Run(agent, called(("a", '{"q": "x"}')), said("Done."), hooks={"watch": Modify({"q": "y"})})
@@ -154,7 +154,7 @@ def test_what_a_hook_made_of_the_arguments_is_what_is_asked() -> None:
     assert next.questions[0].value == {"q": "y"}
 
 
-def test_what_hooks_made_of_the_input_is_what_is_asked() -> None:
+def test_question_has_the_input_as_changed_by_a_hook() -> None:
     agent = package(policy=policy(rule("ask", on="input")), hooks=[hook("on_input"), hook("on_input", id="x", order=1)])
     run = Run(agent, said("Yes."), hooks={"watch": Modify("It smokes."), "x": Inject("Hurry.")})
     run.until(ApprovalAsked)
@@ -163,16 +163,16 @@ def test_what_hooks_made_of_the_input_is_what_is_asked() -> None:
     assert next.questions[0].value == "It smokes."
 
 
-def test_approval_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_grant_that_ignores_arguments_is_reused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A question that is not bound to its arguments would be answered by an earlier one."""
     monkeypatch.setattr(gate, "_grant_hash", lambda state, passage, rules: "sha256:same")
-    run = asking(answer="approved_for_session")
+    run = run_that_needs_approval(answer="approved_for_session")
     run.answers = [called("a"), called(("a", '{"q": "other"}')), said("Done.")]
     run.finish()
     assert len(run.of(ApprovalAsked)) == 1
 
 
-def test_others_go_on_while_a_person_is_asked() -> None:
+def test_parallel_calls_run_while_an_approval_is_pending() -> None:
     agent = package(tools={"a": tool(), "b": tool(), "w": writing()}, policy=policy(rule("ask", "a")))
     run = Run(agent, called("a", "b", "w"), said("Done."))
     with pytest.raises(Stuck):
@@ -180,8 +180,8 @@ def test_others_go_on_while_a_person_is_asked() -> None:
     assert run.ran == ["c1.1"], "what must run alone waits for all that may run together"
 
 
-def test_cancelled_while_a_person_is_asked() -> None:
-    run = asking()
+def test_cancel_while_an_approval_is_pending() -> None:
+    run = run_that_needs_approval()
     run.until(ApprovalAsked)
     run.add(CancelRequested("me"))
     assert run.finish().code == "cancelled"

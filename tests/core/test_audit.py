@@ -1,4 +1,4 @@
-"""Whether today's code would have made the decisions of a journal, and the first that it would not."""
+"""`find_divergence`: the first decision of a journal that today's code would make differently."""
 
 from typing import Any, get_args
 
@@ -43,11 +43,11 @@ from agentrun.errors import StorageError
 
 from ..packages import package
 from .script import Run, called, rule, said, tool
+from .shape_parts import policy
 from .shapes import SHAPES
-from .shaping import policy
 
 
-def whole(name: str) -> Run:
+def finished_run(name: str) -> Run:
     run = SHAPES[name]()
     run.finish()
     return run
@@ -58,13 +58,13 @@ def replaced(run: Run, seq: int, fact: Fact) -> list[Record]:
     return [*run.records[: seq - 1], replace(run.records[seq - 1], fact=fact)]
 
 
-def place(run: Run, kind: type) -> int:
+def seq_of(run: Run, kind: type) -> int:
     return next(record.seq for record in run.records if isinstance(record.fact, kind))
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_clean(name: str) -> None:
-    run = whole(name)
+def test_journal_of_every_shape_has_no_divergence(name: str) -> None:
+    run = finished_run(name)
     assert find_divergence(run.first, run.records, run.others) is None
     for length in range(len(run.records)):
         assert find_divergence(run.first, run.records[:length], run.others) is None, "a part of a journal is clean too"
@@ -99,46 +99,46 @@ CHANGED: dict[str, tuple[str, type, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("what", CHANGED)
-def test_changed_decision(what: str) -> None:
+def test_changed_decision_is_reported(what: str) -> None:
     name, kind, changes = CHANGED[what]
-    run = whole(name)
-    seq = place(run, kind)
+    run = finished_run(name)
+    seq = seq_of(run, kind)
     was = run.records[seq - 1].fact
     changed = replace(was, **changes)
     assert changed != was
     assert find_divergence(run.first, replaced(run, seq, changed), run.others) == Divergence(seq, changed, (was,))
 
 
-def test_every_decision_is_looked_at() -> None:
+def test_every_decision_fact_has_a_changed_example() -> None:
     assert {kind for _, kind, _ in CHANGED.values()} == {kind for kind in get_args(Fact) if issubclass(kind, Decision)}
 
 
-def test_dropped_decision() -> None:
+def test_dropped_decision_is_reported() -> None:
     """A wait that was planned and is not in the journal."""
-    run = whole("retried")
-    seq = place(run, RetryPlanned)
+    run = finished_run("retried")
+    seq = seq_of(run, RetryPlanned)
     following = replace(run.records[seq + 1], seq=seq)
     found = find_divergence(run.agent, [*run.records[: seq - 1], following])
     assert found == Divergence(seq, following.fact, (run.records[seq - 1].fact,))
 
 
-def test_inserted_decision() -> None:
-    run = whole("text")
+def test_inserted_decision_is_reported() -> None:
+    run = finished_run("text")
     extra = Record(2, 0, 1, "", ModelTold("wrap_up", (told("Hurry."),)))
     found = find_divergence(run.agent, [run.records[0], extra])
     assert found == Divergence(2, extra.fact, (run.records[1].fact,))
 
 
-def test_decision_while_the_run_waits() -> None:
+def test_decision_while_the_run_waits_is_reported() -> None:
     run = Run(package(), said("Yes."))
     run.until(ModelAsked)
     early = Record(3, 0, 1, "", RunStopped("completed"))
     assert find_divergence(run.agent, [*run.records, early]) == Divergence(3, early.fact, ())
 
 
-def test_decision_before_a_commit_is_whole() -> None:
+def test_decision_inside_an_incomplete_commit_is_reported() -> None:
     """What a commit still owes comes next."""
-    run = whole("ran_first")
+    run = finished_run("ran_first")
     first, second = [record.seq for record in run.records if isinstance(record.fact, CallRefused)]
     assert second == first + 1
     early = replace(run.records[second], seq=second)
@@ -148,18 +148,18 @@ def test_decision_before_a_commit_is_whole() -> None:
     )
 
 
-def test_changed_code_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_code_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """The journal is as it was; the code is not."""
-    run = whole("continued")
+    run = finished_run("continued")
     monkeypatch.setattr(model_texts, "CONTINUE", "Please go on.")
     found = find_divergence(run.agent, run.records)
     assert found is not None
-    assert (found.seq, found.was) == (place(run, ModelTold), run.of(ModelTold)[0])
+    assert (found.seq, found.was) == (seq_of(run, ModelTold), run.of(ModelTold)[0])
     assert found.instead == (ModelTold("continue", (told("Please go on."),)),)
 
 
-def test_changed_package_is_found() -> None:
-    run = whole("reading")
+def test_changed_package_is_reported() -> None:
+    run = finished_run("reading")
     found = find_divergence(replace(run.agent, policy=package().policy), run.records)
     assert found is not None
     assert isinstance(found.was, Ruled)
@@ -167,7 +167,7 @@ def test_changed_package_is_found() -> None:
     assert (found.was.ruling, found.instead[0].ruling) == ("allow", "deny")
 
 
-def test_outside_input_is_taken_as_given() -> None:
+def test_changed_outside_input_is_no_divergence() -> None:
     """Another answer of the model, of a person or of a tool is no divergence by itself."""
     run = Run(package(), said("Yes."))
     run.until(ModelReplied)
@@ -181,9 +181,9 @@ def test_outside_input_is_taken_as_given() -> None:
     assert find_divergence(run.agent, replaced(run, len(run.records), answer)) is None
 
 
-def test_one_level_deeper_is_not_given() -> None:
+def test_decision_based_on_changed_input_is_reported() -> None:
     """But what was decided upon that answer is."""
-    run = whole("text")
+    run = finished_run("text")
     other = replace(run.records[2], fact=ModelReplied("m1.1", 1, 1, called("search")))
     found = find_divergence(run.agent, [*run.records[:2], other, *run.records[3:]])
     assert found is not None
@@ -199,21 +199,21 @@ def test_one_level_deeper_is_not_given() -> None:
         Fault("cassette.miss", "it is not on the tape"),
     ],
 )
-def test_end_that_the_runtime_wrote(at: int, fault: Fault) -> None:
-    run = whole("text")
+def test_failure_written_by_the_runtime_is_no_divergence(at: int, fault: Fault) -> None:
+    run = finished_run("text")
     ours = Record(at + 1, 0, 1, "", RunStopped("failed", fault=fault))
     assert find_divergence(run.agent, [*run.records[:at], ours]) is None
 
 
 @pytest.mark.parametrize("fault", [None, Fault("cancelled", "by somebody", {"by": "me"}), Fault("budget.time", "late")])
-def test_end_that_nobody_decided(fault: Fault | None) -> None:
-    run = whole("text")
+def test_end_without_a_decision_is_reported(fault: Fault | None) -> None:
+    run = finished_run("text")
     wrong = Record(4, 0, 1, "", RunStopped("failed", fault=fault))
     assert find_divergence(run.agent, [*run.records[:3], wrong]) == Divergence(4, wrong.fact, (run.records[3].fact,))
 
 
-def test_another_package_after_a_resume() -> None:
-    run = whole("other_rules")
+def test_resume_with_another_package_is_audited_with_that_package() -> None:
+    run = finished_run("other_rules")
     asks, denies = run.others.values()
     assert find_divergence(run.first, run.records, run.others) is None
     found = find_divergence(run.first, run.records)
@@ -224,17 +224,17 @@ def test_another_package_after_a_resume() -> None:
     assert denies.policy != asks.policy
 
 
-def test_journal_that_cannot_be_folded() -> None:
-    run = whole("text")
+def test_journal_that_cannot_be_folded_raises_recovery_failed() -> None:
+    run = finished_run("text")
     with pytest.raises(StorageError) as caught:
         find_divergence(run.agent, [run.records[0], run.records[2]])
     assert (caught.value.code, caught.value.fields) == ("recovery.failed", {"seq": 3})
 
 
-def test_audit_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_audit_that_ignores_decisions_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """An audit that only folds finds nothing."""
-    run = whole("retried")
-    seq = place(run, RetryPlanned)
+    run = finished_run("retried")
+    seq = seq_of(run, RetryPlanned)
     changed = replaced(run, seq, replace(run.records[seq - 1].fact, wait=1))
     assert find_divergence(run.agent, changed) is not None
     monkeypatch.setattr(audit_module, "_is_runtime_failure", lambda fact: True)

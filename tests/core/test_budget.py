@@ -1,4 +1,4 @@
-"""What a run may spend: reserved before a call, settled after it."""
+"""Token and cost budgets: reserved before a model request, charged after the reply."""
 
 from typing import Any
 
@@ -75,16 +75,16 @@ def asked(run: Run) -> list[ModelAsked]:
         (User((File("a.txt", "text/plain", "sha256:0", 11),)), 10),
     ],
 )
-def test_estimate(message: Message, tokens: int) -> None:
+def test_estimated_tokens_of_each_message_kind(message: Message, tokens: int) -> None:
     assert estimate_tokens(message) == tokens
 
 
 @given(st.text(), st.text())
-def test_more_text_is_never_less(one: str, two: str) -> None:
+def test_more_text_is_never_estimated_lower(one: str, two: str) -> None:
     assert estimate_tokens(User((Text(one),))) <= estimate_tokens(User((Text(one + two),)))
 
 
-def test_input_estimate() -> None:
+def test_estimate_of_a_request_counts_instructions_output_and_tools() -> None:
     given = package()
     bare = ModelRequest(given.model.routes[0], given.model, "", Transcript(), None)
     assert estimate_request(bare, 0) == 4
@@ -102,19 +102,19 @@ def _fields(request: ModelRequest, **changes: Any) -> list[Any]:
 # settlement
 
 
-def test_settled() -> None:
+def test_reported_usage_is_charged_instead_of_the_reservation() -> None:
     assert charged_tokens(Usage(20, 5, 3, 2), 100) == 25
     assert charged_tokens(Usage(20, 500), 100) == 520, "an overshooting reply is counted as it is"
     assert charged_tokens(Usage(0, 0), 100) == 0, "a count of 0 in a journal was looked at before it was written"
 
 
 @pytest.mark.parametrize("unknown", [None, Usage(), Usage(input=20), Usage(output=5), Usage(cached=3, reasoning=2)])
-def test_what_was_not_reported_counts_as_reserved(unknown: Usage | None) -> None:
+def test_missing_usage_is_charged_as_reserved(unknown: Usage | None) -> None:
     assert charged_tokens(unknown, 100) == 100
     assert charged_cost(PRICE, unknown, 900) == 900
 
 
-def test_what_was_reported_in_part_is_not_forgotten() -> None:
+def test_partial_usage_above_the_reservation_is_charged() -> None:
     assert charged_tokens(Usage(input=101), 100) == 101
     assert charged_tokens(Usage(output=101), 100) == 101
     assert charged_cost(PRICE, Usage(input=101), 302) == 303
@@ -136,7 +136,9 @@ def test_what_was_reported_in_part_is_not_forgotten() -> None:
 @pytest.mark.parametrize(
     "part", [Text("x"), Text(" "), ToolCall("c1.0", "now", ""), Refusal("no"), Reasoning("x", "openai/m")]
 )
-def test_a_count_of_0_for_something_is_no_count(part: Any, usage: Usage | None, counts: Usage | None) -> None:
+def test_zero_tokens_for_a_non_empty_reply_is_unknown_usage(
+    part: Any, usage: Usage | None, counts: Usage | None
+) -> None:
     assert reported_usage(Reply(Assistant((part,)), "stop", usage, None, None)) == counts
 
 
@@ -151,7 +153,9 @@ def test_a_count_of_0_for_something_is_no_count(part: Any, usage: Usage | None, 
         ((Text("x"), Refusal("blocked")), "content_filter", None),
     ],
 )
-def test_a_reply_without_output(parts: tuple[Any, ...], finish: Any, output: int | None) -> None:
+def test_zero_output_tokens_are_accepted_only_without_output(
+    parts: tuple[Any, ...], finish: Any, output: int | None
+) -> None:
     """A provider that writes nothing, or withholds what was written, may say that it took no tokens."""
     assert reported_usage(Reply(Assistant(parts), finish, Usage(1, 0), None, None)) == Usage(1, output)
 
@@ -159,7 +163,7 @@ def test_a_reply_without_output(parts: tuple[Any, ...], finish: Any, output: int
 @given(
     st.none() | st.builds(Usage, *[st.none() | st.integers(0, 10**6)] * 4), st.integers(1, 10**6), st.integers(1, 10**6)
 )
-def test_never_less_than_reported_and_never_nothing(usage: Usage | None, tokens: int, cost: int) -> None:
+def test_charge_is_never_below_the_reported_usage(usage: Usage | None, tokens: int, cost: int) -> None:
     known = usage or Usage()
     assert charged_tokens(usage, tokens) >= (known.input or 0) + (known.output or 0)
     if known.input is None or known.output is None:
@@ -180,19 +184,19 @@ def test_never_less_than_reported_and_never_nothing(usage: Usage | None, tokens:
         (Usage(0, 0, 0), 0),
     ],
 )
-def test_cost(usage: Usage, cost: int) -> None:
+def test_charged_cost_counts_cached_tokens_and_rounds_up(usage: Usage, cost: int) -> None:
     """Cached tokens are part of the input, and never more than it; what is left of a micro-dollar is rounded up."""
     assert charged_cost(PRICE, usage, 10_000) == cost
 
 
-def test_reserved_cost() -> None:
+def test_reserved_cost_is_rounded_up() -> None:
     assert reserved_cost(PRICE, 10, 2) == 60
     assert reserved_cost(Price(input=1, output=1, cached_input=0), 1, 0) == 1, "rounded up"
     assert reserved_cost(Price(input=1, output=1, cached_input=0), 999_999, 1) == 1
     assert reserved_cost(Price(input=1, output=1, cached_input=0), 999_999, 2) == 2
 
 
-def test_unknown_price() -> None:
+def test_unknown_price_costs_nothing() -> None:
     assert reserved_cost(None, 10**9, 10**9) == 0
     assert charged_cost(None, Usage(10, 10), 5) == 0
     run = Run(agent(cost=0), said("Yes."))
@@ -203,7 +207,7 @@ def test_unknown_price() -> None:
 # tokens and cost of a run
 
 
-def limits(price: dict[str, int] | None, cap: int | None, replies: int) -> tuple[int, int]:
+def just_enough_tokens_and_cost(price: dict[str, int] | None, cap: int | None, replies: int) -> tuple[int, int]:
     """The tokens and the cost with which a run of so many replies just comes to its end."""
     run = Run(agent(price, cap), *[called(("search", f'{{"q":"{n}"}}')) for n in range(replies - 1)], said("Yes."))
     run.finish()
@@ -214,9 +218,9 @@ def limits(price: dict[str, int] | None, cap: int | None, replies: int) -> tuple
 @pytest.mark.parametrize("replies", [1, 2, 4])
 @pytest.mark.parametrize("cap", [None, 100])
 @pytest.mark.parametrize("what", ["tokens", "cost"])
-def test_limit(what: str, cap: int | None, replies: int) -> None:
+def test_reservation_up_to_the_limit_passes_and_one_more_fails(what: str, cap: int | None, replies: int) -> None:
     """used + reserved = limit passes, one more does not."""
-    limit = limits(ROW, cap, replies)[what == "cost"]
+    limit = just_enough_tokens_and_cost(ROW, cap, replies)[what == "cost"]
     answers = [*[called(("search", f'{{"q":"{n}"}}')) for n in range(replies - 1)], said("Yes.")]
     assert Run(agent(ROW, cap, **{what: limit}), *answers).finish().status == "completed"
     run = Run(agent(ROW, cap, **{what: limit - 1}), *answers)
@@ -231,17 +235,17 @@ def test_limit(what: str, cap: int | None, replies: int) -> None:
 
 
 def test_the_longest_reply_is_reserved() -> None:
-    assert limits(ROW, 100, 1)[0] == limits(ROW, None, 1)[0] + 100
-    assert limits(ROW, 100, 1)[1] == limits(ROW, None, 1)[1] + 1500
+    assert just_enough_tokens_and_cost(ROW, 100, 1)[0] == just_enough_tokens_and_cost(ROW, None, 1)[0] + 100
+    assert just_enough_tokens_and_cost(ROW, 100, 1)[1] == just_enough_tokens_and_cost(ROW, None, 1)[1] + 1500
 
 
-def test_limit_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_missing_reservation_lets_the_request_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the reservation the call is made."""
     monkeypatch.setattr(model_request, "spending_fault", lambda package, state, tokens, cost: None)
     assert Run(agent(tokens=1), said("Yes.")).finish().status == "completed"
 
 
-def test_used_more_than_the_limit() -> None:
+def test_overshooting_reply_is_kept_and_the_next_request_fails() -> None:
     """A reply that overshoots is kept; the next call is not made."""
     run = Run(agent(tokens=1000), said("Yes.", usage=Usage(20, 5000, 0, 0)))
     outcome = run.finish()
@@ -255,11 +259,11 @@ def test_used_more_than_the_limit() -> None:
     assert outcome.fault.message == "the budget of 1000 tokens is used up"
 
 
-def test_tokens_come_before_cost() -> None:
+def test_token_budget_is_checked_before_cost() -> None:
     assert Run(agent(ROW, tokens=0, cost=0), said("Yes.")).finish().code == "budget.tokens"
 
 
-def test_unreported_usage_in_a_run() -> None:
+def test_run_without_reported_usage_is_charged_as_reserved() -> None:
     silent = said(ToolCall("", "search", "{}"), finish="tool_calls", usage=None)
     run = Run(agent(ROW, 50), silent, said("Yes.", usage=None))
     outcome = run.finish()
@@ -269,7 +273,7 @@ def test_unreported_usage_in_a_run() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 400)), max_size=8), st.integers(0, 1500))
-def test_a_limit_is_passed_by_one_reply_at_most(used: list[tuple[int, int]], limit: int) -> None:
+def test_budget_is_exceeded_by_one_reply_at_most(used: list[tuple[int, int]], limit: int) -> None:
     replies = [
         said(ToolCall("", "search", f'{{"q":"{n}"}}'), finish="tool_calls", usage=Usage(*pair))
         for n, pair in enumerate(used)
@@ -286,14 +290,14 @@ def test_a_limit_is_passed_by_one_reply_at_most(used: list[tuple[int, int]], lim
 # what is not known to have been spent
 
 
-def test_a_failed_call_costs_nothing() -> None:
+def test_failed_request_costs_nothing() -> None:
     run = Run(agent(ROW), Fault("provider.fatal", "no"))
     outcome = run.finish()
     assert (outcome.tokens, outcome.cost) == (0, 0)
 
 
 @pytest.mark.parametrize("how", ["lost", "cancelled", "stopped"])
-def test_a_call_without_an_end_costs_what_was_reserved(how: str) -> None:
+def test_unfinished_request_costs_what_was_reserved(how: str) -> None:
     run = Run(agent(ROW, 50), said("Yes."))
     run.until(ModelAsked)
     (first,) = asked(run)
@@ -309,8 +313,8 @@ def test_a_call_without_an_end_costs_what_was_reserved(how: str) -> None:
     assert (outcome.tokens, outcome.cost) == (first.reserved + more[0], first.cost + more[1])
 
 
-def test_lost_calls_use_up_the_budget() -> None:
-    limit, _ = limits(None, 100, 1)
+def test_lost_requests_use_up_the_budget() -> None:
+    limit, _ = just_enough_tokens_and_cost(None, 100, 1)
     run = Run(agent(None, 100, tokens=limit), said("Yes."))
     run.until(ModelAsked)
     run.add(RunResumed("sha256:0"))
@@ -334,7 +338,7 @@ def test_lost_calls_use_up_the_budget() -> None:
         ("cassette.miss", False),
     ],
 )
-def test_a_failure_after_which_the_provider_may_have_worked(code: str, is_charged: bool) -> None:
+def test_failed_request_is_charged_if_the_provider_may_have_worked(code: str, is_charged: bool) -> None:
     """Nobody knows what it took: what was reserved counts."""
     run = Run(package(retry={"attempts": 1}), Fault(code, "no"))
     run.finish()

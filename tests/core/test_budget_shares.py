@@ -1,4 +1,4 @@
-"""Children spend their parent's budget: carved out before they start, rolled up once when they end."""
+"""Budget shares of sub-agents: reserved before they start, charged to the parent once when they end."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ def parent(rules: tuple[dict[str, Any], ...] = (), tools: dict[str, Any] | None 
     )
 
 
-def asks(*names: str) -> tuple[tuple[str, str], ...]:
+def distinct_calls(*names: str) -> tuple[tuple[str, str], ...]:
     """Calls that all differ."""
     return tuple((name, f'{{"message":"{n}","q":"{n}"}}') for n, name in enumerate(names))
 
@@ -66,7 +66,7 @@ def spends_all(effect: RunChild) -> tuple[str, ChildSpend]:
     return "done", ChildSpend(share.tokens or 0, share.cost or 0, share.tool_calls or 0)
 
 
-def test_allowance() -> None:
+def test_allowance_is_the_smaller_of_budget_and_share() -> None:
     state = fold(records([STARTED]))
     given = package(budgets={"tokens": 10, "cost": None, "time": 30, "tool_calls": 40})
     assert allowance(given, state) == given.budgets
@@ -83,36 +83,38 @@ def test_allowance() -> None:
         (BudgetShare(tool_calls=0), "budget.tool_calls", {"used": 0, "reserved": 1, "limit": 0}),
     ],
 )
-def test_a_child_keeps_to_its_share(share: BudgetShare, code: str, fields: dict[str, int]) -> None:
+def test_child_fails_when_its_share_is_used_up(share: BudgetShare, code: str, fields: dict[str, int]) -> None:
     started = replace(STARTED, parent=Parent("run-0", "c1.0", 1, share))
     outcome = Run(parent(), called("search"), said("Yes."), started=started, takes=10).finish()
     assert outcome.code == code
     assert outcome.fields.items() >= fields.items()
 
 
-def test_no_budget_no_share() -> None:
-    run = Run(parent(), called(*asks("a")), said("Yes."))
+def test_without_budgets_the_share_is_only_the_tool_timeout() -> None:
+    run = Run(parent(), called(*distinct_calls("a")), said("Yes."))
     run.finish()
     assert shares(run) == [BudgetShare(time=30_000)], "the tool's own timeout"
 
 
-def test_one_child_has_what_is_left() -> None:
-    run = Run(parent(tokens=1000, cost=5000, time=900, tool_calls=4), called(*asks("a")), said("Yes."), takes=100)
+def test_single_child_gets_all_that_is_left() -> None:
+    run = Run(
+        parent(tokens=1000, cost=5000, time=900, tool_calls=4), called(*distinct_calls("a")), said("Yes."), takes=100
+    )
     run.finish()
     assert shares(run) == [BudgetShare(1000 - 25, 5000 - 135, 800, 3)], "without the call itself"
 
 
 @pytest.mark.parametrize(("timeout", "time"), [(799, 799), (800, 800), (801, 800)])
-def test_time_of_a_child(timeout: int, time: int) -> None:
+def test_child_time_is_the_smaller_of_timeout_and_time_left(timeout: int, time: int) -> None:
     """The smaller of the tool's timeout and the time that is left."""
     given = parent((), {"a": agent_tool(timeout=timeout)}, time=900)
-    run = Run(given, called(*asks("a")), said("Yes."), takes=100)
+    run = Run(given, called(*distinct_calls("a")), said("Yes."), takes=100)
     run.until(ChildStarted)
     assert [share.time for share in shares(run)] == [time]
 
 
-def test_children_that_start_together_share() -> None:
-    run = Run(parent(tokens=1025, cost=1135, tool_calls=13), called(*asks("a", "b", "c")), said("Yes."))
+def test_children_that_start_together_split_the_budget() -> None:
+    run = Run(parent(tokens=1025, cost=1135, tool_calls=13), called(*distinct_calls("a", "b", "c")), said("Yes."))
     run.until(ToolFinished)
     assert [share.tokens for share in shares(run)] == [333, 333, 334]
     assert [share.cost for share in shares(run)] == [333, 333, 334]
@@ -120,12 +122,12 @@ def test_children_that_start_together_share() -> None:
 
 
 @pytest.mark.parametrize("pick", [0, 1, 2])
-def test_a_hook_that_answers_later_does_not_cost_a_child_its_share(pick: int) -> None:
+def test_hook_order_does_not_change_the_shares(pick: int) -> None:
     """Whichever is let in first, it does not have what the others need."""
     hook = Hook("careful", "before_tool", "m", "f", "sha256:0", 0, 1000, "deny")
     run = Run(
         replace(parent(tokens=1025), hooks=(hook,)),
-        called(*asks("a", "b", "c")),
+        called(*distinct_calls("a", "b", "c")),
         said("Yes."),
         tools=dict.fromkeys(NAMES, spends_all),
         hooks={"careful": Continue()},
@@ -135,45 +137,49 @@ def test_a_hook_that_answers_later_does_not_cost_a_child_its_share(pick: int) ->
     assert sorted(share.tokens or 0 for share in shares(run)) == [333, 333, 334]
 
 
-def test_a_child_that_a_person_decides_about_keeps_its_share() -> None:
+def test_child_that_waits_for_approval_keeps_its_share() -> None:
     given = parent((rule("ask", "b"),), tokens=1025, tool_calls=12)
-    run = Run(given, called(*asks("a", "b")), said("Yes."), people={"b": "approved"}, tools={"a": spends_all})
+    run = Run(given, called(*distinct_calls("a", "b")), said("Yes."), people={"b": "approved"}, tools={"a": spends_all})
     run.finish()
     assert [share.tokens for share in shares(run)] == [500, 500]
     assert [share.tool_calls for share in shares(run)] == [5, 5]
 
 
-def test_children_that_start_together_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_undivided_shares_overshoot_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Children that each have all that is left overshoot together."""
     monkeypatch.setattr(tool_calls, "child_share", lambda package, state, held, among: BudgetShare(tokens=1000))
-    run = Run(parent(tokens=1025), called(*asks("a", "b")), said("Yes."), tools=dict.fromkeys(NAMES, spends_all))
+    run = Run(
+        parent(tokens=1025), called(*distinct_calls("a", "b")), said("Yes."), tools=dict.fromkeys(NAMES, spends_all)
+    )
     assert run.finish().code == "budget.tokens"
     assert run.state.meter.tokens > 1025
 
 
-def test_rolled_up_once() -> None:
-    run = Run(parent(), called(*asks("a", "b")), said("Yes."), tools={"a": ("x", ChildSpend(7, 11, 2)), "b": "x"})
+def test_spend_of_a_child_is_charged_once() -> None:
+    run = Run(
+        parent(), called(*distinct_calls("a", "b")), said("Yes."), tools={"a": ("x", ChildSpend(7, 11, 2)), "b": "x"}
+    )
     outcome = run.finish()
     assert (outcome.tokens, outcome.cost, outcome.tool_calls) == (50 + 7, 270 + 11, 2 + 2)
     assert run.state.meter.calls == {"a": 1, "b": 1}, "a child's own calls are not the parent's"
 
 
-def test_a_child_that_fails_is_rolled_up() -> None:
+def test_spend_of_a_failed_child_is_charged() -> None:
     fault = Fault("tool.execution", "the child failed")
     failed = ToolFinished("", (Text("no"),), fault, spent=ChildSpend(7, 11, 2))
-    outcome = Run(parent(), called(*asks("a")), said("Yes."), tools={"a": failed}).finish()
+    outcome = Run(parent(), called(*distinct_calls("a")), said("Yes."), tools={"a": failed}).finish()
     assert (outcome.tokens, outcome.cost, outcome.tool_calls) == (57, 281, 3)
 
 
-def test_what_children_spent_is_gone() -> None:
-    run = Run(parent(tokens=1000), called(*asks("a")), said("Yes."), tools={"a": spends_all})
+def test_parent_fails_when_a_child_spent_the_budget() -> None:
+    run = Run(parent(tokens=1000), called(*distinct_calls("a")), said("Yes."), tools={"a": spends_all})
     outcome = run.finish()
     assert outcome.code == "budget.tokens"
     assert outcome.fields["used"] == 1000
 
 
-def test_a_lost_child_goes_on_with_its_share() -> None:
-    run = Run(parent(tokens=1000), called(*asks("a")), said("Yes."), tools={"a": ("x", ChildSpend(7))})
+def test_lost_child_restarts_with_the_same_share() -> None:
+    run = Run(parent(tokens=1000), called(*distinct_calls("a")), said("Yes."), tools={"a": ("x", ChildSpend(7))})
     run.until(ChildStarted)
     run.add(RunResumed("sha256:0"))
     run.add(WorkLost("c1.0"))
@@ -184,12 +190,12 @@ def test_a_lost_child_goes_on_with_its_share() -> None:
 
 
 @pytest.mark.parametrize("how", ["sibling", "run"])
-def test_a_child_that_is_not_waited_for_costs_its_share(how: str) -> None:
+def test_abandoned_child_costs_its_whole_share(how: str) -> None:
     """What it used is not known: all that it was given."""
     tools = {"stop": tool(aborts_siblings=True)}
     given = parent((), tools, tokens=1000, cost=2000, tool_calls=9)
     names = ("a", "stop") if how == "sibling" else ("a",)
-    run = Run(given, called(*asks(*names)), said("Yes."), pick=lambda count: count - 1)
+    run = Run(given, called(*distinct_calls(*names)), said("Yes."), pick=lambda count: count - 1)
     run.until(ChildStarted)
     if how == "run":
         run.add(CancelRequested("somebody"))
@@ -211,11 +217,11 @@ def sleeps(times: int, spent: ChildSpend) -> Any:
 
 
 @pytest.mark.parametrize("order", ["abc", "cba", "bca"])
-def test_a_sleeping_child_holds_its_share(order: str) -> None:
+def test_suspended_child_keeps_its_share_reserved(order: str) -> None:
     """c is let in when a is woken: it does not have what a holds, and has all the rest."""
     given = parent((rule("defer", "c", when="spend.time < 150"),), tokens=1025, tool_calls=13)
     world = {"a": sleeps(1, ChildSpend(100, 0, 5)), "b": ("done", ChildSpend(10, 0, 1)), "c": spends_all}
-    run = Run(given, called(*asks(*order)), said("Yes."), tools=world, takes=100)
+    run = Run(given, called(*distinct_calls(*order)), said("Yes."), tools=world, takes=100)
     with pytest.raises(Stuck):
         run.finish()
     assert shares(run) == [BudgetShare(500, None, 30_000, 5)] * 2
@@ -238,7 +244,7 @@ BATCH = st.lists(st.sampled_from([*NAMES, "search", "asked"]), min_size=1, max_s
     slow=st.sets(st.sampled_from(NAMES)),
     pick=st.integers(0, 5),
 )
-def test_children_never_exceed_their_parent(
+def test_children_never_exceed_the_budget_of_the_parent(
     names: list[str], tokens: int, cost: int, calls: int, slow: set[str], pick: int
 ) -> None:
     """Whatever is started together, and whatever comes back first: with children that use all they have."""
@@ -246,7 +252,7 @@ def test_children_never_exceed_their_parent(
     given = parent((rule("ask", "asked"),), tools, tokens=tokens, cost=cost, tool_calls=calls)
     run = Run(
         given,
-        called(*asks(*names)),
+        called(*distinct_calls(*names)),
         said("Yes."),
         tools=dict.fromkeys(NAMES, spends_all),
         people={"asked": "approved"},
@@ -260,7 +266,7 @@ def test_children_never_exceed_their_parent(
 
 
 def test_a_child_whose_result_is_supplied_is_charged_its_share() -> None:
-    run = Run(parent(tokens=1025), called(*asks("a")), said("Yes."))
+    run = Run(parent(tokens=1025), called(*distinct_calls("a")), said("Yes."))
     run.until(ChildStarted)
     for fact in (RunResumed("sha256:0"), WorkLost("c1.0")):
         run.add(fact)
@@ -278,7 +284,7 @@ MIDDLE: dict[str, Any] = msgspec.to_builtins(
 )
 
 
-def family(runs: int, **below: int) -> Package:
+def agent_with_grandchildren(runs: int, **below: int) -> Package:
     """An agent whose children have children; `below`: how many runs each of them may start by its own limits."""
     agents = {name: {**MIDDLE, "limits": {**MIDDLE["limits"], "runs": below.get(name, 100)}} for name in NAMES}
     return package(
@@ -292,9 +298,14 @@ def family(runs: int, **below: int) -> Package:
 @pytest.mark.parametrize(
     ("runs", "given"), [(1, [0]), (2, [0, 0]), (3, [0, 0, 0]), (4, [0, 0, 1]), (5, [0, 1, 1]), (9, [2, 2, 2])]
 )
-def test_runs_are_shared_out(runs: int, given: list[int]) -> None:
+def test_remaining_runs_are_split_among_children(runs: int, given: list[int]) -> None:
     """Each child that begins is one of them; the rest is shared out. Calls that are too many are refused."""
-    run = Run(family(runs), called(*asks(*NAMES)), said("Yes."), tools=dict.fromkeys(NAMES, starts_all))
+    run = Run(
+        agent_with_grandchildren(runs),
+        called(*distinct_calls(*NAMES)),
+        said("Yes."),
+        tools=dict.fromkeys(NAMES, starts_all),
+    )
     outcome = run.finish()
     assert [share.runs for share in shares(run)] == given
     assert [fact.fields["reason"] for fact in run.of(CallRefused)] == ["runs"] * (3 - len(given))
@@ -306,27 +317,32 @@ def starts_all(effect: RunChild) -> tuple[str, ChildSpend]:
 
 
 @given(st.integers(1, 30), st.lists(st.lists(st.sampled_from(NAMES), min_size=1, max_size=4), max_size=6))
-def test_never_more_runs_than_allowed(runs: int, turns: list[list[str]]) -> None:
+def test_run_limit_is_never_exceeded(runs: int, turns: list[list[str]]) -> None:
     replies = [called(*((name, f'{{"message":"{n}.{i}"}}') for i, name in enumerate(t))) for n, t in enumerate(turns)]
-    run = Run(family(runs), *replies, said("Yes."), tools=dict.fromkeys(NAMES, starts_all))
+    run = Run(agent_with_grandchildren(runs), *replies, said("Yes."), tools=dict.fromkeys(NAMES, starts_all))
     assert run.finish().runs <= runs
 
 
-def test_never_more_runs_than_allowed_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_wrong_run_share_exceeds_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "_child_run_limit", lambda package, state, held, among: 9)
-    run = Run(family(10), called(*asks(*NAMES)), said("Yes."), tools=dict.fromkeys(NAMES, starts_all))
+    run = Run(
+        agent_with_grandchildren(10),
+        called(*distinct_calls(*NAMES)),
+        said("Yes."),
+        tools=dict.fromkeys(NAMES, starts_all),
+    )
     assert run.finish().runs > 10
 
 
 @pytest.mark.parametrize(("share", "refused"), [(UNSET, 0), (2, 0), (1, 1), (0, 2)])
-def test_a_child_keeps_to_its_share_of_runs(share: int | UnsetType, refused: int) -> None:
+def test_child_calls_beyond_its_share_of_runs_are_refused(share: int | UnsetType, refused: int) -> None:
     started = replace(STARTED, parent=Parent("run-0", "c1.0", 1, BudgetShare(runs=share)))
-    run = Run(family(50), called(*asks("a", "b")), said("Yes."), started=started)
+    run = Run(agent_with_grandchildren(50), called(*distinct_calls("a", "b")), said("Yes."), started=started)
     run.finish()
     assert len(run.of(CallRefused)) == refused
 
 
-def test_who_can_start_nobody_has_no_share_of_runs() -> None:
-    run = Run(parent(), called(*asks("a")), said("Yes."))
+def test_child_without_sub_agents_has_no_share_of_runs() -> None:
+    run = Run(parent(), called(*distinct_calls("a")), said("Yes."))
     run.finish()
     assert shares(run)[0].runs is UNSET

@@ -1,4 +1,4 @@
-"""Time and tool calls of a run: n passes, n + 1 does not."""
+"""Time and tool-call budgets: the limit passes, one more fails."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def agent(**budgets: int) -> Package:
 # time
 
 
-def test_time() -> None:
+def test_run_longer_than_the_time_budget_fails() -> None:
     assert Run(agent(time=1000), said("Yes."), takes=1000).finish().status == "completed"
     outcome = Run(agent(time=1000), said("Yes."), takes=1001).finish()
     assert (outcome.code, outcome.exit_code, outcome.retry) == ("budget.time", 5, "user")
@@ -29,7 +29,7 @@ def test_time() -> None:
     assert outcome.fault.hint == "raise budgets.time"
 
 
-def test_deadline() -> None:
+def test_deadline_is_the_first_moment_beyond_the_time_budget() -> None:
     """The first moment at which the run is over is waited for, and at it the run ends."""
     run = Run(agent(time=1000), said("Yes."))
     run.until(ModelAsked)
@@ -54,7 +54,7 @@ def test_hooks_at_the_end_have_their_own_time() -> None:
     assert step.deadline is None
 
 
-def test_waiting_for_another_try_counts_as_time() -> None:
+def test_waiting_for_a_retry_counts_as_time() -> None:
     busy = Fault("provider.overloaded", "busy")
     assert Run(agent(time=1000), busy, said("Yes.")).finish().status == "completed"
     outcome = Run(agent(time=700), busy, said("Yes.")).finish()
@@ -62,7 +62,7 @@ def test_waiting_for_another_try_counts_as_time() -> None:
 
 
 @pytest.mark.parametrize(("takes", "code"), [(500, None), (501, "budget.time")])
-def test_time_excludes_suspension(takes: int, code: str | None) -> None:
+def test_waiting_for_approval_does_not_count_as_time(takes: int, code: str | None) -> None:
     given = package(tools={"search": tool()}, policy={"default": "ask"}, budgets={"time": 1500})
     run = Run(given, called("search"), said("Yes."), takes=takes)
     with pytest.raises(Stuck):
@@ -77,7 +77,7 @@ def test_time_excludes_suspension(takes: int, code: str | None) -> None:
 
 @pytest.mark.parametrize("limit", [0, 1, 3])
 @pytest.mark.parametrize("name", ["search", "slow"])
-def test_tool_calls(name: str, limit: int) -> None:
+def test_tool_call_beyond_the_budget_fails_the_run(name: str, limit: int) -> None:
     calls = [called((name, f'{{"q":"{n}"}}')) for n in range(limit + 1)]
     assert Run(agent(tool_calls=limit), *calls[:limit], said("Yes.")).finish().tool_calls == limit
     run = Run(agent(tool_calls=limit), *calls, said("Yes."))
@@ -90,7 +90,7 @@ def test_tool_calls(name: str, limit: int) -> None:
     assert len(run.ran) == limit
 
 
-def test_tool_calls_of_one_reply() -> None:
+def test_parallel_calls_of_a_reply_are_counted_together() -> None:
     three = called(*[("search", f'{{"q":"{n}"}}') for n in range(3)])
     assert Run(agent(tool_calls=3), three, said("Yes.")).finish().tool_calls == 3
     run = Run(agent(tool_calls=2), three, said("Yes."))
@@ -101,7 +101,7 @@ def test_tool_calls_of_one_reply() -> None:
     assert run.ran == [], "what runs together is counted together"
 
 
-def test_calls_that_are_not_made_do_not_count() -> None:
+def test_refused_calls_do_not_count() -> None:
     run = Run(agent(tool_calls=0), called("nobody"), called(("search", "{")), said("Yes."))
     outcome = run.finish()
     assert (outcome.status, outcome.tool_calls) == ("completed", 0)

@@ -1,4 +1,4 @@
-"""What a parent is told of a child."""
+"""The tool result that a parent gets for the outcome of a child run."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ def outcome(**changes: Any) -> Outcome:
 SPENT = ChildSpend(30, 7, 2)
 
 
-def test_answer() -> None:
+def test_answer_of_a_child_is_the_tool_result() -> None:
     assert child_finished(EFFECT, outcome()) == (ToolFinished("c1.0", (Text("Yes."),), None, None, SPENT), None)
     fact, _ = child_finished(EFFECT, outcome(answer=None, runs=3))
     assert fact.parts == (Text(""),)
@@ -59,7 +59,7 @@ def test_answer() -> None:
     assert SPENT.runs is UNSET
 
 
-def test_long_answer() -> None:
+def test_long_answer_of_a_child_is_truncated() -> None:
     """The model reads a part; the fact has no blob yet, because nobody has kept the whole text."""
     text = "line\n" * 100
     fact, whole = child_finished(EFFECT, outcome(answer=text))
@@ -100,25 +100,25 @@ def test_long_answer() -> None:
         (Fault("cassette.miss", "no such request"), Fault("cassette.miss", "no such request")),
     ],
 )
-def test_faults(fault: Fault, read: Fault) -> None:
+def test_fault_of_a_child_is_a_failed_tool_result(fault: Fault, read: Fault) -> None:
     fact, whole = child_finished(EFFECT, outcome(status="failed", fault=fault, answer=None))
     assert fact == ToolFinished("c1.0", (Text(f"{read.code}: {read.message}"),), read, None, SPENT)
     assert whole is None
 
 
-def test_an_answer_that_cannot_be_kept() -> None:
+def test_answer_that_cannot_be_stored_is_a_storage_fault() -> None:
     fault = Fault("storage.failed", "the disk is full")
     fact = child_failed(EFFECT, outcome(), fault)
     assert fact == ToolFinished("c1.0", (Text("storage.failed: the disk is full"),), fault, None, SPENT)
 
 
-def test_refused() -> None:
+def test_refused_child_is_a_failed_tool_result() -> None:
     fact = child_refused(EFFECT, "policy.denied", "not today")
     fault = Fault("tool.execution", "policy.denied: not today", {"tool": "helper", "code": "policy.denied"})
     assert fact == ToolFinished("c1.0", (Text("tool.execution: policy.denied: not today"),), fault)
 
 
-def test_suspended() -> None:
+def test_suspended_child_lists_what_it_waits_for() -> None:
     question = Question("c1.1", "sha256:0", "refund", {}, (), None)
     waits = Suspended(run="root.c1.0", agent="helper", questions=(question,), waits_for=("c1.2",))
     assert child_suspended(EFFECT, waits) == ChildSuspended("c1.0", ("c1.1", "c1.2"))

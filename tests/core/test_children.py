@@ -1,4 +1,4 @@
-"""Sub-agents: effects with a run of their own, and a share of the budget."""
+"""Sub-agents: their run, depth, budget share, suspension and cancellation."""
 
 from typing import Any
 
@@ -28,9 +28,9 @@ from agentrun.core.messages import Text, Usage
 from agentrun.core.state import pending_effects
 
 from ..packages import package
-from .disturbing import crash
+from .disturbances import crash
 from .script import STARTED, Run, Stuck, agent_tool, called, rule, said, tool
-from .shaping import ALLOW, policy, resumes, sleeping
+from .shape_parts import ALLOW, policy, resumes, sleeping
 
 ONE, TWO, THREE = (("helper", f'{{"message": "{name}"}}') for name in ("one", "two", "three"))
 CHILD = package(name="child")
@@ -46,7 +46,7 @@ def children(run: Run) -> list[RunChild]:
     return [effect for effect in run.effects if isinstance(effect, RunChild)]
 
 
-def test_effect() -> None:
+def test_child_effect_has_run_id_params_share_and_limits() -> None:
     run = parent(("helper", '{"message": "one", "level": 3}'))
     run.finish()
     (child,) = children(run)
@@ -57,14 +57,14 @@ def test_effect() -> None:
     assert run.of(ChildStarted) == [ChildStarted("c1.0", "helper", "run-1.c1.0", BudgetShare(time=30_000))]
 
 
-def test_fixed_params_are_fixed() -> None:
+def test_model_cannot_change_fixed_params() -> None:
     run = parent(("helper", '{"message": "one", "team": "mine"}'))
     run.finish()
     assert children(run)[0].params == {"team": "fixed"}
 
 
 @pytest.mark.parametrize(("depth", "code"), [(0, None), (2, None), (3, "tool.invalid_call")])
-def test_depth(depth: int, code: str | None) -> None:
+def test_child_beyond_the_depth_limit_is_refused(depth: int, code: str | None) -> None:
     """A limit of 3: a run that is two deep may have a child, one that is three deep may not."""
     above = Parent("run-0", "c1.0", depth, BudgetShare()) if depth else None
     run = parent(ONE, started=replace(STARTED, parent=above))
@@ -77,14 +77,14 @@ def test_depth(depth: int, code: str | None) -> None:
         assert children(run) == []
 
 
-def test_share_of_one() -> None:
+def test_single_child_gets_the_remaining_budget() -> None:
     run = parent(ONE, budgets={"tokens": 1000, "cost": 500, "time": 900, "tool_calls": 7})
     run.finish()
     spent = 25
     assert children(run)[0].parent.share == BudgetShare(1000 - spent, 500, 900, 6), "the child itself is a call"
 
 
-def test_children_together_have_no_more_than_there_is() -> None:
+def test_parallel_children_split_the_remaining_budget() -> None:
     run = parent(ONE, "a", TWO, THREE, budgets={"tokens": 1000})
     run.until(ToolStarted)
     shares = [child.parent.share.tokens for child in children(run)]
@@ -93,7 +93,7 @@ def test_children_together_have_no_more_than_there_is() -> None:
     run.finish()
 
 
-def test_unequal_shares_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_independent_shares_exceed_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shares that do not know of each other are too much together, and an audit sees that they depend on order."""
     monkeypatch.setattr(
         tool_calls,
@@ -105,7 +105,7 @@ def test_unequal_shares_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(child.parent.share.tokens or 0 for child in children(run)) > 1000
 
 
-def test_what_a_child_spends_counts_once() -> None:
+def test_child_spend_is_charged_once_after_a_crash() -> None:
     spent: Any = ("answer", ChildSpend(100, 7, 2))
     for at in (None, 6, 7):
         run = parent(ONE, tools={"helper": spent})
@@ -116,13 +116,13 @@ def test_what_a_child_spends_counts_once() -> None:
         assert outcome.usage == Usage(40, 10, 0, 0), "usage is what this run's own requests used"
 
 
-def test_failed_child_counts_too() -> None:
+def test_failed_child_is_charged() -> None:
     given = ToolFinished("", (Text("no"),), Fault("tool.execution", "no"), spent=ChildSpend(100, 7, 2))
     outcome = parent(ONE, tools={"helper": given}).finish()
     assert (outcome.answer, outcome.tokens) == ("Done.", 150)
 
 
-def test_child_that_is_given_up_counts_as_its_share() -> None:
+def test_aborted_child_is_charged_its_share() -> None:
     """What it used is not known, so it used all it was given."""
     own = {"helper": agent_tool(), "enough": tool(aborts_siblings=True)}
     budgets = {"tokens": 1000, "cost": 50, "tool_calls": 9}
@@ -136,7 +136,7 @@ def test_child_that_is_given_up_counts_as_its_share() -> None:
     assert run.finish().code == "budget.tokens"
 
 
-def test_child_that_was_not_begun_costs_nothing() -> None:
+def test_child_that_did_not_start_costs_nothing() -> None:
     own = {"helper": agent_tool(parallel=False), "enough": tool(aborts_siblings=True)}
     run = parent(ONE, "enough")
     run = Run(replace(run.agent, tools=package(tools=own).tools), called(ONE, "enough"), said("Done."))
@@ -144,7 +144,7 @@ def test_child_that_was_not_begun_costs_nothing() -> None:
     assert (outcome.tokens, outcome.tool_calls, children(run)) == (50, 1, [])
 
 
-def test_child_that_waits_for_somebody() -> None:
+def test_suspended_child_suspends_its_parent() -> None:
     run = parent(ONE, tools={"helper": sleeping(["c1.0"])}, helps=lambda run, wait: None, budgets={"tokens": 1000})
     with pytest.raises(Stuck) as caught:
         run.finish()
@@ -157,14 +157,14 @@ def test_child_that_waits_for_somebody() -> None:
     assert (outcome.answer, outcome.tool_calls) == ("Done.", 1)
 
 
-def test_others_go_on_while_a_child_waits() -> None:
+def test_other_calls_run_while_a_child_is_suspended() -> None:
     run = parent(ONE, "a", tools={"helper": sleeping(["x"])}, helps=lambda run, wait: None)
     with pytest.raises(Stuck):
         run.finish()
     assert [call.status for call in run.state.calls] == ["asleep", "finished"]
 
 
-def test_share_of_a_child_that_waits_is_kept_for_it() -> None:
+def test_share_of_a_suspended_child_stays_reserved() -> None:
     own = {"helper": agent_tool(), "later": agent_tool()}
     agent = package(
         tools=own,
@@ -186,7 +186,7 @@ def test_share_of_a_child_that_waits_is_kept_for_it() -> None:
     assert sum(shares.values()) + 25 <= 1000
 
 
-def test_lost_child_goes_on() -> None:
+def test_lost_child_is_started_again_with_the_same_share() -> None:
     run = parent(ONE, budgets={"tokens": 1000})
     run.until(ChildStarted)
     run.crash()
@@ -196,7 +196,7 @@ def test_lost_child_goes_on() -> None:
     assert run.of(WorkLost) == [WorkLost("c1.0")]
 
 
-def test_cancel_reaches_a_child_as_the_end_of_its_call() -> None:
+def test_cancel_ends_the_call_of_a_child() -> None:
     run = parent(ONE)
     run.until(ChildStarted)
     run.add(CancelRequested("me"))
@@ -205,13 +205,13 @@ def test_cancel_reaches_a_child_as_the_end_of_its_call() -> None:
     assert pending_effects(run.state) == ()
 
 
-def test_child_is_ruled_on_like_any_tool() -> None:
+def test_policy_rules_apply_to_sub_agents() -> None:
     run = parent(ONE, policy=policy(rule("deny", "helper")))
     run.finish()
     assert [fact.code for fact in run.of(CallRefused)] == ["tool.denied"]
 
 
-def test_share_limits_the_child_itself() -> None:
+def test_child_fails_at_the_limit_of_its_share() -> None:
     share = BudgetShare(tokens=100, cost=None, time=None, tool_calls=0)
     started = replace(STARTED, parent=Parent("run-0", "c1.0", 1, share))
     agent = package(tools={"a": tool()}, policy=ALLOW, budgets={"tokens": 10_000, "tool_calls": 9})

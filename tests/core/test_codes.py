@@ -1,4 +1,4 @@
-"""Every code of the contract is produced here with its evidence, or is left to a part that is named."""
+"""Every error code of the contract is produced by a run here, or is assigned to another part."""
 
 import ast
 from collections.abc import Iterable, Iterator
@@ -20,8 +20,8 @@ from agentrun.core.state import State
 from agentrun.errors import ERROR_CODES, TOOL_RESULT_CODES, PackageError, StorageError, code_of
 
 from ..packages import package
-from .codes_cases import PROVIDER, STOPS, TELLS, Stop, Told, aborted
-from .contract_cases import LEFT, MEANINGS
+from .error_code_cases import PROVIDER, STOPS, TELLS, Stop, Told, aborted
+from .error_code_contract import LEFT, MEANINGS
 from .script import STARTED, Run, said
 
 ALL = {*ERROR_CODES, *TOOL_RESULT_CODES}
@@ -35,24 +35,24 @@ def names(cases: Iterable[Stop | Told]) -> list[str]:
     return [case.code for case in cases]
 
 
-def wrong(codes: set[str], produced: set[str], left: set[str]) -> set[str]:
+def misplaced_codes(codes: set[str], produced: set[str], left: set[str]) -> set[str]:
     """Codes that are in neither place, in both, or not codes at all."""
     return (codes ^ (produced | left)) | (produced & left)
 
 
-def test_every_code_has_its_place() -> None:
-    assert wrong(ALL, PRODUCED, {*LEFT}) == set()
+def test_every_code_is_produced_here_or_assigned_to_another_part() -> None:
+    assert misplaced_codes(ALL, PRODUCED, {*LEFT}) == set()
     assert all(part for part in LEFT.values())
 
 
-def test_a_code_without_a_place_is_noticed() -> None:
-    assert wrong({*ALL, "tool.tired"}, PRODUCED, {*LEFT}) == {"tool.tired"}
-    assert wrong(ALL, PRODUCED - {"cancelled"}, {*LEFT}) == {"cancelled"}
-    assert wrong(ALL, PRODUCED, {*LEFT, "cancelled"}) == {"cancelled"}
-    assert wrong(ALL, PRODUCED, {*LEFT, "no.such"}) == {"no.such"}
+def test_misplaced_codes_finds_missing_doubled_and_unknown_codes() -> None:
+    assert misplaced_codes({*ALL, "tool.tired"}, PRODUCED, {*LEFT}) == {"tool.tired"}
+    assert misplaced_codes(ALL, PRODUCED - {"cancelled"}, {*LEFT}) == {"cancelled"}
+    assert misplaced_codes(ALL, PRODUCED, {*LEFT, "cancelled"}) == {"cancelled"}
+    assert misplaced_codes(ALL, PRODUCED, {*LEFT, "no.such"}) == {"no.such"}
 
 
-def test_every_code_means_what_the_contract_says() -> None:
+def test_exit_code_and_retry_of_every_code_match_the_contract() -> None:
     assert {*MEANINGS} == ALL
     for code, meaning in MEANINGS.items():
         if meaning.exit is None:
@@ -65,7 +65,7 @@ def test_every_code_means_what_the_contract_says() -> None:
 
 
 @pytest.mark.parametrize("case", STOPS, ids=names(STOPS))
-def test_stop(case: Stop) -> None:
+def test_run_stops_with_the_code_and_its_fields(case: Stop) -> None:
     run = case.play()
     outcome = run.finish()
     meaning = MEANINGS[case.code]
@@ -90,7 +90,9 @@ def test_stop(case: Stop) -> None:
         ("budget.tokens", model_request, "spending_fault"),
     ],
 )
-def test_stop_planted(code: str, module: ModuleType, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_rule_that_finds_nothing_changes_the_outcome(
+    code: str, module: ModuleType, rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A rule that never finds anything is noticed."""
     monkeypatch.setattr(module, rule, lambda *given, **named: None)
     case = next(case for case in STOPS if case.code == code)
@@ -101,7 +103,7 @@ def test_stop_planted(code: str, module: ModuleType, rule: str, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("case", PROVIDER, ids=names(PROVIDER))
-def test_only_what_may_pass_by_itself_is_asked_again(case: Stop) -> None:
+def test_only_retryable_provider_faults_are_retried(case: Stop) -> None:
     run = case.play()
     run.finish()
     again = case.code.startswith("provider.") and code_of(case.code).retry == "retryable"
@@ -110,7 +112,7 @@ def test_only_what_may_pass_by_itself_is_asked_again(case: Stop) -> None:
 
 
 @pytest.mark.parametrize("case", TELLS, ids=names(TELLS))
-def test_told(case: Told) -> None:
+def test_model_reads_the_tool_fault_and_the_run_continues(case: Told) -> None:
     """The model reads what went wrong, and the run goes on."""
     run = case.play()
     outcome = run.finish()
@@ -139,7 +141,7 @@ def read(run: Run) -> list[str]:
     return [part.text for part in given if isinstance(part, Text)]
 
 
-def test_a_sibling_that_is_not_waited_for() -> None:
+def test_aborted_sibling_has_the_code_tool_aborted() -> None:
     run = aborted()
     assert run.finish().status == "completed"
     (cancelled,) = run.of(CallCancelled)
@@ -148,7 +150,7 @@ def test_a_sibling_that_is_not_waited_for() -> None:
     assert cancelled.told.startswith("tool.aborted: loud ")
 
 
-def test_recovery_failed() -> None:
+def test_impossible_first_fact_raises_recovery_failed() -> None:
     record = Record(1, 0, 1, "", RunStopped("completed"))
     with pytest.raises(StorageError) as caught:
         evolve(State(), record)
@@ -156,14 +158,14 @@ def test_recovery_failed() -> None:
     assert (caught.value.retry, caught.value.exit_code) == ("repair", 7)
 
 
-def test_package_invalid() -> None:
+def test_invalid_output_schema_raises_package_invalid() -> None:
     with pytest.raises(PackageError) as caught:
         validate_package(package(output={"schema": {"type": "nothing"}}))
     assert (caught.value.code, caught.value.fields) == ("package.invalid", {"pointer": "/output/schema"})
     assert (caught.value.retry, caught.value.exit_code) == ("host", 2)
 
 
-def test_evidence_of_a_divergence() -> None:
+def test_divergence_has_the_seq_and_both_decisions() -> None:
     """What the command line needs for `audit.diverged`: place, then and now."""
     run = Run(package(), said("Done."))
     run.finish()
@@ -179,7 +181,7 @@ def faults_of(run: Run) -> set[str]:
     return told | {fact.fault.code for fact in run.facts if getattr(fact, "fault", None) is not None}  # type: ignore[union-attr]  # it is there in this test
 
 
-def test_no_run_produces_what_is_left_to_others() -> None:
+def test_runs_of_the_core_produce_no_code_of_another_part() -> None:
     seen = set()
     for case in CASES:
         run = case.play()
@@ -196,12 +198,12 @@ def written_in_core() -> set[str]:
     return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)} & ALL
 
 
-def test_the_core_names_no_code_that_is_left_to_others() -> None:
+def test_core_sources_contain_no_code_of_another_part() -> None:
     assert "guard.cycle" in written_in_core()
     assert not written_in_core() & {*LEFT}
 
 
-def test_the_base_run_is_sound() -> None:
+def test_run_without_a_fault_completes() -> None:
     """The runs above fail over their code alone: without it the agent answers."""
     outcome = Run(package(), said("Done."), started=STARTED).finish()
     assert (outcome.status, outcome.exit_code, outcome.retry) == ("completed", 0, None)

@@ -1,4 +1,4 @@
-"""CEL conditions: true, false, or not to be told."""
+"""Evaluation of CEL conditions: true, false, or failed."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ DATA: dict[str, Any] = {
         ("true", True),
     ],
 )
-def test_holds(expression: str, value: bool) -> None:
+def test_condition_is_true_or_false(expression: str, value: bool) -> None:
     assert is_met(expression, DATA) is value
 
 
@@ -66,7 +66,7 @@ def test_holds(expression: str, value: bool) -> None:
         "args.n + 9223372036854775807 > 0",
     ],
 )
-def test_not_to_be_told(expression: str) -> None:
+def test_condition_that_cannot_be_evaluated_is_none(expression: str) -> None:
     assert is_met(expression, DATA) is None
 
 
@@ -81,7 +81,7 @@ def test_not_to_be_told(expression: str) -> None:
         ("args.a > 1", {"a": 2**70}, "Integer value '1180591620717411303424' out of range for"),
     ],
 )
-def test_why_an_evaluation_failed(expression: str, args: dict[str, Any], reason: str) -> None:
+def test_failed_evaluation_has_a_reason(expression: str, args: dict[str, Any], reason: str) -> None:
     """Also where the engine raises: that is no bug of ours that would end the run."""
     found = evaluate_condition(expression, {"args": args})
     assert isinstance(found, FailedEvaluation)
@@ -90,7 +90,7 @@ def test_why_an_evaluation_failed(expression: str, args: dict[str, Any], reason:
     assert is_met(expression, {"args": args}) is None
 
 
-def test_the_reason_is_short() -> None:
+def test_reason_of_a_failed_evaluation_is_cut() -> None:
     found = evaluate_condition("args.a > 1", {"args": {"a": {"x" * 1000: 2**70}}})
     assert isinstance(found, FailedEvaluation)
     assert len(found.reason) == 300
@@ -109,25 +109,25 @@ def test_the_reason_is_short() -> None:
         ("params.few.map(x, x + 'b') == ['ab', 'bb']", True),
     ],
 )
-def test_what_a_condition_may_build_is_bounded(expression: str, value: bool | None) -> None:
+def test_memory_of_an_evaluation_is_bounded(expression: str, value: bool | None) -> None:
     """The engine frees nothing before the end: 3,000 rounds over 100 kB of text would hold 600 MB."""
     args = {"many": list(range(3000))} if "args" in expression else {}
     params = {"long": "x" * 100_000, "few": ["a", "b"]}
     assert is_met(expression, {"args": args, "params": params, "calls": {"refund": 1}}) is value
 
 
-def test_what_is_not_needed_may_be_missing() -> None:
+def test_missing_field_in_an_unneeded_operand_is_ignored() -> None:
     assert is_met("args.n == 7 || args.missing == 1", DATA) is True
     assert is_met("args.n == 8 && args.missing == 1", DATA) is False
 
 
 @pytest.mark.parametrize(("n", "value"), [(2**63 - 1, True), (2**64 - 1, True), (2**64, None), (-(2**63) - 1, None)])
-def test_numbers_that_no_condition_can_hold(n: int, value: bool | None) -> None:
+def test_integer_beyond_64_bits_cannot_be_compared(n: int, value: bool | None) -> None:
     assert is_met("args.n > 5", {"args": {"n": n}}) is value
 
 
 @pytest.mark.parametrize("expression", ["args.", "other == 1", "1 + ", "args.n > 'x' +", "nope(1)", ""])
-def test_not_a_condition(expression: str) -> None:
+def test_invalid_condition_does_not_compile(expression: str) -> None:
     with pytest.raises(RuntimeError):
         compile_condition(expression)
 
@@ -135,11 +135,11 @@ def test_not_a_condition(expression: str) -> None:
 @pytest.mark.parametrize(
     ("expression", "value"), [("true", True), ("1 > 2", False), ("args.n == 1", None), ("1", None)]
 )
-def test_constant(expression: str, value: bool | None) -> None:
+def test_constant_condition_is_recognised(expression: str, value: bool | None) -> None:
     assert constant_condition(expression) is value
 
 
-def test_variables_are_the_ones_that_are_given() -> None:
+def test_condition_variables_match_the_documented_ones() -> None:
     given = condition_variables(fold(records([STARTED])))
     assert set(given) == set(CONDITION_VARIABLES)
     assert all(tuple(given[name]) == fields for name, fields in CONDITION_VARIABLES.items() if fields is not None)
@@ -153,7 +153,7 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["n", "a", ""]), VALUES))
-def test_whatever_a_model_writes(args: dict[str, Any]) -> None:
+def test_any_arguments_evaluate_without_an_exception(args: dict[str, Any]) -> None:
     """Never an exception: true, false or None, and true only for what is greater."""
     found = is_met("args.n > 5", {"args": args})
     number: Any = args.get("n")

@@ -1,4 +1,4 @@
-"""Which texts of tools and sinks may name secrets: all but addresses."""
+"""`credential_texts`: the texts of tools and sinks that may contain secrets, which excludes URLs."""
 
 from typing import Any
 
@@ -6,13 +6,13 @@ from agentrun.core.package_lookup import credential_texts
 
 from ..packages import package
 from .script import mcp_tool, tool
-from .test_sound import HTTP, SHELL
+from .test_package_validation import HTTP, SHELL
 
 AUTH = {"secret": "${KEY}", "header": "Authorization", "scheme": "Bearer"}
 SINK: dict[str, Any] = {"kind": "http", "delivery": "required", "timeout": 1, "private_network": False}
 
 
-def test_credential_texts() -> None:
+def test_credential_texts_are_headers_env_and_auth_but_not_urls() -> None:
     given = package(
         tools={
             "a": {**HTTP, "url": "https://${HOST}/", "headers": {"x": "${H}"}, "auth": AUTH},

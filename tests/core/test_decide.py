@@ -1,4 +1,4 @@
-"""What a run does next, seen through whole runs, and through runs in worlds that do anything."""
+"""`decide`: the next step of a run, tested on whole runs."""
 
 from contextlib import suppress
 
@@ -19,11 +19,11 @@ from agentrun.core.state import State
 
 from ..packages import ROUTE, TRIAGE, package, typed
 from .script import SINK, STARTED, Run, called, hook, rule, said, tool
+from .shape_parts import ALLOW, BAD, GOOD, LONG, OVERFLOW, TALKATIVE, policy
 from .shapes import SHAPES
-from .shaping import ALLOW, BAD, GOOD, LONG, OVERFLOW, TALKATIVE, policy
 
 
-def test_text() -> None:
+def test_text_answer_completes_the_run() -> None:
     run = Run(package(), said("Call the fire brigade."))
     assert run.finish() == Outcome(
         run="run-1",
@@ -44,11 +44,11 @@ def test_text() -> None:
     assert run.kinds() == ["run_started", "model_asked", "model_replied", "answer_reached", "run_stopped"]
 
 
-def test_nothing_before_the_start() -> None:
+def test_decide_waits_before_the_run_starts() -> None:
     assert decide(package(), State()) == Wait()
 
 
-def test_request() -> None:
+def test_first_request_has_route_instructions_tools_and_output_schema() -> None:
     run = Run(typed(tools={"b": tool(), "a": tool()}), said(GOOD))
     run.finish()
     (effect,) = run.requests
@@ -60,7 +60,7 @@ def test_request() -> None:
     assert (request.output, [offered.name for offered in request.tools]) == (TRIAGE, ["a", "b"])
 
 
-def test_output() -> None:
+def test_valid_answer_becomes_the_output() -> None:
     outcome = Run(typed(), said(GOOD)).finish()
     assert (outcome.status, outcome.answer) == ("completed", GOOD)
     assert outcome.output == {"queue": "hardware", "urgent": True}
@@ -72,7 +72,7 @@ def test_output_may_be_null() -> None:
     assert Run(package(), said("null")).finish().output is UNSET
 
 
-def test_repair() -> None:
+def test_invalid_answers_are_repaired_in_the_same_conversation() -> None:
     run = Run(typed(), said(BAD), said("certainly!"), said(GOOD))
     outcome = run.finish()
     assert (outcome.status, outcome.turns, outcome.usage) == ("completed", 3, Usage(60, 15, 0, 0))
@@ -88,7 +88,7 @@ def test_repair() -> None:
 
 
 @pytest.mark.parametrize("repairs", [0, 1, 2])
-def test_repairs(repairs: int) -> None:
+def test_run_fails_after_the_allowed_repairs(repairs: int) -> None:
     agent = typed(output={"repairs": repairs})
     assert Run(agent, *[said(BAD)] * repairs, said(GOOD)).finish().status == "completed"
     outcome = Run(agent, *[said(BAD)] * (repairs + 1)).finish()
@@ -103,7 +103,7 @@ def test_repairs(repairs: int) -> None:
     assert (outcome.exit_code, outcome.retry) == (6, "not_retryable")
 
 
-def exceeds(limit: int, agent: Package) -> bool:
+def makes_more_requests_than(limit: int, agent: Package) -> bool:
     """Whether a run of an agent that never answers well makes more than `limit` calls."""
     run = Run(agent, *[said(BAD)] * 50)
     with suppress(AssertionError):
@@ -112,7 +112,7 @@ def exceeds(limit: int, agent: Package) -> bool:
 
 
 @pytest.mark.parametrize("turns", [1, 2, 3])
-def test_turns(turns: int) -> None:
+def test_run_fails_after_the_allowed_turns(turns: int) -> None:
     agent = typed(budgets={"turns": turns}, output={"repairs": 10})
     assert Run(agent, *[said(BAD)] * (turns - 1), said(GOOD)).finish().status == "completed"
     run = Run(agent, *[said(BAD)] * turns)
@@ -121,10 +121,10 @@ def test_turns(turns: int) -> None:
     assert outcome.fields == {"used": turns, "reserved": 1, "limit": turns}
     assert outcome.fault is not None
     assert outcome.fault.hint == "raise budgets.turns, or set budgets.on_turns: stop"
-    assert not exceeds(turns, agent)
+    assert not makes_more_requests_than(turns, agent)
 
 
-def test_turns_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_off_by_one_in_turns_makes_one_more_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """A core that counts a turn too few is noticed."""
     agent = typed(budgets={"turns": 2}, output={"repairs": 10})
     real = model_request._out_of_turns
@@ -136,12 +136,12 @@ def test_turns_planted(monkeypatch: pytest.MonkeyPatch) -> None:
             else real(package, state)
         )
 
-    assert not exceeds(2, agent)
+    assert not makes_more_requests_than(2, agent)
     monkeypatch.setattr(model_request, "_out_of_turns", generous)
-    assert exceeds(2, agent)
+    assert makes_more_requests_than(2, agent)
 
 
-def test_on_turns_stop() -> None:
+def test_on_turns_stop_completes_with_the_last_text() -> None:
     agent = typed(budgets={"turns": 2, "on_turns": "stop"})
     outcome = Run(agent, said(BAD), said("almost")).finish()
     assert (outcome.status, outcome.label, outcome.code) == ("completed", "budget.turns", None)
@@ -152,21 +152,21 @@ def test_on_turns_stop() -> None:
     assert (outcome.label, outcome.output) == (None, {"queue": "hardware", "urgent": True})
 
 
-def test_on_turns_stop_after_a_cut_off_reply() -> None:
+def test_on_turns_stop_joins_truncated_replies() -> None:
     """What was said so far is the answer, once."""
     agent = package(budgets={"turns": 2, "on_turns": "stop"})
     outcome = Run(agent, said("One ", finish="length"), said("two ", finish="length")).finish()
     assert (outcome.answer, outcome.label) == ("One two ", "budget.turns")
 
 
-def test_on_turns_stop_with_a_hook_that_always_has_more() -> None:
+def test_on_turns_stop_fails_when_a_hook_keeps_injecting() -> None:
     agent = package(budgets={"turns": 2, "on_turns": "stop"}, hooks=[hook("on_output")])
     run = Run(agent, said("One."), said("Two."), hooks={"watch": Inject("More.")})
     outcome = run.finish()
     assert (outcome.code, len(run.requests), len(run.of(HookAsked))) == ("budget.turns", 2, 3)
 
 
-def test_on_turns_stop_keeps_no_contract_but_passes_hooks_and_policy() -> None:
+def test_on_turns_stop_skips_the_schema_but_applies_hooks_and_policy() -> None:
     agent = typed(
         budgets={"turns": 1, "on_turns": "stop"},
         hooks=[hook("on_output")],
@@ -180,7 +180,7 @@ def test_on_turns_stop_keeps_no_contract_but_passes_hooks_and_policy() -> None:
 
 
 @pytest.mark.parametrize("grace", [1, 2, 3])
-def test_grace(grace: int) -> None:
+def test_wrap_up_message_is_sent_when_grace_turns_are_left(grace: int) -> None:
     """One message, when so many turns are left."""
     agent = package(budgets={"turns": 3, "grace": grace}, tools={"a": tool()}, policy=ALLOW)
     run = Run(agent, *(called(("a", f'{{"q": "{turn}"}}')) for turn in range(2)), said("Done."))
@@ -194,14 +194,14 @@ def test_grace(grace: int) -> None:
     assert told_first == 3 - grace + 1
 
 
-def test_no_grace() -> None:
+def test_without_grace_no_wrap_up_message_is_sent() -> None:
     agent = package(budgets={"turns": 1}, tools={"a": tool()}, policy=ALLOW)
     run = Run(agent, said("Done."))
     run.finish()
     assert run.of(ModelTold) == []
 
 
-def test_failure() -> None:
+def test_fatal_provider_fault_fails_the_run() -> None:
     fault = Fault("provider.fatal", "no", {"status": 401}, "look at the key")
     run = Run(package(), fault)
     outcome = run.finish()
@@ -212,13 +212,13 @@ def test_failure() -> None:
     assert run.kinds() == ["run_started", "model_asked", "model_failed", "run_stopped"]
 
 
-def test_failure_in_a_later_turn() -> None:
+def test_fatal_provider_fault_names_its_turn() -> None:
     outcome = Run(typed(), said(BAD), Fault("provider.fatal", "no")).finish()
     assert (outcome.code, outcome.fields) == ("provider.fatal", {"turn": 2, "attempts": 1})
     assert outcome.usage == Usage(20, 5, 0, 0)
 
 
-def test_overflow_of_one_route_is_not_that_of_the_next() -> None:
+def test_context_overflow_falls_back_to_the_next_route() -> None:
     run = Run(package(model={"routes": [ROUTE, {**ROUTE, "name": "second"}]}), OVERFLOW, said("Yes."))
     assert run.finish().answer == "Yes."
     assert [request.request.route.name for request in run.requests] == ["gpt-4.1-mini", "second"]
@@ -234,7 +234,7 @@ def test_summary_that_does_not_fit_ends_the_run() -> None:
     assert [request.purpose for request in run.requests] == ["answer", "answer", "compact"]
 
 
-def test_history_that_is_wrong() -> None:
+def test_earlier_history_without_results_fails() -> None:
     earlier = EarlierRuns(messages=(called("a").with_call_ids(1).message,))
     outcome = Run(package(), started=replace(STARTED, earlier=earlier)).finish()
     assert (outcome.code, outcome.fields, outcome.exit_code) == (
@@ -244,7 +244,7 @@ def test_history_that_is_wrong() -> None:
     )
 
 
-def test_decisions_follow_from_the_journal_alone() -> None:
+def test_decide_is_a_function_of_the_records() -> None:
     """What comes next is a function of the records so far: the heart of resume and audit."""
     for name in SHAPES:
         run = SHAPES[name]()

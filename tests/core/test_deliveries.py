@@ -1,4 +1,4 @@
-"""Where the answer goes."""
+"""Delivery of the answer to sinks: order, failures, rulings and masks."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from agentrun.core.state import pending_effects
 
 from ..packages import package, typed
 from .script import SINK, STARTED, Run, hook, rule, said
-from .shaping import GOOD, policy
+from .shape_parts import GOOD, policy
 
 
 def sinks(**deliveries: str) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def delivered(run: Run) -> list[tuple[str, str]]:
 BROKEN = Fault("delivery.failed", "refused", {"sink": "a"})
 
 
-def test_one_after_another_by_name() -> None:
+def test_enabled_sinks_are_served_in_order_of_name() -> None:
     run = Run(package(sinks=sinks(b="required", a="optional", c="disabled")), said("Yes."))
     assert run.finish().answer == "Yes."
     assert delivered(run) == [("a", "Yes."), ("b", "Yes.")]
@@ -35,7 +35,7 @@ def test_one_after_another_by_name() -> None:
     assert run.kinds()[-6:] == [*kinds, "run_stopped"]
 
 
-def test_effect() -> None:
+def test_delivery_effect_has_sink_text_output_and_key() -> None:
     run = Run(typed(sinks=sinks(a="required", b="required")), said(GOOD))
     run.finish()
     one, two = [effect for effect in run.effects if isinstance(effect, Deliver)]
@@ -51,14 +51,14 @@ def test_effect() -> None:
     assert (effect.key != one.key, effect.output) == (True, UNSET)
 
 
-def test_required_sink_that_fails() -> None:
+def test_failed_required_sink_fails_the_run() -> None:
     run = Run(package(sinks=sinks(a="required", b="required")), said("Yes."), sinks={"a": BROKEN})
     outcome = run.finish()
     assert (outcome.status, outcome.fault, outcome.exit_code, outcome.retry) == ("failed", BROKEN, 6, "retryable")
     assert (outcome.answer, delivered(run)) == (None, [("a", "Yes.")])
 
 
-def test_optional_sink_that_fails() -> None:
+def test_failed_optional_sink_does_not_fail_the_run() -> None:
     run = Run(package(sinks=sinks(a="optional", b="required")), said("Yes."), sinks={"a": BROKEN})
     assert run.finish().answer == "Yes."
     assert [name for name, _ in delivered(run)] == ["a", "b"]
@@ -67,7 +67,7 @@ def test_optional_sink_that_fails() -> None:
 
 @pytest.mark.parametrize("ruling", ["deny", "ask"])
 @pytest.mark.parametrize("delivery", ["required", "optional", "disabled"])
-def test_denied_by_the_policy(delivery: str, ruling: str) -> None:
+def test_denied_delivery_fails_the_run_only_for_a_required_sink(delivery: str, ruling: str) -> None:
     agent = package(sinks=sinks(a=delivery, b="required"), policy=policy(rule(ruling, "a", on="delivery")))
     run = Run(agent, said("Yes."), people={"a": "denied"})
     outcome = run.finish()
@@ -81,7 +81,7 @@ def test_denied_by_the_policy(delivery: str, ruling: str) -> None:
         )
 
 
-def test_interrupt_ends_the_run_whatever_the_sink() -> None:
+def test_interrupt_on_an_optional_sink_ends_the_run() -> None:
     agent = package(sinks=sinks(a="optional"), policy=policy(rule("interrupt", "a", on="delivery")))
     assert Run(agent, said("Yes.")).finish().code == "policy.interrupted"
 
@@ -93,7 +93,7 @@ def test_each_sink_has_its_own_mask() -> None:
     assert delivered(run) == [("a", "***es."), ("b", "Yes."), ("c", "Ye***.")]
 
 
-def test_masked_answer_is_no_longer_the_output() -> None:
+def test_masked_delivery_has_no_output_object() -> None:
     rules = policy(rule("modify", "a", on="delivery", mask=["hardware"]))
     run = Run(typed(sinks=sinks(a="required", b="required"), policy=rules), said(GOOD))
     assert run.finish().output == {"queue": "hardware", "urgent": True}
@@ -107,7 +107,7 @@ def test_failed_run_delivers_nothing() -> None:
     assert delivered(run) == []
 
 
-def test_the_answer_is_looked_at_once() -> None:
+def test_output_hooks_and_rules_run_once_for_all_sinks() -> None:
     """Hooks and rules on the answer are not asked again between sinks."""
     agent = package(
         sinks=sinks(a="required", b="required"), hooks=[hook("on_output")], policy=policy(rule("allow", on="output"))
@@ -117,7 +117,7 @@ def test_the_answer_is_looked_at_once() -> None:
     assert (len(run.of(HookAsked)), len(run.of(Ruled))) == (1, 1)
 
 
-def test_cancelled_while_it_is_delivered() -> None:
+def test_cancel_during_a_delivery_skips_the_next_sink() -> None:
     run = Run(package(sinks=sinks(a="required", b="required")), said("Yes."))
     run.until(DeliveryStarted)
     run.add(CancelRequested("me"))

@@ -1,4 +1,4 @@
-"""Ids of effects: what is made can be taken apart again, and no other module spells one."""
+"""Effect ids: text and parsed form convert both ways, and no other module builds them by hand."""
 
 import ast
 
@@ -23,7 +23,7 @@ IDS = (
 
 
 @given(IDS)
-def test_round_trip(id: EffectId) -> None:
+def test_parsing_an_effect_id_gives_the_same_id(id: EffectId) -> None:
     assert parse_effect_id(str(id)) == id
 
 
@@ -39,7 +39,7 @@ def test_round_trip(id: EffectId) -> None:
         ("deliver:c1.0", DeliveryId("c1.0")),
     ],
 )
-def test_examples(text: str, id: EffectId) -> None:
+def test_text_of_each_kind_of_effect_id(text: str, id: EffectId) -> None:
     assert str(id) == text
     assert parse_effect_id(text) == id
 
@@ -47,11 +47,11 @@ def test_examples(text: str, id: EffectId) -> None:
 @pytest.mark.parametrize(
     "text", ["", "input", "c1", "c1.0.1", "x1.0", "r1.c1.0", "h.limits.mail.3", "h.c1.0.3", "c1.x"]
 )
-def test_other_texts(text: str) -> None:
+def test_text_that_is_no_effect_id_is_none(text: str) -> None:
     assert parse_effect_id(text) is None
 
 
-def test_no_other_module_spells_them() -> None:
+def test_no_other_module_builds_effect_ids() -> None:
     starts = ("deliver:", "h.{", "c{", "m{", "k{")
     found = []
     with untraced():

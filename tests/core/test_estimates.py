@@ -1,4 +1,4 @@
-"""The estimate of tokens is on the high side, whatever is said, and not absurdly so.
+"""Token estimates are not below the counts of two public vocabularies, and not far above.
 
 The counts are those of two public vocabularies (cl100k and o200k, the larger of both), taken once and written down:
 the estimate itself needs no vocabulary.
@@ -42,13 +42,13 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_on_the_high_side(name: str) -> None:
+def test_estimate_is_at_least_the_real_token_count(name: str) -> None:
     text, tokens = TEXTS[name]
     estimate = estimate_tokens(user_message(text)) - TOKENS_PER_MESSAGE
     assert tokens * 0.97 <= estimate <= 5 * tokens
 
 
-def test_words_are_not_far_off() -> None:
+def test_estimate_of_common_texts_is_close() -> None:
     """What most conversations are made of."""
     for name in ("english", "code", "json"):
         text, tokens = TEXTS[name]

@@ -1,4 +1,4 @@
-"""How facts change state: the same facts give the same state, in one go or in two, and in any order of a batch."""
+"""`evolve`: the same facts give the same state, in one pass or two, and in any order within a batch."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -36,21 +36,21 @@ from agentrun.core.tally import fnv1a
 
 from ..packages import package
 from .script import STARTED, Run, called, hook, records, rule, said, tool
+from .shape_parts import ALLOW, TRANSIENT, policy
 from .shapes import SHAPES
-from .shaping import ALLOW, TRANSIENT, policy
 
 ORDERS = list(permutations(range(5)))
 CALLS = [(name, f'{{"q": "{name}"}}') for name in "abcde"]
 
 
-def batch(**changes: Any) -> Run:
+def run_with_five_parallel_calls(**changes: Any) -> Run:
     """A run with five calls that may run together."""
     agent = package(**{"tools": {name: tool() for name in "abcde"}, "policy": ALLOW, **changes})
     results: Any = {"b": Fault("tool.execution", "broken", {"tool": "b"}), "c": ("text", ChildSpend(5, 6, 1))}
     return Run(agent, called(*CALLS, text="All at once."), said("Done."), tools=results)
 
 
-def in_order(run: Run, order: Iterable[int]) -> State:
+def state_after_order(run: Run, order: Iterable[int]) -> State:
     """The end, when the effects of calls are done in this order, as far as they are under way."""
     wanted = [f"c1.{place}" for place in order]
 
@@ -67,15 +67,15 @@ def _rank(effect: str, wanted: list[str]) -> int:
     return next((place for place, call in enumerate(wanted) if call in effect), len(wanted))
 
 
-def test_any_order_gives_one_state() -> None:
+def test_every_completion_order_gives_the_same_state() -> None:
     """All 120 orders in which five calls can be done."""
-    states = [in_order(batch(), order) for order in ORDERS]
+    states = [state_after_order(run_with_five_parallel_calls(), order) for order in ORDERS]
     assert len(states) == 120
     assert all(state == states[0] for state in states)
 
 
 @pytest.mark.parametrize("order", ORDERS[::7])
-def test_any_order_with_hooks_and_rules(order: tuple[int, ...]) -> None:
+def test_completion_order_does_not_matter_with_hooks_and_rules(order: tuple[int, ...]) -> None:
     rules = policy(
         rule("modify", "a", set={"q": "other"}),
         rule("deny", "b"),
@@ -83,10 +83,12 @@ def test_any_order_with_hooks_and_rules(order: tuple[int, ...]) -> None:
         rule("modify", "*", on="tool_result", mask=["e"], when="spend.tool_calls > 3"),
     )
     hooks = [hook("before_tool"), hook("after_tool", id="late")]
-    assert in_order(batch(policy=rules, hooks=hooks), order) == in_order(batch(policy=rules, hooks=hooks), range(5))
+    assert state_after_order(run_with_five_parallel_calls(policy=rules, hooks=hooks), order) == state_after_order(
+        run_with_five_parallel_calls(policy=rules, hooks=hooks), range(5)
+    )
 
 
-def test_results_are_ruled_on_in_any_order() -> None:
+def test_result_rules_do_not_depend_on_completion_order() -> None:
     """A rule on a result sees the calls before it, not those that happened to be ruled on already."""
     agent = package(
         tools={"a": tool()},
@@ -110,7 +112,7 @@ def test_results_are_ruled_on_in_any_order() -> None:
     assert refused(one, two, "c1.0", "c1.1") == refused(one, "c1.0", two, "c1.1") == ["c1.1"]
 
 
-def test_any_order_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_order_dependent_state_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A state that remembers which call was done last is noticed."""
     real = evolve_calls._evolve_call_state
 
@@ -122,10 +124,10 @@ def test_any_order_planted(monkeypatch: pytest.MonkeyPatch) -> None:
 
     counter = iter(range(10_000))
     monkeypatch.setattr(evolve_calls, "_evolve_call_state", forgetful)
-    run, other = batch(), batch()
+    run, other = run_with_five_parallel_calls(), run_with_five_parallel_calls()
     for each, order in ((run, ORDERS[0]), (other, ORDERS[-1])):
         with suppress(AssertionError):
-            in_order(each, order)
+            state_after_order(each, order)
     assert run.state.conversation.transcript != other.state.conversation.transcript
 
 
@@ -142,7 +144,7 @@ def test_fold_in_two_steps(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_evolve_changes_no_state(name: str) -> None:
+def test_evolve_does_not_change_its_argument(name: str) -> None:
     """States share what they have in common; going on from one twice leaves it as it was."""
     run = SHAPES[name]()
     run.finish()
@@ -155,12 +157,12 @@ def test_evolve_changes_no_state(name: str) -> None:
     assert state == run.state
 
 
-def test_states_share_nothing_by_default() -> None:
+def test_new_states_share_no_transcript() -> None:
     fold(records([STARTED]))
     assert len(State().conversation.transcript) == 0
 
 
-def test_started() -> None:
+def test_state_after_run_started_has_the_earlier_runs() -> None:
     earlier = EarlierRuns(2, 5, (told("Hello"), said("Hi.").message), {fnv1a("x"): 2}, {"y": 1}, ("g",))
     state = fold([Record(1, 7, 1, "", replace(STARTED, earlier=earlier))])
     assert (state.phase, state.began, state.now, state.elapsed, state.package) == ("starting", 7, 7, 0, "sha256:0")
@@ -169,7 +171,7 @@ def test_started() -> None:
     assert (state.detector.texts.count("x"), state.detector.batches.count("y"), state.grants) == (2, 1, ("g",))
 
 
-def test_started_without_input() -> None:
+def test_run_can_start_without_input() -> None:
     earlier = EarlierRuns(messages=(told("Hello"),))
     run = Run(package(), said("Hi."), started=replace(STARTED, input=None, earlier=earlier))
     assert run.finish().answer == "Hi."
@@ -177,7 +179,7 @@ def test_started_without_input() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in SHAPES if name not in ("compacted", "overflowed")])
-def test_estimate_is_that_of_the_transcript(name: str) -> None:
+def test_token_estimate_matches_the_transcript(name: str) -> None:
     run = SHAPES[name]()
     run.finish()
     for length in range(1, len(run.records)):
@@ -185,7 +187,7 @@ def test_estimate_is_that_of_the_transcript(name: str) -> None:
         assert talk.estimate == sum(estimate_tokens(message) for message in talk.transcript), run.kinds()[length - 1]
 
 
-def test_estimate_after_a_summary() -> None:
+def test_token_estimate_matches_the_transcript_after_compaction() -> None:
     for name in ("compacted", "overflowed"):
         run = SHAPES[name]()
         run.until(ContextCompacted)
@@ -197,7 +199,7 @@ def test_estimate_after_a_summary() -> None:
 # time
 
 
-def waiting(at: int) -> Run:
+def run_waiting_for_approval(at: int) -> Run:
     """A run that waits for a person since 100, in which 100 ms were used."""
     agent = package(tools={"a": tool()}, policy=policy(rule("ask")), budgets={"time": 1000})
     run = Run(agent, called("a"), said("Done."), takes=100)
@@ -212,8 +214,8 @@ def answer(run: Run) -> None:
     run.add(ApprovalAnswered("c1.0", question, "approved", "somebody"))
 
 
-def test_time_in_which_people_are_waited_for_does_not_count() -> None:
-    run = waiting(1_000_000)
+def test_waiting_for_approval_does_not_count_as_time() -> None:
+    run = run_waiting_for_approval(1_000_000)
     answer(run)
     assert (run.state.paused, run.state.elapsed) == (999_900, 100)
     assert run.finish().status == "completed"
@@ -223,14 +225,14 @@ def test_time_in_which_people_are_waited_for_does_not_count() -> None:
 @pytest.mark.parametrize(
     "fact", [MessageQueued("q1", told("Hurry.")), CancelRequested("me")], ids=["sent", "cancelled"]
 )
-def test_what_comes_while_people_are_waited_for_does_not_count_either(fact: Fact) -> None:
-    run = waiting(1_000_000)
+def test_facts_during_an_approval_do_not_count_as_time(fact: Fact) -> None:
+    run = run_waiting_for_approval(1_000_000)
     run.add(fact)
     assert run.state.elapsed == 100
     assert run.state.phase == "acting"
 
 
-def test_time_without_an_owner_does_not_count() -> None:
+def test_time_between_crash_and_resume_does_not_count() -> None:
     run = Run(package(budgets={"time": 1000}), said("Done."))
     run.until(ModelAsked)
     run.now = 1_000_000
@@ -239,7 +241,7 @@ def test_time_without_an_owner_does_not_count() -> None:
     assert run.finish().status == "completed"
 
 
-def test_time_in_which_something_is_done_counts() -> None:
+def test_waiting_for_approval_counts_while_another_call_runs() -> None:
     agent = package(tools={"a": tool(), "b": tool()}, policy=policy(rule("ask", "a")))
     run = Run(agent, called("a", "b"), said("Done."))
     run.until(ToolStarted)
@@ -248,7 +250,7 @@ def test_time_in_which_something_is_done_counts() -> None:
     assert (run.state.paused, run.state.elapsed) == (0, 500), "another call was running meanwhile"
 
 
-def test_time_before_a_request_is_sent_again_counts() -> None:
+def test_waiting_for_a_retry_counts_as_time() -> None:
     run = Run(package(), TRANSIENT, said("Yes."))
     planned = run.until(RetryPlanned)
     assert isinstance(planned, RetryPlanned)
@@ -259,7 +261,7 @@ def test_time_before_a_request_is_sent_again_counts() -> None:
     assert run.state.elapsed == planned.wait
 
 
-def test_clock_that_goes_backwards() -> None:
-    run = waiting(50)
+def test_backward_clock_gives_no_negative_pause() -> None:
+    run = run_waiting_for_approval(50)
     answer(run)
     assert run.state.paused == 0

@@ -1,4 +1,4 @@
-"""An error as data."""
+"""`fault_of`: an exception as a fault."""
 
 from agentrun.core.fault import Fault, fault_of
 from agentrun.errors import CassetteError

@@ -1,4 +1,4 @@
-"""The model has stopped, and it goes on: somebody sent a message, a hook has more, or only a tool may end it."""
+"""Turns after the model has stopped: queued messages, injecting hooks and the empty-outcome guard."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -29,20 +29,20 @@ from agentrun.core.transitions import is_acceptable
 
 from ..packages import package
 from .script import SINK, STARTED, Run, called, hook, said, tool
-from .shaping import ALLOW
+from .shape_parts import ALLOW
 
 
-def send(run: Run, text: str) -> None:
+def queue_message(run: Run, text: str) -> None:
     run.add(MessageQueued(f"q{len(run.records)}", told(text)))
 
 
 @pytest.mark.parametrize("kind", [RunStarted, ModelAsked, ModelReplied])
-def test_message_that_was_sent_is_read_when_the_model_stops(kind: type) -> None:
+def test_queued_messages_are_sent_when_the_model_stops(kind: type) -> None:
     run = Run(package(), said("One."), said("Two."))
     if kind is not RunStarted:
         run.until(kind)
-    send(run, "And now?")
-    send(run, "And then?")
+    queue_message(run, "And now?")
+    queue_message(run, "And then?")
     outcome = run.finish()
     assert (outcome.answer, outcome.turns) == ("Two.", 2)
     (fact,) = run.of(ModelTold)
@@ -51,34 +51,34 @@ def test_message_that_was_sent_is_read_when_the_model_stops(kind: type) -> None:
     assert messages == (STARTED.input, said("One.").message, told("And now?"), told("And then?"))
 
 
-def test_message_that_was_sent_during_calls_waits_for_the_models_last_word() -> None:
+def test_message_queued_during_calls_waits_for_the_next_text_reply() -> None:
     run = Run(package(tools={"a": tool()}, policy=ALLOW), called("a"), said("One."), said("Two."))
     run.until(ToolStarted)
-    send(run, "And now?")
+    queue_message(run, "And now?")
     run.finish()
     assert [len(request.request.messages) for request in run.requests] == [1, 3, 5]
 
 
-def test_message_that_comes_when_there_is_an_answer() -> None:
+def test_message_queued_after_the_answer_starts_another_turn() -> None:
     run = Run(package(sinks={"first": SINK}, hooks=[hook("on_output")]), said("One."), said("Two."))
     run.until(AnswerReached)
-    send(run, "And now?")
+    queue_message(run, "And now?")
     assert run.finish().answer == "Two."
     assert [effect.text for effect in run.effects if isinstance(effect, Deliver)] == ["Two."], "only the last word"
 
 
-def test_message_that_comes_while_a_hook_is_asked_about_the_answer() -> None:
+def test_message_queued_during_on_output_replaces_the_answer() -> None:
     run = Run(package(hooks=[hook("on_output")]), said("One."), said("Two."))
     asked = run.until(HookAsked)
     assert isinstance(asked, HookAsked)
-    send(run, "And now?")
+    queue_message(run, "And now?")
     run.until(ModelTold)
     late = HookAnswered(asked.effect, "watch", "on_output", "output", Deny("no"), closes=True)
     assert not is_acceptable(run.state, late), "its answer is about what is no longer the answer"
     assert run.finish().answer == "Two."
 
 
-def test_message_that_comes_too_late() -> None:
+def test_message_is_rejected_once_delivery_started() -> None:
     run = Run(package(sinks={"first": SINK}), said("One."))
     run.until(DeliveryStarted)
     late = MessageQueued("q1", told("And now?"))
@@ -89,23 +89,23 @@ def test_message_that_comes_too_late() -> None:
     assert not is_acceptable(run.state, late)
 
 
-def test_terminal_tool_has_the_last_word() -> None:
+def test_queued_message_is_not_sent_after_a_terminal_tool() -> None:
     run = Run(package(tools={"final": tool(terminal=True)}, policy=ALLOW), called("final"), said("Never."))
     run.until(ToolStarted)
-    send(run, "And now?")
+    queue_message(run, "And now?")
     assert (run.finish().answer, len(run.requests)) == ("done", 1)
 
 
-def test_message_without_a_turn_left() -> None:
+def test_queued_message_without_a_turn_left() -> None:
     for on_turns, code in (("fail", "budget.turns"), ("stop", None)):
         run = Run(package(budgets={"turns": 1, "on_turns": on_turns}), said("One."))
-        send(run, "And now?")
+        queue_message(run, "And now?")
         outcome = run.finish()
         assert (outcome.code, outcome.turns) == (code, 1)
         assert (outcome.answer, outcome.label) == ((None, None) if code else ("One.", "budget.turns"))
 
 
-def test_hook_that_has_more() -> None:
+def test_hook_injects_a_message_after_the_answer() -> None:
     given: Iterator[HookAnswer] = iter([Inject("Shorter."), Continue()])
     run = Run(
         package(hooks=[hook("on_output")]), said("Long."), said("S."), hooks={"watch": lambda effect: next(given)}
@@ -115,7 +115,7 @@ def test_hook_that_has_more() -> None:
     assert tuple(run.requests[1].request.messages) == (STARTED.input, said("Long.").message, told("Shorter."))
 
 
-def test_hook_that_always_has_more_ends_with_the_turns() -> None:
+def test_hook_that_always_injects_ends_with_the_turn_budget() -> None:
     run = Run(
         package(budgets={"turns": 3}, hooks=[hook("on_output")]), *[said("x")] * 3, hooks={"watch": Inject("More.")}
     )
@@ -123,7 +123,7 @@ def test_hook_that_always_has_more_ends_with_the_turns() -> None:
     assert (outcome.code, len(run.requests)) == ("budget.turns", 3)
 
 
-def test_hook_that_has_more_after_a_terminal_tool() -> None:
+def test_hook_injects_a_message_after_a_terminal_tool() -> None:
     agent = package(tools={"final": tool(terminal=True)}, policy=ALLOW, hooks=[hook("on_output")])
     given: Iterator[HookAnswer] = iter([Inject("And?"), Continue()])
     run = Run(agent, called("final"), said("That is all."), hooks={"watch": lambda effect: next(given)})
@@ -135,7 +135,7 @@ def test_hook_that_has_more_after_a_terminal_tool() -> None:
 # only a terminal tool is success
 
 
-def strict(budget: int, *replies: Reply, **changes: Any) -> Run:
+def run_with_terminal_tool(budget: int, *replies: Reply, **changes: Any) -> Run:
     agent = package(
         tools={"a": tool(), "final": tool(terminal=True)}, policy=ALLOW, guards={"empty_outcome": budget, **changes}
     )
@@ -143,38 +143,38 @@ def strict(budget: int, *replies: Reply, **changes: Any) -> Run:
 
 
 @pytest.mark.parametrize("budget", [0, 1, 2])
-def test_empty_outcome(budget: int) -> None:
+def test_empty_outcome_guard_nudges_up_to_its_budget(budget: int) -> None:
     words = [said(str(place)) for place in range(budget + 1)]
-    run = strict(budget, *words[:budget], called("final"))
+    run = run_with_terminal_tool(budget, *words[:budget], called("final"))
     assert (run.finish().answer, [fact.why for fact in run.of(ModelTold)]) == ("done", ["nudge"] * budget)
-    run = strict(budget, *words)
+    run = run_with_terminal_tool(budget, *words)
     outcome = run.finish()
     assert (outcome.code, outcome.fields) == ("guard.empty_outcome", {"observed": budget + 1, "budget": budget})
     assert (outcome.exit_code, outcome.retry) == (5, "not_retryable")
 
 
-def test_nudge_is_the_one_of_the_run() -> None:
-    run = strict(1, said("Hm."), called("final"))
+def test_nudge_has_the_text_of_the_spec() -> None:
+    run = run_with_terminal_tool(1, said("Hm."), called("final"))
     run.finish()
     (fact,) = run.of(ModelTold)
     assert fact.messages == (told("Go on."),)
     assert run.requests[1].request.messages.since(1) == (said("Hm.").message, told("Go on."))
 
 
-def test_any_batch_that_ran_resets_the_count() -> None:
-    run = strict(1, said("1"), called("a"), said("2"), called("final"))
+def test_tool_calls_reset_the_empty_outcome_count() -> None:
+    run = run_with_terminal_tool(1, said("1"), called("a"), said("2"), called("final"))
     assert run.finish().answer == "done"
 
 
 def test_nudged_text_counts_for_stagnation() -> None:
     """The same text again and again, whatever the budget for empty stops says."""
-    run = strict(10, *[said("Hm.")] * 3, stagnation=2)
+    run = run_with_terminal_tool(10, *[said("Hm.")] * 3, stagnation=2)
     outcome = run.finish()
     assert (outcome.code, outcome.fields["count"], outcome.fields["limit"]) == ("guard.stagnation", 3, 2)
-    assert strict(10, *[said("Hm.")] * 2, called("final"), stagnation=2).finish().answer == "done"
+    assert run_with_terminal_tool(10, *[said("Hm.")] * 2, called("final"), stagnation=2).finish().answer == "done"
 
 
-def test_message_comes_before_the_guard() -> None:
-    run = strict(0, said("One."), called("final"))
-    send(run, "And now?")
+def test_queued_message_is_sent_before_the_empty_outcome_guard() -> None:
+    run = run_with_terminal_tool(0, said("One."), called("final"))
+    queue_message(run, "And now?")
     assert run.finish().answer == "done"

@@ -1,4 +1,4 @@
-"""The way past hooks, policy and people, at every stage."""
+"""Policy rulings at every stage of a run: allow, deny, ask, defer, modify and interrupt."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from agentrun.core.messages import user_message as told
 
 from ..packages import package
 from .script import SINK, STARTED, Run, Stuck, called, hook, rule, said, tool, writing
-from .shaping import policy
+from .shape_parts import policy
 
 
 def run_of(*rules: dict[str, Any], **given: Any) -> Run:
@@ -33,7 +33,7 @@ SUBJECTS = {
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_allow(stage: Any) -> None:
+def test_allow_is_recorded_at_every_stage(stage: Any) -> None:
     run = run_of(rule("allow", on=stage))
     assert run.finish().answer == "Yes."
     ruled = [fact for fact in run.of(Ruled) if fact.stage == stage]
@@ -41,14 +41,14 @@ def test_allow(stage: Any) -> None:
 
 
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if stage != "tool_call"])
-def test_no_ruling_without_a_rule(stage: str) -> None:
+def test_without_a_rule_only_tool_calls_are_ruled_on(stage: str) -> None:
     run = run_of()
     run.finish()
     assert [fact.stage for fact in run.of(Ruled)] == ["tool_call"]
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_interrupt(stage: Any) -> None:
+def test_interrupt_stops_the_run_at_every_stage(stage: Any) -> None:
     run = run_of(rule("interrupt", on=stage, reason="stop here"))
     outcome = run.finish()
     subject, target = SUBJECTS[stage]
@@ -59,7 +59,7 @@ def test_interrupt(stage: Any) -> None:
 
 
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if not stage.startswith("tool_")])
-def test_deny(stage: Any) -> None:
+def test_deny_outside_of_tools_ends_the_run(stage: Any) -> None:
     outcome = run_of(rule("deny", on=stage)).finish()
     subject, target = SUBJECTS[stage]
     assert (outcome.code, outcome.exit_code, outcome.retry) == ("policy.denied", 4, "user")
@@ -67,7 +67,7 @@ def test_deny(stage: Any) -> None:
 
 
 @pytest.mark.parametrize("stage", ["tool_call", "tool_result"])
-def test_deny_is_told_to_the_model(stage: Any) -> None:
+def test_model_reads_a_denied_call_or_result(stage: Any) -> None:
     run = run_of(rule("deny", on=stage, reason="secret"))
     assert run.finish().answer == "Yes."
     (refused,) = run.of(CallRefused)
@@ -78,7 +78,7 @@ def test_deny_is_told_to_the_model(stage: Any) -> None:
 
 
 @pytest.mark.parametrize("stage", ["tool_call", "tool_result"])
-def test_deny_ends_the_run(stage: Any) -> None:
+def test_deny_ends_the_run_with_on_denied_stop(stage: Any) -> None:
     agent = package(tools={"a": tool(on_denied="stop"), "b": writing()}, policy=policy(rule("deny", "a", on=stage)))
     run = Run(agent, called("a", "b"))
     outcome = run.finish()
@@ -87,7 +87,7 @@ def test_deny_ends_the_run(stage: Any) -> None:
     assert "c1.1" not in run.ran
 
 
-def test_default_is_named_as_such() -> None:
+def test_denial_by_default_names_no_rule() -> None:
     agent = package(tools={"a": tool()})
     run = Run(agent, called("a"), said("Well."))
     run.finish()
@@ -97,7 +97,7 @@ def test_default_is_named_as_such() -> None:
 
 
 @pytest.mark.parametrize("stage", ["input", "tool_call", "output", "delivery"])
-def test_defer_suspends_and_a_resume_asks_again(stage: Any) -> None:
+def test_defer_suspends_the_run_until_a_resume_allows_it(stage: Any) -> None:
     subject, target = SUBJECTS[stage]
     run = run_of(rule("defer", target, on=stage, when="spend.time < 100"))
     with pytest.raises(Stuck) as caught:
@@ -114,7 +114,7 @@ def test_defer_suspends_and_a_resume_asks_again(stage: Any) -> None:
     assert [fact.ruling for fact in run.of(Ruled) if fact.stage == stage] == ["defer", "defer", "allow"]
 
 
-def test_modify_arguments() -> None:
+def test_modified_arguments_are_ruled_on_again() -> None:
     """The original stays in the transcript; the rewritten ones are ruled on again, without rules that rewrite."""
     run = run_of(rule("modify", "a", set={"q": "y"}), rule("deny", "a", when="args.q == 'x'"))
     run.finish()
@@ -138,14 +138,14 @@ def test_modified_arguments_are_validated_again() -> None:
     assert run.ran == []
 
 
-def test_two_rules_that_set_one_field() -> None:
+def test_two_rules_that_set_the_same_argument_deny_the_call() -> None:
     run = run_of(rule("modify", "a", set={"q": "y"}), rule("modify", "a", set={"q": "z"}))
     run.finish()
     (ruled,) = run.of(Ruled)
     assert (ruled.ruling, ruled.rules, ruled.reason) == ("deny", ("r1", "r2"), "two rules set the argument q")
 
 
-def test_mask_a_result() -> None:
+def test_mask_on_a_result_changes_only_what_the_model_reads() -> None:
     run = run_of(rule("modify", "a", on="tool_result", mask=["[0-9]+"]), tools={"a": "pin 1234"})
     run.finish()
     (finished,) = run.of(ToolFinished)
@@ -153,28 +153,28 @@ def test_mask_a_result() -> None:
     assert ToolResult("c1.0", (Text("pin ***"),)) in tuple(run.requests[1].request.messages)
 
 
-def test_mask_that_finds_nothing() -> None:
+def test_mask_without_a_match_leaves_the_result() -> None:
     run = run_of(rule("modify", "a", on="tool_result", mask=["[0-9]+"]))
     run.finish()
     ruled = run.of(Ruled)[-1]
     assert (ruled.ruling, ruled.text) == ("modify", UNSET)
 
 
-def test_mask_an_answer() -> None:
+def test_mask_on_the_output_changes_answer_and_delivery() -> None:
     run = run_of(rule("modify", on="output", mask=["es"]))
     assert run.finish().answer == "Y***."
     (delivery,) = [effect for effect in run.effects if isinstance(effect, Deliver)]
     assert delivery.text == "Y***."
 
 
-def test_mask_one_delivery() -> None:
+def test_mask_on_a_delivery_leaves_the_answer() -> None:
     run = run_of(rule("modify", "first", on="delivery", mask=["es"]))
     assert run.finish().answer == "Yes."
     (delivery,) = [effect for effect in run.effects if isinstance(effect, Deliver)]
     assert (delivery.text, delivery.output) == ("Y***.", UNSET)
 
 
-def test_mask_a_request() -> None:
+def test_mask_on_a_request_covers_instructions_and_messages() -> None:
     """Instructions and what is new in the conversation, once; what the model said stays as it said it."""
     run = run_of(rule("modify", on="model_request", mask=["burns", "tickets", "done", "x"]), tools={"a": "done"})
     run.finish()
@@ -190,7 +190,7 @@ def test_mask_a_request() -> None:
     assert (one.text, two.text) == ("Sort ***.", UNSET)
 
 
-def test_hooks_first_then_policy_then_people() -> None:
+def test_hooks_come_before_policy_and_policy_before_approval() -> None:
     for point, stage in (("on_input", "input"), ("on_output", "output")):
         agent = package(policy=policy(rule("ask", on=stage)), hooks=[hook(point)])
         run = Run(agent, said("Yes."), people={stage: "approved"})
@@ -199,7 +199,7 @@ def test_hooks_first_then_policy_then_people() -> None:
         assert kinds == ["hook_asked", "hook_answered", "ruled", "approval_asked", "approval_answered"]
 
 
-def test_picture_is_not_masked() -> None:
+def test_images_are_not_masked() -> None:
     picture = Image("image/png", "sha256:1", 3)
     started = replace(STARTED, input=User((picture, Text("It burns."))))
     agent = package(policy=policy(rule("modify", on="model_request", mask=["burns"])))

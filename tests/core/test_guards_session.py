@@ -1,4 +1,4 @@
-"""Guards that count in the session, observation tools, the order of guards and what detectors remember."""
+"""Guards that count over a session, observation tools, the order of guards, and detector state."""
 
 from typing import Any
 
@@ -16,13 +16,13 @@ from agentrun.core.tally import fnv1a
 from agentrun.errors import code_of
 
 from ..packages import package
-from .guarded import OFF, TOOLS, agent, ends, only, passes, trips
+from .guarded_agents import OFF, TOOLS, agent, only, outcome_of_replies, passes, trips
 from .script import STARTED, Run, called, hook, said
 
 # repeated_batch
 
 
-def test_repeated_batch() -> None:
+def test_repeated_batch_trips_above_its_limit() -> None:
     batch = called("a", "b")
     passes(only(repeated_batch=2), batch, batch)
     fault = trips(only(repeated_batch=2), batch, batch, batch, code="guard.repeated_batch")
@@ -35,7 +35,7 @@ def test_order_within_a_batch_counts() -> None:
     passes(only(repeated_batch=2), called("a", "b"), called("a", "b"), called("b", "a"))
 
 
-def test_repeated_batch_in_a_row_or_in_the_session() -> None:
+def test_batch_scope_counts_consecutive_batches_or_the_session() -> None:
     replies = [called("a"), called("b"), called("a"), called("b"), called("a")]
     passes(only(repeated_batch=2), *replies)
     fault = trips(only(repeated_batch=2, batch_scope="session"), *replies, code="guard.repeated_batch")
@@ -43,13 +43,13 @@ def test_repeated_batch_in_a_row_or_in_the_session() -> None:
 
 
 @given(limit=st.integers(1, 5), scope=st.sampled_from(["consecutive", "session"]))
-def test_repeated_batch_limit(limit: int, scope: str) -> None:
+def test_repeated_batch_trips_above_any_limit(limit: int, scope: str) -> None:
     given = only(repeated_batch=limit, batch_scope=scope)
     passes(given, *[called("a")] * limit)
     trips(given, *[called("a")] * (limit + 1), code="guard.repeated_batch")
 
 
-def test_batches_of_earlier_runs() -> None:
+def test_batches_of_earlier_runs_count_in_the_session_scope() -> None:
     first = Run(only(), called("a"), called("a"), said("Done."))
     first.finish()
     later = replace(STARTED, earlier=EarlierRuns(runs=1, batches=first.state.detector.batches.totals()))
@@ -60,36 +60,36 @@ def test_batches_of_earlier_runs() -> None:
 # stagnation
 
 
-def hums(*texts: str) -> list[Reply]:
+def replies_with_text(*texts: str) -> list[Reply]:
     """Replies that say a text and call something new."""
     return [called(("a", f'{{"q":"{n}"}}'), text=text) for n, text in enumerate(texts)]
 
 
-def test_stagnation() -> None:
-    passes(agent(), *hums(*["Hm."] * 5))
-    fault = trips(agent(), *hums(*["Hm."] * 6), code="guard.stagnation")
+def test_stagnation_trips_above_its_limit() -> None:
+    passes(agent(), *replies_with_text(*["Hm."] * 5))
+    fault = trips(agent(), *replies_with_text(*["Hm."] * 6), code="guard.stagnation")
     assert fault.fields == {"hash": fnv1a("Hm."), "count": 6, "limit": 5}
     assert fault.hint == "raise guards.stagnation"
 
 
-def test_stagnation_is_not_about_rows() -> None:
+def test_stagnation_counts_texts_that_are_not_consecutive() -> None:
     """A → B → A is caught."""
-    passes(only(stagnation=1), *hums("A", "B"))
-    fault = trips(only(stagnation=1), *hums("A", "B", "A"), code="guard.stagnation")
+    passes(only(stagnation=1), *replies_with_text("A", "B"))
+    fault = trips(only(stagnation=1), *replies_with_text("A", "B", "A"), code="guard.stagnation")
     assert fault.fields == {"hash": fnv1a("A"), "count": 2, "limit": 1}
 
 
-def test_stagnation_trims() -> None:
-    trips(only(stagnation=1), *hums("A", " \n A\t"), code="guard.stagnation")
-    passes(only(stagnation=1), *hums("A", "a", "A."))
+def test_stagnation_ignores_surrounding_whitespace() -> None:
+    trips(only(stagnation=1), *replies_with_text("A", " \n A\t"), code="guard.stagnation")
+    passes(only(stagnation=1), *replies_with_text("A", "a", "A."))
 
 
-def test_empty_text_does_not_count() -> None:
-    passes(only(stagnation=1), *hums(*["", "  \n"] * 10))
+def test_empty_text_does_not_count_for_stagnation() -> None:
+    passes(only(stagnation=1), *replies_with_text(*["", "  \n"] * 10))
 
 
-def test_final_answers_do_not_count() -> None:
-    passes(only(stagnation=1), *hums("Done."))
+def test_final_answers_do_not_count_for_stagnation() -> None:
+    passes(only(stagnation=1), *replies_with_text("Done."))
     run = Run(only(stagnation=1), said("Done."))
     run.finish()
     assert run.state.detector.texts.totals() == {}
@@ -99,52 +99,52 @@ def test_a_hook_that_rewords_does_not_hide_stagnation() -> None:
     given = package(
         tools=TOOLS, policy={"default": "allow"}, guards=OFF | {"stagnation": 2}, hooks=[hook("after_model")]
     )
-    run = Run(given, *hums("A", "A", "A"), said("Done."), hooks={"watch": Modify("A, with a footer")})
+    run = Run(given, *replies_with_text("A", "A", "A"), said("Done."), hooks={"watch": Modify("A, with a footer")})
     assert run.finish().fields == {"hash": fnv1a("A"), "count": 3, "limit": 2}
 
 
-def test_texts_of_earlier_runs() -> None:
-    first = Run(only(), *hums("A", "A", "B"), said("C"))
+def test_texts_of_earlier_runs_count_for_stagnation() -> None:
+    first = Run(only(), *replies_with_text("A", "A", "B"), said("C"))
     first.finish()
     texts = first.state.detector.texts.totals()
     assert texts == {fnv1a("A"): 2, fnv1a("B"): 1}
     later = replace(STARTED, earlier=EarlierRuns(runs=1, texts=texts))
-    fault = trips(only(stagnation=2), *hums("A"), code="guard.stagnation", started=later)
+    fault = trips(only(stagnation=2), *replies_with_text("A"), code="guard.stagnation", started=later)
     assert fault.fields["count"] == 3
-    passes(only(stagnation=2), *hums("B", "C", "C"), started=later)
+    passes(only(stagnation=2), *replies_with_text("B", "C", "C"), started=later)
 
 
 # observation tools
 
 
 @pytest.mark.parametrize("guard", ["repeated_call", "cycle"])
-def test_observation_in_guards_that_name_the_call_that_trips(guard: str) -> None:
+def test_observation_tools_have_a_higher_call_and_cycle_limit(guard: str) -> None:
     lap = [called("watch"), called("look")] if guard == "cycle" else [called("watch")]
     passes(only(**{guard: 3}), *(lap * 15)[:-1])
     fault = trips(only(**{guard: 3}), *(lap * 15), code=f"guard.{guard}")
     assert (fault.fields["count"], fault.fields["limit"]) == (15, 15)
 
 
-def test_observation_in_batches() -> None:
+def test_observation_tools_have_a_higher_batch_limit() -> None:
     passes(only(repeated_batch=2), *[called("watch", "look")] * 15)
     fault = trips(only(repeated_batch=2), *[called("watch", "look")] * 16, code="guard.repeated_batch")
     assert (fault.fields["count"], fault.fields["limit"]) == (16, 15)
 
 
-def test_observation_has_a_limit_of_its_own() -> None:
+def test_observation_limit_can_be_set() -> None:
     given = only(repeated_call=3, observation=5)
     passes(given, *[called("watch")] * 4)
     trips(given, *[called("watch")] * 5, code="guard.repeated_call")
 
 
-def test_one_other_tool_is_enough_for_the_usual_limit() -> None:
+def test_one_other_tool_restores_the_usual_limit() -> None:
     fault = trips(only(cycle=3), *[called("watch"), called("a")] * 3, code="guard.cycle")
     assert fault.fields["limit"] == 3
     fault = trips(only(repeated_batch=2), *[called("watch", "a")] * 3, code="guard.repeated_batch")
     assert fault.fields["limit"] == 2
 
 
-def test_texts_know_no_observation() -> None:
+def test_observation_does_not_change_the_stagnation_limit() -> None:
     trips(only(stagnation=1), called("watch", text="A"), called("look", text="A"), code="guard.stagnation")
 
 
@@ -155,7 +155,7 @@ ORDER = ["guard.parallel_tools", "guard.repeated_call", "guard.cycle", "guard.re
 
 
 @pytest.mark.parametrize("first", range(5))
-def test_order(first: int) -> None:
+def test_guards_are_checked_in_a_fixed_order(first: int) -> None:
     """With all guards before it off, each is the first to speak of those that trip."""
     limits = {"repeated_call": 3, "cycle": 2, "repeated_batch": 1, "stagnation": 3}
     on: dict[str, Any] = {
@@ -173,7 +173,7 @@ def _batch(reply: Reply) -> str:
 
 
 @given(st.lists(st.sampled_from(["a", "b", "watch", "look"]), min_size=1, max_size=12), st.data())
-def test_detectors_survive_a_fold(names: list[str], data: st.DataObject) -> None:
+def test_detector_state_is_the_same_after_a_refold(names: list[str], data: st.DataObject) -> None:
     """A run that was cut anywhere and folded again trips where the other does."""
     given = agent(stagnation=2)
     whole = Run(given, *[called(name, text=name) for name in names], said("Done."))
@@ -183,10 +183,10 @@ def test_detectors_survive_a_fold(names: list[str], data: st.DataObject) -> None
     for record in whole.records[cut:]:
         state = evolve(state, record)
     assert state.detector == whole.state.detector
-    assert outcome.code == ends(given, *[called(name, text=name) for name in names]).code
+    assert outcome.code == outcome_of_replies(given, *[called(name, text=name) for name in names]).code
 
 
-def test_a_discarded_reply_does_not_count() -> None:
+def test_discarded_reply_does_not_count_for_guards() -> None:
     cut_off = replace(called("a", text="A"), finish="length")
     given = package(
         tools=TOOLS,
@@ -206,7 +206,7 @@ def test_a_discarded_reply_does_not_count() -> None:
 
 
 @pytest.mark.parametrize("budget", [0, 1, 3])
-def test_empty_outcome(budget: int) -> None:
+def test_empty_outcome_trips_above_its_budget(budget: int) -> None:
     given = agent(empty_outcome=budget)
     fault = trips(given, *[said(f"Text {n}.") for n in range(budget + 1)], code="guard.empty_outcome")
     assert fault.fields == {"observed": budget + 1, "budget": budget}
@@ -218,7 +218,7 @@ def test_a_batch_that_ran_resets_empty_outcomes() -> None:
     trips(given, said("A"), called("nobody"), said("B"), code="guard.empty_outcome")
 
 
-def test_empty_outcomes_are_no_last_words() -> None:
+def test_texts_of_empty_outcomes_count_for_stagnation() -> None:
     """Their texts count: a model that says one thing again and again is stopped."""
     fault = trips(agent(empty_outcome=50), *[said("Done?")] * 6, code="guard.stagnation")
     assert fault.fields == {"hash": fnv1a("Done?"), "count": 6, "limit": 5}

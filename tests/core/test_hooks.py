@@ -1,4 +1,4 @@
-"""What hooks may say, where, and what a wrong answer means. What becomes of it in a run is tested elsewhere."""
+"""Hook answers: which are legal at which point, how illegal ones are treated, and the order of hooks."""
 
 import itertools
 from typing import Any, get_args
@@ -41,18 +41,18 @@ def at(point: str, **changes: Any) -> Hook:
     return package(hooks=[hook(point, **changes)]).hooks[0]
 
 
-def test_every_point_has_its_row() -> None:
+def test_every_hook_point_is_in_the_table() -> None:
     assert tuple(LEGAL_ANSWERS) == POINTS == tuple(TABLE)
 
 
 @pytest.mark.parametrize(("point", "says"), list(itertools.product(POINTS, SAYS)))
-def test_legal(point: HookPoint, says: str) -> None:
+def test_legal_answers_of_each_hook_point(point: HookPoint, says: str) -> None:
     assert is_legal_answer(point, SAYS[says]) == (says in TABLE[point])
 
 
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("foreign", [None, True, "continue", {"answer": "continue"}, Continue, 7])
-def test_foreign_answers(point: HookPoint, foreign: object) -> None:
+def test_values_that_are_no_answer_are_failures(point: HookPoint, foreign: object) -> None:
     assert not is_legal_answer(point, foreign)
     fact = make_hook_answered("h", at(point), "s", foreign)
     assert fact.closes == (point != "on_stop")
@@ -67,7 +67,7 @@ def test_foreign_answers(point: HookPoint, foreign: object) -> None:
 
 @pytest.mark.parametrize(("point", "says"), list(itertools.product(POINTS, SAYS)))
 @pytest.mark.parametrize("on_failure", ["deny", "continue"])
-def test_answered(point: HookPoint, says: str, on_failure: str) -> None:
+def test_denial_and_failure_close_unless_on_failure_is_continue(point: HookPoint, says: str, on_failure: str) -> None:
     """A denial closes. So does a failure, or an answer that is not legal, unless the hook was declared otherwise."""
     fact = make_hook_answered("h", at(point, on_failure=on_failure), "s", SAYS[says])
     legal = says in TABLE[point]
@@ -78,14 +78,14 @@ def test_answered(point: HookPoint, says: str, on_failure: str) -> None:
     assert is_legal_answer(point, fact.answer), "what is written can be folded"
 
 
-def test_fails_closed_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_legality_check_lets_a_wrong_answer_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """With everything legal, an answer of the wrong form goes through."""
     monkeypatch.setattr(module, "is_legal_answer", lambda point, answer: True)
     assert not make_hook_answered("h", at("before_tool"), "s", Modify("text")).closes
 
 
 @given(st.permutations([("b", 0), ("a", 1), ("c", 0), ("d", -1), ("a2", 1)]))
-def test_order(named: list[tuple[str, int]]) -> None:
+def test_hooks_are_sorted_by_order_then_id(named: list[tuple[str, int]]) -> None:
     """By order, then by id, whatever the order in the package."""
     given = package(hooks=[hook("on_stop", id="z"), *[hook("on_input", id=id, order=order) for id, order in named]])
     assert [each.id for each in hooks_at(given, "on_input")] == ["d", "b", "c", "a", "a2"]
@@ -93,7 +93,7 @@ def test_order(named: list[tuple[str, int]]) -> None:
     assert hooks_at(given, "on_output") == ()
 
 
-def test_order_in_a_run() -> None:
+def test_hooks_of_a_run_are_asked_in_order() -> None:
     given = package(
         tools={"search": tool()},
         policy={"default": "allow"},
@@ -104,7 +104,7 @@ def test_order_in_a_run() -> None:
     assert [fact.hook for fact in run.of(HookAnswered)] == ["b", "a", "c"]
 
 
-def test_the_first_no_is_the_last_word() -> None:
+def test_first_denial_skips_the_remaining_hooks() -> None:
     given = package(
         tools={"search": tool()},
         policy={"default": "allow"},

@@ -1,4 +1,4 @@
-"""Hooks at all points of a run, with all that they may say."""
+"""Hooks at every point of a run, with every answer they may give."""
 
 from typing import Any
 
@@ -31,8 +31,8 @@ from agentrun.core.state import pending_effects
 
 from ..packages import package, typed
 from .script import SINK, STARTED, Run, called, hook, rule, said, tool
+from .shape_parts import ALLOW, BAD, GOOD, policy
 from .shapes_calls import POINTS
-from .shaping import ALLOW, BAD, GOOD, policy
 
 
 def run_of(*hooks: dict[str, Any], answers: Any = None, **changes: Any) -> Run:
@@ -55,7 +55,7 @@ SUBJECTS = {
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_what_a_hook_is_asked(point: Any) -> None:
+def test_hook_gets_point_subject_target_and_value(point: Any) -> None:
     run = run_of(hook(point))
     assert run.finish().answer == "Yes."
     effect = next(effect for effect in run.effects if isinstance(effect, AskHook))
@@ -74,7 +74,7 @@ def test_hooks_are_asked_in_their_order(point: Any) -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_answer_is_written_before_it_is_applied(point: Any) -> None:
+def test_nothing_is_decided_while_a_hook_is_pending(point: Any) -> None:
     """Between the question and its answer nothing else is decided."""
     run = run_of(hook(point))
     run.until(HookAsked)
@@ -97,7 +97,7 @@ def test_deny_ends_the_run(point: Any) -> None:
 
 
 @pytest.mark.parametrize(("point", "ran"), [("before_tool", 0), ("after_tool", 1)])
-def test_denied_call(point: Any, ran: int) -> None:
+def test_hook_denial_of_a_call_is_sent_to_the_model(point: Any, ran: int) -> None:
     run = run_of(hook(point), answers={"watch": Deny("not today")})
     assert run.finish().answer == "Yes."
     (refused,) = run.of(CallRefused)
@@ -111,7 +111,7 @@ def test_denied_call(point: Any, ran: int) -> None:
 
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("on_failure", ["deny", "continue"])
-def test_failure(point: Any, on_failure: str) -> None:
+def test_failed_hook_denies_unless_on_failure_is_continue(point: Any, on_failure: str) -> None:
     """A failure is a no, unless the hook was declared otherwise; at the end it changes nothing."""
     fault = Fault("policy.denied", "it broke", {"hook": "watch"})
     run = run_of(hook(point, on_failure=on_failure), answers={"watch": HookFailure(fault)})
@@ -127,7 +127,7 @@ def test_failure(point: Any, on_failure: str) -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_answer_that_is_not_legal_there_is_a_failure(point: Any) -> None:
+def test_illegal_hook_answer_is_a_failure(point: Any) -> None:
     wrong = Modify("text") if point == "before_tool" else Modify({"q": "x"})
     for answer in (wrong, "nonsense", None):
         run = run_of(hook(point), answers={"watch": lambda effect, answer=answer: answer})
@@ -137,7 +137,7 @@ def test_answer_that_is_not_legal_there_is_a_failure(point: Any) -> None:
         assert first.answer.fault.fields == {"hook": "watch", "point": point}
 
 
-def test_modify_input() -> None:
+def test_modified_input_reaches_the_next_hook_and_the_model() -> None:
     run = run_of(hook("on_input"), hook("on_input", id="next", order=1), answers={"watch": Modify("It smokes.")})
     run.finish()
     assert run.requests[0].request.messages.until(1) == (told("It smokes."),)
@@ -145,14 +145,14 @@ def test_modify_input() -> None:
     assert values == ["It burns.", "It smokes."], "the next hook sees what the first made of it"
 
 
-def test_modify_input_after_a_message_was_added() -> None:
+def test_input_can_be_modified_after_an_injected_message() -> None:
     first, second = hook("on_input"), hook("on_input", id="next", order=1)
     run = run_of(first, second, answers={"watch": Inject("Hurry."), "next": Modify("It smokes.")})
     run.finish()
     assert run.requests[0].request.messages.until(2) == (told("It smokes."), told("Hurry."))
 
 
-def test_modify_input_keeps_what_came_before_and_pictures() -> None:
+def test_modified_input_keeps_earlier_messages_and_images() -> None:
     picture = Image("image/png", "sha256:1", 3)
     earlier = EarlierRuns(messages=(told("Hello."), said("Hi.").message))
     started = replace(STARTED, input=User((picture, Text("What?"))), earlier=earlier)
@@ -162,7 +162,7 @@ def test_modify_input_keeps_what_came_before_and_pictures() -> None:
     assert tuple(run.requests[0].request.messages) == (*earlier.messages, User((Text("Who?"), picture)))
 
 
-def test_modify_where_there_is_no_input() -> None:
+def test_modify_without_an_input_adds_a_message() -> None:
     earlier = EarlierRuns(messages=(told("Hello."),))
     agent = package(hooks=[hook("on_input")])
     run = Run(
@@ -174,7 +174,7 @@ def test_modify_where_there_is_no_input() -> None:
     assert effect.value == ""
 
 
-def test_inject_before_the_model() -> None:
+def test_before_model_hook_injects_into_every_request() -> None:
     given = iter(["One.", "Two."])
     run = run_of(hook("before_model"), answers={"watch": lambda effect: Inject(next(given))})
     run.finish()
@@ -185,7 +185,7 @@ def test_inject_before_the_model() -> None:
     assert values == ["It burns.", "found"], "what is new since the last request"
 
 
-def test_modify_a_reply() -> None:
+def test_modified_reply_keeps_its_calls() -> None:
     run = run_of(hook("after_model"), answers={"watch": lambda effect: Modify(effect.value.upper())})
     assert run.finish().answer == "YES."
     (assistant,) = [message for message in run.requests[1].request.messages if isinstance(message, Assistant)]
@@ -193,7 +193,7 @@ def test_modify_a_reply() -> None:
     assert run.of(ModelReplied)[0].reply.message.text == "Let me see.", "the original stays"
 
 
-def test_modify_a_reply_of_many_parts() -> None:
+def test_modified_reply_replaces_all_text_and_refusal_parts() -> None:
     run = Run(package(hooks=[hook("after_model")]), hooks={"watch": Modify("All.")})
     run.answers = [said(Reasoning("x", "openai/gpt"), "One", Refusal("two"))]
     assert (run.finish().answer, run.state.ending.label) == ("All.", None)
@@ -201,7 +201,7 @@ def test_modify_a_reply_of_many_parts() -> None:
     assert run.state.replies.latest.message == Assistant((Reasoning("x", "openai/gpt"), Text("All.")))
 
 
-def test_modify_arguments() -> None:
+def test_modified_arguments_reach_the_tool() -> None:
     run = run_of(hook("before_tool"), answers={"watch": Modify({"q": "y"})})
     run.finish()
     (effect,) = [effect for effect in run.effects if isinstance(effect, RunTool)]
@@ -220,20 +220,20 @@ def test_modified_arguments_are_validated_and_ruled_on() -> None:
     assert [fact.code for fact in run.of(CallRefused)] == ["tool.denied"]
 
 
-def test_modify_a_result() -> None:
+def test_modified_result_reaches_the_model() -> None:
     run = run_of(hook("after_tool"), answers={"watch": Modify("lost")})
     run.finish()
     assert run.requests[1].request.messages.since(2) == (ToolResult("c1.0", (Text("lost"),)),)
     assert run.of(ToolFinished)[0].parts == (Text("found"),), "the original stays"
 
 
-def test_modify_an_answer() -> None:
+def test_modified_answer_is_delivered() -> None:
     run = run_of(hook("on_output"), answers={"watch": Modify("No.")}, sinks={"first": SINK})
     assert run.finish().answer == "No."
     assert [effect.text for effect in run.effects if isinstance(effect, Deliver)] == ["No."]
 
 
-def test_answer_that_a_hook_breaks_is_repaired() -> None:
+def test_answer_made_invalid_by_a_hook_is_repaired() -> None:
     agent = typed(hooks=[hook("on_output")])
     given: Any = {"watch": lambda effect: Modify(BAD) if effect.value == GOOD else Continue()}
     run = Run(agent, said(GOOD), said(OTHER), hooks=given)
@@ -247,7 +247,7 @@ def test_answer_that_a_hook_breaks_is_repaired() -> None:
 OTHER = GOOD.replace("hardware", "other")
 
 
-def test_answer_that_a_mask_breaks_is_repaired() -> None:
+def test_answer_made_invalid_by_a_mask_is_repaired() -> None:
     agent = typed(policy=policy(rule("modify", on="output", mask=["hardware"])))
     run = Run(agent, said(GOOD), said(OTHER))
     assert run.finish().output == {"queue": "other", "urgent": True}
@@ -255,7 +255,7 @@ def test_answer_that_a_mask_breaks_is_repaired() -> None:
 
 
 @pytest.mark.parametrize("ends", ["completed", "failed"])
-def test_hooks_hear_of_the_end(ends: str) -> None:
+def test_on_stop_hook_gets_status_and_code(ends: str) -> None:
     answer = said("Yes.") if ends == "completed" else Fault("provider.fatal", "no")
     run = Run(package(hooks=[hook("on_stop")]), answer)
     outcome = run.finish()
@@ -265,7 +265,7 @@ def test_hooks_hear_of_the_end(ends: str) -> None:
     assert run.of(RunEnding)[0].stop == run.of(RunStopped)[0]
 
 
-def test_cancel_does_not_hurry_the_end() -> None:
+def test_cancel_during_on_stop_does_not_change_the_outcome() -> None:
     run = Run(package(hooks=[hook("on_stop")]), said("Yes."))
     run.until(HookAsked)
     run.add(CancelRequested("me"))

@@ -1,4 +1,4 @@
-"""From an intent in a journal back to the effect that it stands for."""
+"""`effect_of_intent`: the effect of an intent in a journal."""
 
 from collections.abc import Iterator
 
@@ -14,8 +14,8 @@ from agentrun.errors import StorageError
 
 from ..packages import package
 from .script import Run, agent_tool, called, said, tool
+from .shape_parts import ALLOW
 from .shapes import SHAPES
-from .shaping import ALLOW
 
 
 def effects_of(run: Run) -> Iterator[Effect]:
@@ -30,14 +30,14 @@ def effects_of(run: Run) -> Iterator[Effect]:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_every_effect_is_found_again(name: str) -> None:
+def test_every_intent_gives_its_effect(name: str) -> None:
     run = SHAPES[name]()
     run.finish()
     assert list(effects_of(run)) == run.effects
     assert [effect_id_of(fact) for fact in run.facts if isinstance(fact, Intent)] == [each.id for each in run.effects]
 
 
-def test_children_whose_intents_are_written_late() -> None:
+def test_late_child_intent_keeps_its_recorded_time() -> None:
     """A child keeps the time that was written for it, although less is left when its intent is read."""
     agent = package(
         tools={"child": agent_tool()}, agents={"child": package(name="child")}, policy=ALLOW, budgets={"time": 10_000}
@@ -55,21 +55,21 @@ def test_children_whose_intents_are_written_late() -> None:
     assert second.fact == run.of(ChildStarted)[1]
 
 
-def wrong(run: Run, kind: type, fact: Fact) -> StorageError:
+def error_for_intent(run: Run, kind: type, fact: Fact) -> StorageError:
     place = next(record.seq for record in run.records if isinstance(record.fact, kind))
     with pytest.raises(StorageError) as raised:
         effect_of_intent(run.first, fold(run.records[: place - 1]), fact)  # type: ignore[arg-type]  # also what is no intent
     return raised.value
 
 
-def test_other_effects() -> None:
+def test_intent_that_does_not_match_the_package_raises_recovery_failed() -> None:
     """What the package would not do exactly so is not found: another key, another attempt, or nothing to do."""
     run = Run(package(tools={"read": tool()}, policy=ALLOW), called(("read", '{"q": "x"}')), said("done"))
     run.finish()
     started, asked = run.of(ToolStarted)[0], run.of(ModelAsked)[0]
-    error = wrong(run, ToolStarted, replace(started, key="sha256:0"))
+    error = error_for_intent(run, ToolStarted, replace(started, key="sha256:0"))
     assert (error.code, error.fields) == ("recovery.failed", {"seq": 5})
-    assert wrong(run, ModelAsked, replace(asked, attempt=2)).code == "recovery.failed"
-    assert wrong(run, ModelAsked, started).code == "recovery.failed"
+    assert error_for_intent(run, ModelAsked, replace(asked, attempt=2)).code == "recovery.failed"
+    assert error_for_intent(run, ModelAsked, started).code == "recovery.failed"
     with pytest.raises(StorageError, match=r"record 4 \(tool_started\) does not belong to an effect of this package"):
         effect_of_intent(run.first, fold(run.records[:3]), started)

@@ -30,7 +30,7 @@ def user(text: str) -> User:
     return User((Text(text),))
 
 
-def test_transcript() -> None:
+def test_transcript_appends_and_compares() -> None:
     empty = Transcript()
     one = empty.plus(user("a"))
     two = one.plus(user("b"))
@@ -42,7 +42,7 @@ def test_transcript() -> None:
     assert repr(one) == f"Transcript({(user('a'),)!r})"
 
 
-def test_transcript_shares_and_forks() -> None:
+def test_transcript_shares_its_list_until_it_forks() -> None:
     base = Transcript().plus(user("a"))
     long = base.plus(user("b"))
     fork = base.plus(user("c"))
@@ -53,7 +53,7 @@ def test_transcript_shares_and_forks() -> None:
 
 
 @given(st.lists(st.text(max_size=2), max_size=6), st.integers(0, 8))
-def test_parts_of_a_transcript(texts: list[str], place: int) -> None:
+def test_since_and_until_split_a_transcript(texts: list[str], place: int) -> None:
     """A shorter transcript does not see what was said after it, from either end."""
     messages = tuple(map(user, texts))
     short = Transcript(messages)
@@ -69,7 +69,7 @@ def test_transcripts_have_no_hash() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.text(max_size=3)), max_size=12))
-def test_transcript_is_persistent(steps: list[tuple[int, str]]) -> None:
+def test_appending_to_a_transcript_changes_no_other(steps: list[tuple[int, str]]) -> None:
     """Appending to any transcript never changes another: compared with tuples, which cannot."""
     real, model = [Transcript()], [()]
     for at, text in steps:
@@ -79,14 +79,14 @@ def test_transcript_is_persistent(steps: list[tuple[int, str]]) -> None:
     assert [tuple(transcript) for transcript in real] == model
 
 
-def test_assistant() -> None:
+def test_assistant_text_calls_and_refused() -> None:
     message = Assistant((Text("a"), ToolCall("c1.0", "t", "{}"), Refusal("b")))
     assert (message.text, message.refused) == ("ab", True)
     assert [call.tool for call in message.calls] == ["t"]
     assert not Assistant((Text("a"),)).refused
 
 
-def test_calls_are_named_after_the_turn() -> None:
+def test_call_ids_contain_the_turn() -> None:
     parts = (ToolCall("0", "a", "{}", "w0"), Text("x"), ToolCall("1", "b", "{}", "w1"))
     reply = Reply(Assistant(parts), "tool_calls", None, None, None).with_call_ids(3)
     assert [(call.id, call.wire_id) for call in reply.message.calls] == [("c3.0", "w0"), ("c3.1", "w1")]
@@ -95,24 +95,24 @@ def test_calls_are_named_after_the_turn() -> None:
     assert plain.with_call_ids(3) is plain
 
 
-def test_usage() -> None:
+def test_usage_adds_up_and_unknown_stays_unknown() -> None:
     assert ZERO_USAGE.plus(Usage(1, 2, 3, 4)).plus(Usage(1, 1, 1, 1)) == Usage(2, 3, 4, 5)
     assert Usage(1, 2, 3, 4).plus(Usage(1, None, 3, None)) == Usage(2, None, 6, None)
     assert ZERO_USAGE.plus(None) == Usage(None, None, None, None), "unknown is not nothing"
 
 
-def test_said_and_words() -> None:
+def test_words_joins_the_text_parts() -> None:
     assert user_message("a") == user("a")
     assert words((Text("a"), Image("image/png", "sha256:0", 1), Text("b"))) == "ab"
     assert words(()) == ""
 
 
-def test_what_is_thought_is_not_said() -> None:
+def test_reasoning_is_not_part_of_the_text() -> None:
     message = Assistant((Reasoning("secret", "openai/gpt"), Text("a")))
     assert (message.text, message.calls, message.refused) == ("a", (), False)
 
 
-def test_messages_survive_json() -> None:
+def test_messages_round_trip_through_json() -> None:
     messages: list[Message] = [
         User((Text("a"), Image("image/png", "sha256:0", 1), File("a.txt", "text/plain", "sha256:0", 2))),
         Assistant((Reasoning("o", "openai/gpt"), Text("b"), Refusal("c"), ToolCall("c1.0", "t", "{", "w"))),
@@ -121,7 +121,7 @@ def test_messages_survive_json() -> None:
     assert msgspec.json.decode(msgspec.json.encode(messages), type=list[Message]) == messages
 
 
-def test_facts_are_marked_and_named() -> None:
+def test_every_fact_is_frozen_tagged_and_a_decision_or_observation() -> None:
     for kind in get_args(Fact):
         assert issubclass(kind, Decision) != issubclass(kind, Observation)
         words = "".join("_" + char.lower() if char.isupper() else char for char in kind.__name__)

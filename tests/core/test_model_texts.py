@@ -1,4 +1,4 @@
-"""The texts that a model reads are frozen."""
+"""The texts that a model reads are the ones in the golden file."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -74,6 +74,6 @@ def test_every_function_has_an_example() -> None:
     assert functions == EXAMPLES.keys()
 
 
-def test_texts_that_a_model_reads_are_frozen() -> None:
+def test_model_texts_match_the_golden_file() -> None:
     written = "".join(f"{line}\n" for line in _lines())
     assert written == GOLDEN.read_text(encoding="utf-8"), CHANGED

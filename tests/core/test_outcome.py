@@ -1,4 +1,4 @@
-"""How a run ended, and what a later run of its session reads of it."""
+"""The outcome of a run, and the messages that a later run of its session gets."""
 
 import pytest
 from msgspec import UNSET
@@ -16,11 +16,11 @@ from agentrun.errors import ERROR_CODES, code_of
 
 from ..packages import package, typed
 from .script import STARTED, Run, called, hook, rule, said, session_messages, tool
+from .shape_parts import ALLOW, BAD, GOOD, policy
 from .shapes import SHAPES
-from .shaping import ALLOW, BAD, GOOD, policy
 
 
-def test_completed() -> None:
+def test_completed_outcome_has_output_and_totals() -> None:
     run = Run(typed(tools={"a": tool()}, policy=ALLOW), called("a"), said(GOOD))
     outcome = run.finish()
     assert (outcome.run, outcome.agent, outcome.status) == ("run-1", "triage", "completed")
@@ -29,7 +29,7 @@ def test_completed() -> None:
     assert outcome == outcome_of(run.state) == outcome_of(fold(run.records))
 
 
-def test_cause() -> None:
+def test_cause_of_a_failure_names_its_place() -> None:
     """Where a failure comes from, beside its evidence."""
     denied = package(tools={"a": tool(on_denied="stop")}, policy={"rules": [rule("deny", "a", id="no")]})
     run = Run(denied, called("a"))
@@ -45,7 +45,7 @@ def test_cause() -> None:
     assert Run(package(), said("Hi.")).finish().cause == {}
 
 
-def test_failed() -> None:
+def test_failed_outcome_has_code_and_fields() -> None:
     fault = Fault("provider.decode", "what?", {"offset": 3})
     outcome = Run(package(), fault).finish()
     assert (outcome.status, outcome.answer, outcome.output, outcome.label) == ("failed", None, UNSET, None)
@@ -53,25 +53,25 @@ def test_failed() -> None:
     assert (outcome.retry, outcome.exit_code) == ("not_retryable", 6)
 
 
-def test_replayed() -> None:
+def test_outcome_says_that_the_run_was_replayed() -> None:
     assert Run(package(), said("Yes."), started=replace(STARTED, replayed=True)).finish().replayed
 
 
 @pytest.mark.parametrize("code", [code for code in ERROR_CODES if code != "spec"])
-def test_every_code_has_its_meaning(code: str) -> None:
+def test_every_code_gives_its_retry_and_exit_code(code: str) -> None:
     stopped = Record(2, 0, 1, "", RunStopped("failed", fault=Fault(code, "x")))
     outcome = outcome_of(fold([Record(1, 0, 1, "", STARTED), stopped]))
     assert (outcome.retry, outcome.exit_code) == tuple(code_of(code))
 
 
-def test_usage_that_was_not_reported() -> None:
+def test_unreported_usage_makes_the_total_unknown() -> None:
     run = Run(typed(), said(BAD), said(GOOD, usage=None))
     assert run.finish().usage == Usage(None, None, None, None)
     run = Run(typed(), said(BAD, usage=Usage(3, 4, None, 1)), said(GOOD, usage=Usage(3, 4, 2, 1)))
     assert run.finish().usage == Usage(6, 8, None, 2)
 
 
-def test_suspended() -> None:
+def test_suspended_outcome_has_questions_and_exit_code_8() -> None:
     run = Run(package(tools={"a": tool()}, policy=policy(rule("ask"))), called("a"))
     run.until(ApprovalAsked)
     next = decide(run.agent, run.state)
@@ -86,51 +86,51 @@ def kinds(run: Run) -> list[str]:
     return [type(message).__name__ for message in session_messages(run.state)]
 
 
-def test_conversation() -> None:
+def test_session_messages_include_calls_and_results() -> None:
     run = Run(package(tools={"a": tool()}, policy=ALLOW), called("a"), said("Yes."))
     run.finish()
     assert kinds(run) == ["User", "Assistant", "ToolResult", "Assistant"]
     assert session_messages(run.state)[-1] == Assistant((Text("Yes."),))
 
 
-def test_conversation_has_the_answer_as_it_was_given() -> None:
+def test_session_messages_have_the_answer_as_modified_by_a_hook() -> None:
     run = Run(package(hooks=[hook("on_output")]), said("Yes."), hooks={"watch": Modify("No.")})
     run.finish()
     assert session_messages(run.state)[-1] == Assistant((Text("No."),))
 
 
-def test_conversation_of_a_joined_answer() -> None:
+def test_session_messages_of_a_truncated_answer() -> None:
     run = Run(package(), said("One ", finish="length"), said("two."))
     run.finish()
     assert kinds(run) == ["User", "Assistant", "User", "Assistant"]
 
 
-def test_conversation_that_a_terminal_tool_ended() -> None:
+def test_session_messages_after_a_terminal_tool() -> None:
     run = SHAPES["terminal"]()
     run.finish()
     assert kinds(run) == ["User", "Assistant", "ToolResult", "ToolResult", "ToolResult"]
 
 
-def test_conversation_of_a_run_that_failed_over_its_calls() -> None:
+def test_session_messages_of_a_run_that_failed_in_its_calls() -> None:
     run = SHAPES["fatal"]()
     run.finish()
     assert kinds(run) == ["User", "Assistant", "ToolResult", "ToolResult"]
 
 
-def test_conversation_of_a_run_that_failed_before_a_reply() -> None:
+def test_session_messages_of_a_run_that_failed_before_a_reply() -> None:
     run = SHAPES["gave_up"]()
     run.finish()
     assert kinds(run) == ["User"]
 
 
-def test_conversation_of_a_run_that_failed_over_its_answer() -> None:
+def test_session_messages_of_a_run_with_an_invalid_answer() -> None:
     run = SHAPES["unrepaired"]()
     run.finish()
     assert kinds(run) == ["User", "Assistant", "User", "Assistant"]
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_every_conversation_can_go_on(name: str) -> None:
+def test_every_run_can_be_continued_in_a_session(name: str) -> None:
     run = SHAPES[name]()
     run.finish()
     assert find_history_fault(session_messages(run.state)) is None

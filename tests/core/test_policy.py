@@ -1,4 +1,4 @@
-"""Which ruling holds, and why: the most restrictive one, in any order; what cannot be told counts against the call."""
+"""Policy evaluation: the most restrictive matching rule wins, and a failed condition counts against the call."""
 
 import itertools
 from typing import Any
@@ -45,7 +45,7 @@ def results(run: Run) -> list[str]:
 
 @pytest.mark.parametrize("order", [list(order) for order in itertools.permutations(range(3))])
 @pytest.mark.parametrize("three", list(itertools.combinations(RULINGS, 3)))
-def test_order_does_not_matter(order: list[int], three: tuple[str, ...]) -> None:
+def test_most_restrictive_of_three_rules_wins_in_any_order(order: list[int], three: tuple[str, ...]) -> None:
     rules = [rule(three[place], "refund", id=f"rule-{three[place]}", set={"q": "x"}) for place in order]
     verdict = ruling(agent(*rules))
     assert (verdict.ruling, verdict.rules) == (three[0], (f"rule-{three[0]}",))
@@ -61,7 +61,7 @@ RULE = st.builds(
 
 
 @given(st.lists(RULE, max_size=6, unique_by=lambda each: each["id"]), st.randoms())
-def test_no_order_matters(rules: list[dict[str, Any]], random: Any) -> None:
+def test_order_of_random_rules_does_not_matter(rules: list[dict[str, Any]], random: Any) -> None:
     shuffled = list(rules)
     random.shuffle(shuffled)
     one, two = ruling(agent(*rules)), ruling(agent(*shuffled))
@@ -80,18 +80,18 @@ def applies(each: dict[str, Any]) -> bool:
     return {None: True, "true": True, "false": False}.get(each["when"], each["ruling"] not in ("allow", "modify"))
 
 
-def test_order_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_reversed_severity_lets_the_most_lenient_win(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a severity turned round the most lenient wins."""
     monkeypatch.setattr(policy, "RULINGS", RULINGS)
     assert ruling(agent(rule("deny"), rule("allow"))).ruling == "allow"
 
 
-def test_reasons_and_ids_of_those_that_decide() -> None:
+def test_decision_has_ids_and_reasons_of_the_deciding_rules() -> None:
     rules = (rule("deny", reason="too much"), rule("deny"), rule("deny", reason="not now"), rule("ask", reason="?"))
     assert ruling(agent(*rules)) == PolicyDecision("deny", ("r1", "r2", "r3"), "too much; not now")
 
 
-def test_targets() -> None:
+def test_rules_match_their_targets() -> None:
     given = agent(rule("allow", "refund"), rule("ask", "ma*", "x"))
     assert [ruling(given, name).ruling for name in ("refund", "refund2", "mail", "x", "y")] == [
         *("allow", "deny", "ask", "ask", "deny")
@@ -112,7 +112,7 @@ def test_targets() -> None:
         ("args.l.all(x, args.l.all(y, params.t + params.t != ''))", "+ in all, exists, map or filter could build"),
     ],
 )
-def test_what_cannot_be_told_counts_against_the_call(name: str, when: str, error: str) -> None:
+def test_failed_condition_counts_against_the_call(name: str, when: str, error: str) -> None:
     given = agent(rule(name, when=when, set={"q": 1}), default="ask")
     found = ruling(given, args={"n": "text", "l": list(range(200))}, params={"t": "x" * 20_000})
     if name in ("allow", "modify"):
@@ -123,7 +123,7 @@ def test_what_cannot_be_told_counts_against_the_call(name: str, when: str, error
     assert found.reason.startswith(f"the condition of r1 cannot be evaluated: {error}")
 
 
-def test_the_reason_of_a_ruling_names_every_condition_that_failed() -> None:
+def test_reason_names_every_failed_condition() -> None:
     rewrites = rule("modify", when="args.n > 1", set={"q": 1})
     rules = (rewrites, rule("allow", reason="small"), rule("allow", when="1 > 2"))
     failed = 'the condition of r1 cannot be evaluated: Key not found in map : "n"'
@@ -133,7 +133,7 @@ def test_the_reason_of_a_ruling_names_every_condition_that_failed() -> None:
 
 
 @pytest.mark.parametrize("name", RULINGS)
-def test_condition(name: str) -> None:
+def test_rule_applies_only_if_its_condition_is_true(name: str) -> None:
     given = agent(rule(name, when="args.n > 5", set={"q": 1}), default="ask")
     assert ruling(given, args={"n": 6}).rules == ("r1",)
     assert ruling(given, args={"n": 5}) == PolicyDecision("ask", (), None)
@@ -143,7 +143,7 @@ def test_condition(name: str) -> None:
 
 
 @pytest.mark.parametrize("default", ["deny", "ask", "allow"])
-def test_default_is_for_calls(default: str) -> None:
+def test_policy_default_applies_only_to_tool_calls(default: str) -> None:
     given = agent(default=default)
     assert ruling(given) == PolicyDecision(default, (), None)  # type: ignore[arg-type]  # the test gives the right kind
     stages: tuple[Stage, ...] = ("run_start", "input", "model_request", "tool_result", "output", "delivery")
@@ -153,7 +153,7 @@ def test_default_is_for_calls(default: str) -> None:
     assert has_rules(given, "tool_call")
 
 
-def test_rules_are_for_their_stage() -> None:
+def test_rule_applies_only_to_its_stage() -> None:
     given = agent(rule("deny", on="output"))
     assert evaluate_policy(given, "output", "output", NOTHING).ruling == "deny"
     assert evaluate_policy(given, "input", "input", NOTHING).ruling == "allow"
@@ -165,18 +165,18 @@ def test_rules_are_for_their_stage() -> None:
 # modify
 
 
-def test_modify_merges() -> None:
+def test_modify_rules_are_merged() -> None:
     given = agent(rule("modify", set={"a": 1}, mask=["x"]), rule("modify", set={"b": 2}, mask=["y"]), rule("allow"))
     assert ruling(given) == PolicyDecision("modify", ("r1", "r2"), None, {"a": 1, "b": 2}, ("x", "y"))
 
 
-def test_two_rules_that_set_one_field_deny() -> None:
+def test_two_rules_that_set_the_same_argument_deny() -> None:
     rules = (rule("modify", set={"a": 1, "b": 1}), rule("modify", set={"c": 1}), rule("modify", set={"b": 1, "d": 1}))
     assert ruling(agent(*rules)) == PolicyDecision("deny", ("r1", "r3"), "two rules set the argument b")
     assert ruling(agent(rules[0], rules[1])).ruling == "modify"
 
 
-def test_what_is_rewritten_is_ruled_without_modify_rules() -> None:
+def test_modified_calls_are_evaluated_without_modify_rules() -> None:
     given = agent(rule("modify", set={"a": 1}), rule("allow"))
     assert evaluate_policy(given, "tool_call", "refund", NOTHING, rewritten=True) == PolicyDecision(
         "allow", ("r2",), None
@@ -185,7 +185,7 @@ def test_what_is_rewritten_is_ruled_without_modify_rules() -> None:
     assert evaluate_policy(alone, "tool_call", "refund", NOTHING, rewritten=True) == PolicyDecision("deny", (), None)
 
 
-def test_modify_in_a_run() -> None:
+def test_modified_arguments_are_ruled_on_again_in_a_run() -> None:
     given = agent(
         rule("modify", "refund", set={"q": "safe"}), rule("deny", "refund", when="has(args.q) && args.q == 'safe'")
     )
@@ -201,7 +201,7 @@ def test_modify_in_a_run() -> None:
     assert effect.arguments == {"z": 1, "q": "safe"}
 
 
-def test_rewritten_arguments_are_validated() -> None:
+def test_modified_arguments_are_validated() -> None:
     run = Run(agent(rule("modify", set={"q": 7}), default="allow"), called("refund"), said("No."))
     run.finish()
     (refused,) = run.of(CallRefused)
@@ -223,11 +223,11 @@ def test_rewritten_arguments_are_validated() -> None:
         ("none", ("x",), "none"),
     ],
 )
-def test_mask(text: str, patterns: tuple[str, ...], left: str) -> None:
+def test_mask_patterns_replaces_matches(text: str, patterns: tuple[str, ...], left: str) -> None:
     assert mask_patterns(text, patterns) == left
 
 
-def test_mask_in_linear_time() -> None:
+def test_mask_patterns_takes_linear_time() -> None:
     """With backtracking this would not come back."""
     assert mask_patterns("a" * 30_000 + "!", ("(a+)+$",)) == "a" * 30_000 + "!"
 
@@ -235,7 +235,7 @@ def test_mask_in_linear_time() -> None:
 # what conditions see
 
 
-def test_variables() -> None:
+def test_condition_variables_of_a_run() -> None:
     earlier = EarlierRuns(runs=2, turns=7)
     started = replace(STARTED, params={"team": "x"}, earlier=earlier)
     run = Run(agent(default="allow"), called(("search", "{}")), said("Yes."), started=started, takes=10)
@@ -258,7 +258,7 @@ ONE_REFUND = rule("deny", "refund", when="has(calls.refund) && calls.refund >= 1
 
 @pytest.mark.parametrize("parallel", [False, True])
 @pytest.mark.parametrize("together", [False, True])
-def test_one_refund(parallel: bool, together: bool) -> None:
+def test_calls_variable_counts_earlier_calls_of_the_same_reply(parallel: bool, together: bool) -> None:
     """Calls of one reply see those before them, as calls of different replies do."""
     given = agent(ONE_REFUND, default="allow")
     given = replace(given, tools={"refund": replace(given.tools["refund"], parallel=parallel)})
@@ -271,7 +271,7 @@ def test_one_refund(parallel: bool, together: bool) -> None:
     assert results(run)[1].startswith("tool.denied: the policy rule r1 denied refund")
 
 
-def test_one_refund_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_variables_without_earlier_calls_allow_both(monkeypatch: pytest.MonkeyPatch) -> None:
     """With variables that see only what ran, two refunds of one reply both run."""
     blind = lambda state, arguments=None, index=None: condition_variables(state, arguments)  # a short look with a name
     monkeypatch.setattr(gate, "condition_variables", blind)
@@ -280,7 +280,7 @@ def test_one_refund_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run.ran == ["c1.0", "c1.1"]
 
 
-def test_a_count_that_is_not_there_fails_closed() -> None:
+def test_missing_call_count_denies_the_call() -> None:
     given = agent(rule("deny", "refund", when="calls.refund >= 1"), default="allow")
     run = Run(given, called("refund"), said("Done."))
     run.finish()
@@ -291,7 +291,7 @@ def test_a_count_that_is_not_there_fails_closed() -> None:
     ("first", "ran"),
     [("deny", ["c1.1"]), ("ask", ["c1.0"])],
 )
-def test_calls_that_will_not_run_are_not_counted(first: str, ran: list[str]) -> None:
+def test_denied_calls_are_not_counted_and_asked_ones_are(first: str, ran: list[str]) -> None:
     given = agent(rule(first, "refund", when="args.q == '1'"), ONE_REFUND, default="allow")
     calls = called(("refund", '{"q":"1"}'), ("refund", '{"q":"2"}'))
     run = Run(given, calls, said("Done."), people={"refund": "approved"})
@@ -299,7 +299,7 @@ def test_calls_that_will_not_run_are_not_counted(first: str, ran: list[str]) -> 
     assert run.ran == ran, "one that a person is asked about counts as if it ran"
 
 
-def test_a_call_that_cannot_be_made_is_not_counted() -> None:
+def test_invalid_call_is_not_counted() -> None:
     calls = called(("refund", '{"q":1}'), ("refund", '{"q":"2"}'))
     run = Run(agent(ONE_REFUND, default="allow"), calls, said("Done."))
     run.finish()
@@ -307,7 +307,7 @@ def test_a_call_that_cannot_be_made_is_not_counted() -> None:
 
 
 @pytest.mark.parametrize(("limit", "ran"), [(1, ["c1.1"]), (2, ["c1.1", "c1.0"])])
-def test_a_deferred_call_sees_those_that_ran_meanwhile(limit: int, ran: list[str]) -> None:
+def test_deferred_call_counts_the_calls_that_ran_meanwhile(limit: int, ran: list[str]) -> None:
     """So many refunds, whichever came first; what ran is not counted twice."""
     later = rule("defer", "refund", when="args.q == '1' && spend.time < 15")
     enough = rule("deny", "refund", when=f"has(calls.refund) && calls.refund >= {limit}")
@@ -324,14 +324,14 @@ def test_a_deferred_call_sees_those_that_ran_meanwhile(limit: int, ran: list[str
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
-def test_so_many_refunds(limit: int) -> None:
+def test_rule_limits_the_calls_of_one_reply(limit: int) -> None:
     enough = rule("deny", "refund", when=f"has(calls.refund) && calls.refund >= {limit}")
     run = Run(agent(enough, default="allow"), called(*[("refund", f'{{"q":"{n}"}}') for n in range(5)]), said("Done."))
     run.finish()
     assert run.ran == [f"c1.{n}" for n in range(limit)]
 
 
-def test_spend_within_a_batch() -> None:
+def test_spend_variable_counts_earlier_calls_of_the_batch() -> None:
     given = agent(rule("deny", when="spend.tool_calls >= 2"), default="allow")
     run = Run(given, called("search", "mail", "refund"), said("Done."))
     run.finish()

@@ -1,4 +1,4 @@
-"""Another owner goes on: what was lost is named, nothing runs twice, and the run ends as it would have."""
+"""Resume after a crash: lost work is recorded, no harmful call runs twice, and the outcome is the same."""
 
 from contextlib import suppress
 from typing import Any
@@ -34,10 +34,10 @@ from agentrun.core.state import State
 from agentrun.core.transitions import is_acceptable
 
 from ..packages import ROUTE, package
-from .disturbing import crash, length
+from .disturbances import crash, length
 from .script import SINK, Run, Stuck, called, hook, rule, said, tool, writing
+from .shape_parts import ALLOW, TRANSIENT, policy
 from .shapes import SHAPES
-from .shaping import ALLOW, TRANSIENT, policy
 from .untraced import untraced
 
 OWN_CRASHES = ("abandoned", "settled_again", "tool_gone", "other_rules", "followed_up")
@@ -47,7 +47,7 @@ TIMED = ("deferred",)
 ALONE = [name for name in SHAPES if name not in OWN_CRASHES + TIMED]
 
 
-def ends(run: Run) -> Any:
+def outcome_without_retries(run: Run) -> Any:
     """How a run ended, without what lost requests cost and how its fault counts attempts."""
     outcome = run.finish()
     return (
@@ -61,7 +61,7 @@ def ends(run: Run) -> Any:
     )
 
 
-def once(run: Run) -> bool:
+def no_harmful_call_ran_twice(run: Run) -> bool:
     """Whether no call that can harm was started twice."""
     harmful = [
         effect.id
@@ -72,29 +72,29 @@ def once(run: Run) -> bool:
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_crash_everywhere(name: str) -> None:
+def test_crash_after_any_record_gives_the_same_outcome(name: str) -> None:
     """A crash after any record, also between the facts of one commit, changes nothing about the end."""
-    expected = ends(SHAPES[name]())
+    expected = outcome_without_retries(SHAPES[name]())
     for at in range(1, length(name)):
         run = SHAPES[name]()
         run.disturb[at] = crash
-        assert ends(run) == expected, f"crashed after record {at}: {run.kinds()}"
-        assert once(run)
+        assert outcome_without_retries(run) == expected, f"crashed after record {at}: {run.kinds()}"
+        assert no_harmful_call_ran_twice(run)
 
 
 @pytest.mark.parametrize("name", ["writes", "hooked", "with_child", "ruled", "delivered", "fell_back"])
-def test_two_crashes(name: str) -> None:
-    expected = ends(SHAPES[name]())
+def test_two_crashes_give_the_same_outcome(name: str) -> None:
+    expected = outcome_without_retries(SHAPES[name]())
     with untraced():
         for at in range(1, length(name), 3):
             for later in range(at + 2, length(name) + 4, 3):
                 run = SHAPES[name]()
                 run.disturb = {at: crash, later: crash}
-                assert ends(run) == expected
-                assert once(run)
+                assert outcome_without_retries(run) == expected
+                assert no_harmful_call_ran_twice(run)
 
 
-def test_crash_everywhere_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_rerun_of_lost_calls_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A core that runs a lost call again, whatever it may do, is noticed."""
     monkeypatch.setattr(tool_calls, "_may_run", lambda call, tool: call.status in ("ready", "lost"))
     runs = []
@@ -104,17 +104,17 @@ def test_crash_everywhere_planted(monkeypatch: pytest.MonkeyPatch) -> None:
         with suppress(AssertionError):
             run.finish()
         runs.append(run)
-    assert not all(once(run) for run in runs)
+    assert not all(no_harmful_call_ran_twice(run) for run in runs)
 
 
-def test_stop_that_is_cut_off_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_stop_without_its_reason_changes_the_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that closed its calls before it wrote down why would go on after a crash in between."""
 
     def hasty(package: Any, state: State, stopped: Any) -> Commit:
         closed = (CallCancelled(call.call.id, "x") for call in state.calls if call.status not in ("finished", "done"))
         return Commit((*closed, stopped))
 
-    expected = ends(SHAPES["denied_stop"]())
+    expected = outcome_without_retries(SHAPES["denied_stop"]())
     for module in (run_end, tool_calls):
         monkeypatch.setattr(
             module, "fail", lambda package, state, fault: hasty(package, state, RunStopped("failed", fault=fault))
@@ -123,7 +123,7 @@ def test_stop_that_is_cut_off_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     run.answers = [said("Went on.")]
     run.answers.insert(0, SHAPES["denied_stop"]().answers[0])
     run.disturb[8] = crash
-    assert ends(run) != expected
+    assert outcome_without_retries(run) != expected
 
 
 def test_lost_request_is_charged() -> None:
@@ -140,7 +140,7 @@ def test_lost_request_is_charged() -> None:
 
 
 @pytest.mark.parametrize("effect", ["read", "idempotent"])
-def test_lost_call_that_may_run_again(effect: str) -> None:
+def test_lost_idempotent_call_runs_again_with_the_same_key(effect: str) -> None:
     agent = package(tools={"a": tool(effect=effect)}, policy=ALLOW)
     run = Run(agent, called(("a", '{"q": "x"}')), said("Done."))
     run.until(ToolStarted)
@@ -160,7 +160,7 @@ def lost(**changes: Any) -> Run:
     return run
 
 
-def test_lost_call_that_must_not_run_twice_waits() -> None:
+def test_lost_at_most_once_call_suspends_the_run() -> None:
     run = lost()
     with pytest.raises(Stuck) as caught:
         run.finish()
@@ -173,7 +173,7 @@ def test_lost_call_that_must_not_run_twice_waits() -> None:
     assert (waiting.run, waiting.agent, waiting.waits_for, waiting.exit_code) == ("run-1", "triage", ("c1.0",), 8)
 
 
-def test_lost_call_is_tried_again() -> None:
+def test_lost_call_settled_with_retry_runs_again() -> None:
     run = lost()
     run.add(CallSettled("c1.0", "retry", "somebody"))
     assert run.finish().tool_calls == 2
@@ -181,7 +181,7 @@ def test_lost_call_is_tried_again() -> None:
     assert run.of(ToolStarted)[0] == run.of(ToolStarted)[1]
 
 
-def test_lost_call_gets_a_result() -> None:
+def test_lost_call_settled_with_a_result_does_not_run_again() -> None:
     run = lost()
     run.add(CallSettled("c1.0", "result", "somebody", (Text("it went through"),)))
     run.finish()
@@ -190,7 +190,7 @@ def test_lost_call_gets_a_result() -> None:
     assert result == ToolResult("c1.0", (Text("it went through"),))
 
 
-def test_lost_call_ends_the_run() -> None:
+def test_lost_call_settled_with_stop_ends_the_run() -> None:
     run = lost()
     run.add(CallSettled("c1.0", "stop", "somebody"))
     outcome = run.finish()
@@ -217,7 +217,7 @@ def test_lost_hook_is_asked_again(point: str) -> None:
     assert run.finish().status == "completed"
 
 
-def test_lost_hook_at_the_end() -> None:
+def test_lost_on_stop_hook_is_asked_again() -> None:
     run = Run(package(hooks=[hook("on_stop")]), said("Done."))
     run.until(HookAsked)
     run.crash()
@@ -236,7 +236,7 @@ def test_lost_delivery_is_made_again_under_the_same_key() -> None:
     assert first.key != other.key
 
 
-def test_nothing_is_lost_while_a_person_is_asked() -> None:
+def test_pending_approval_survives_a_crash() -> None:
     agent = package(tools={"a": tool()}, policy=policy(rule("ask")))
     run = Run(agent, called("a"), said("Done."))
     asked = run.until(ApprovalAsked)
@@ -247,14 +247,14 @@ def test_nothing_is_lost_while_a_person_is_asked() -> None:
     assert run.of(ApprovalAsked) == [asked], "the question stands"
 
 
-def test_epochs_do_not_matter() -> None:
+def test_epochs_do_not_change_the_state() -> None:
     run = SHAPES["ruled"]()
     run.finish()
     later = [replace(record, epoch=place) for place, record in enumerate(run.records)]
     assert fold(later) == run.state
 
 
-def test_late_result_of_a_lost_call_is_not_welcome() -> None:
+def test_late_result_of_a_lost_call_is_refused() -> None:
     run = lost()
     assert not is_acceptable(run.state, ToolFinished("c1.0", (Text("late"),)))
     run = lost()
@@ -263,7 +263,7 @@ def test_late_result_of_a_lost_call_is_not_welcome() -> None:
     assert is_acceptable(run.state, ToolFinished("c1.0", (Text("now"),)))
 
 
-def waiting_call() -> Run:
+def run_waiting_for_approval() -> Run:
     """A run that waits for a person to approve a refund."""
     agent = package(tools={"refund": writing()}, policy=policy(rule("ask", "refund")))
     run = Run(agent, called("refund"), said("Done."))
@@ -271,8 +271,8 @@ def waiting_call() -> Run:
     return run
 
 
-def test_another_package_asks_another_question() -> None:
-    run = waiting_call()
+def test_resume_with_another_package_asks_a_new_question() -> None:
+    run = run_waiting_for_approval()
     first = run.of(ApprovalAsked)[0]
     run.crash(run.agent)
     answer = ApprovalAnswered("c1.0", first.question, "approved", "somebody")
@@ -284,8 +284,8 @@ def test_another_package_asks_another_question() -> None:
     assert run.finish().tool_calls == 1
 
 
-def test_another_package_asks_again_what_was_approved() -> None:
-    run = waiting_call()
+def test_resume_with_another_package_drops_an_unused_approval() -> None:
+    run = run_waiting_for_approval()
     question = run.of(ApprovalAsked)[0].question
     run.add(ApprovalAnswered("c1.0", question, "approved", "somebody"))
     assert run.state.calls[0].status == "ready"
@@ -294,7 +294,7 @@ def test_another_package_asks_again_what_was_approved() -> None:
     assert run.of(CallRefused)[0].code == "tool.denied"
 
 
-def test_another_package_knows_no_grants_of_the_one_before() -> None:
+def test_resume_with_another_package_drops_session_approvals() -> None:
     agent = package(tools={"a": tool()}, policy=policy(rule("ask", "a")))
     for other in (None, agent):
         run = Run(agent, called("a"), called("a"), said("Done."), people={"a": "approved_for_session"})
@@ -304,7 +304,7 @@ def test_another_package_knows_no_grants_of_the_one_before() -> None:
         assert len(run.of(ApprovalAsked)) == (1 if other is None else 2)
 
 
-def test_another_package_judges_only_what_has_not_begun() -> None:
+def test_resume_with_another_package_rules_on_calls_not_yet_started() -> None:
     agent = package(tools={"a": tool(), "b": writing()}, policy=ALLOW)
     run = Run(agent, called("a", "b", "b"), said("Done."))
     run.until(ToolFinished)
@@ -318,7 +318,7 @@ def test_another_package_judges_only_what_has_not_begun() -> None:
 
 
 @pytest.mark.parametrize("kind", [ModelFailed, RetryPlanned])
-def test_another_package_begins_with_its_first_route(kind: type) -> None:
+def test_resume_with_another_package_starts_at_its_first_route(kind: type) -> None:
     routes = [ROUTE, {**ROUTE, "name": "second"}]
     run = Run(package(model={"routes": routes}), Fault("provider.fatal", "no"), TRANSIENT, said("Yes."))
     run.until(RouteSwitched)
@@ -330,7 +330,7 @@ def test_another_package_begins_with_its_first_route(kind: type) -> None:
     assert run.requests[-1].request.route == other.model.routes[0]
 
 
-def test_tool_that_is_gone() -> None:
+def test_resume_with_a_package_without_the_tool_refuses_the_call() -> None:
     run = lost()
     run.crash(package())
     with pytest.raises(Stuck) as caught:

@@ -1,4 +1,4 @@
-"""When a failed request is sent again, after which wait, and when another route is asked instead."""
+"""Retries of failed model requests: which faults, how long to wait, and fallback to another route."""
 
 import hashlib
 
@@ -41,7 +41,7 @@ def waits(run: Run) -> list[int]:
     return [fact.wait for fact in run.of(RetryPlanned)]
 
 
-def test_which_codes_are_tried_again() -> None:
+def test_retryable_provider_codes() -> None:
     assert set(RETRYABLE) == {
         "provider.transient",
         "provider.timeout",
@@ -53,18 +53,18 @@ def test_which_codes_are_tried_again() -> None:
 
 
 @pytest.mark.parametrize("code", RETRYABLE)
-def test_tried_again(code: str) -> None:
+def test_retryable_fault_is_retried(code: str) -> None:
     assert wait(Fault(code, "no")) is not None
     assert Run(package(), Fault(code, "no"), said("Yes.")).finish().answer == "Yes."
 
 
 @pytest.mark.parametrize("code", FOR_GOOD)
-def test_not_tried_again(code: str) -> None:
+def test_other_fault_is_not_retried(code: str) -> None:
     assert wait(Fault(code, "no")) is None
 
 
 @pytest.mark.parametrize("attempts", [1, 2, 4])
-def test_attempts(attempts: int) -> None:
+def test_run_fails_after_the_allowed_attempts(attempts: int) -> None:
     retry = replace(RETRY, attempts=attempts)
     assert attempts == 1 or wait(retry=retry, tries=attempts - 1) is not None
     assert wait(retry=retry, tries=attempts) is None
@@ -79,7 +79,7 @@ def test_attempts(attempts: int) -> None:
 
 
 @given(tries=st.integers(1, 12), first=st.integers(0, 5000), longest=st.integers(0, 20_000), seed=SEEDS)
-def test_doubling_and_jitter(tries: int, first: int, longest: int, seed: str) -> None:
+def test_delay_doubles_up_to_the_maximum_minus_jitter(tries: int, first: int, longest: int, seed: str) -> None:
     """Doubled from the first, at most the longest, and less than that by a quarter at most."""
     retry = RetrySettings(attempts=20, first_delay=first, max_delay=longest, max_wait=10**9)
     full = min(first * 2 ** (tries - 1), longest)
@@ -101,7 +101,7 @@ def test_jitter_reaches_both_ends() -> None:
     assert jitter("run-1/1/1") == int.from_bytes(hashlib.sha256(b"run-1/1/1").digest()[:4], "big") % 251
 
 
-def test_jitter_of_a_run() -> None:
+def test_jitter_differs_between_runs() -> None:
     run = Run(package(), BUSY, BUSY, said("Yes."))
     run.finish()
     seeds = ["run-1/1/1", "run-1/1/2"]
@@ -112,7 +112,7 @@ def test_jitter_of_a_run() -> None:
 
 
 @given(seconds=st.integers(0, 60), seed=SEEDS)
-def test_retry_after_is_a_floor(seconds: int, seed: str) -> None:
+def test_retry_after_is_the_minimum_delay(seconds: int, seed: str) -> None:
     alone = wait(seed=seed)
     assert alone is not None
     assert wait(limited(seconds), seed=seed) == max(alone, seconds * 1000)
@@ -122,18 +122,18 @@ def test_retry_after_may_be_longer_than_the_longest_delay() -> None:
     assert wait(limited(20)) == 20_000
 
 
-def test_retry_after_that_is_not_known() -> None:
+def test_missing_retry_after_uses_the_usual_delay() -> None:
     assert wait(limited(None)) == wait()
 
 
-def test_longest_waiting() -> None:
+def test_delay_beyond_max_wait_is_no_retry() -> None:
     assert wait(limited(60)) == 60_000
     assert wait(limited(61)) is None, "no use to wait: it ends the tries"
     assert wait(limited(20), waited=40_000) == 20_000
     assert wait(limited(20), waited=40_001) is None
 
 
-def test_longest_waiting_in_a_run() -> None:
+def test_run_fails_when_total_waiting_exceeds_max_wait() -> None:
     run = Run(package(retry={"max_wait": 50_000}), limited(20), limited(30), said("Yes."))
     assert run.finish().status == "completed"
     assert waits(run) == [20_000, 30_000]
@@ -143,7 +143,7 @@ def test_longest_waiting_in_a_run() -> None:
     assert outcome.fields == {"status": 429, "retry_after": 30, "turn": 1, "attempts": 2}
 
 
-def test_not_sent_before_its_time() -> None:
+def test_retry_is_sent_when_its_delay_is_over() -> None:
     run = Run(package(), BUSY, said("Yes."))
     planned = run.until(RetryPlanned)
     assert isinstance(planned, RetryPlanned)
@@ -153,7 +153,7 @@ def test_not_sent_before_its_time() -> None:
     assert again.at == planned.until
 
 
-def test_each_turn_has_its_own_tries() -> None:
+def test_attempts_and_waiting_start_again_every_turn() -> None:
     given = package(tools={"search": tool()}, policy={"default": "allow"}, retry={"attempts": 2})
     run = Run(given, BUSY, called("search"), BUSY, said("Yes."))
     assert run.finish().status == "completed"
@@ -176,14 +176,16 @@ def asked(run: Run) -> list[str]:
     return [request.request.route.name for request in run.requests]
 
 
-def fallen(*answers: object, attempts: int = 1, names: tuple[str, ...] = ("a", "b", "c")) -> tuple[Run, Outcome]:
+def run_with_routes(
+    *answers: object, attempts: int = 1, names: tuple[str, ...] = ("a", "b", "c")
+) -> tuple[Run, Outcome]:
     given = package(model=routes(*names), retry={"attempts": attempts})
     run = Run(given, *answers)  # type: ignore[arg-type]  # the test gives the right kind
     return run, run.finish()
 
 
-def test_fallback_in_order() -> None:
-    run, outcome = fallen(BUSY, Fault("provider.fatal", "no key"), said("Yes."))
+def test_routes_are_tried_in_order() -> None:
+    run, outcome = run_with_routes(BUSY, Fault("provider.fatal", "no key"), said("Yes."))
     assert (outcome.answer, asked(run)) == ("Yes.", ["a", "b", "c"])
     assert run.of(RouteSwitched) == [
         RouteSwitched(1, "openai/a", "openai/b", BUSY),
@@ -192,26 +194,28 @@ def test_fallback_in_order() -> None:
     assert outcome.turns == 1
 
 
-def test_last_error_wins() -> None:
-    run, outcome = fallen(BUSY, Fault("provider.decode", "not JSON", {"offset": 3}), Fault("provider.empty", "none"))
+def test_fault_of_the_last_route_is_the_outcome() -> None:
+    run, outcome = run_with_routes(
+        BUSY, Fault("provider.decode", "not JSON", {"offset": 3}), Fault("provider.empty", "none")
+    )
     assert (outcome.code, outcome.fields) == ("provider.empty", {"turn": 1, "attempts": 1})
     assert asked(run) == ["a", "b", "c"]
 
 
-def test_tries_begin_again_on_another_route() -> None:
-    run, outcome = fallen(BUSY, BUSY, BUSY, said("Yes."), attempts=2, names=("a", "b"))
+def test_attempts_and_waiting_start_again_on_every_route() -> None:
+    run, outcome = run_with_routes(BUSY, BUSY, BUSY, said("Yes."), attempts=2, names=("a", "b"))
     assert (outcome.status, asked(run)) == ("completed", ["a", "a", "b", "b"])
     assert len(waits(run)) == 2
-    _, outcome = fallen(limited(60), BUSY, limited(60), said("Yes."), attempts=2, names=("a", "b"))
+    _, outcome = run_with_routes(limited(60), BUSY, limited(60), said("Yes."), attempts=2, names=("a", "b"))
     assert outcome.status == "completed", "the waiting too"
 
 
-def test_a_route_that_asks_for_too_long_a_wait_is_left() -> None:
-    run, outcome = fallen(limited(61), said("Yes."), attempts=4)
+def test_route_with_a_too_long_retry_after_falls_back() -> None:
+    run, outcome = run_with_routes(limited(61), said("Yes."), attempts=4)
     assert (outcome.status, asked(run), waits(run)) == ("completed", ["a", "b"], [])
 
 
-def test_the_route_stays() -> None:
+def test_later_turns_stay_on_the_fallback_route() -> None:
     given = package(
         model=routes("a", "b"), retry={"attempts": 1}, tools={"search": tool()}, policy={"default": "allow"}
     )
@@ -221,32 +225,32 @@ def test_the_route_stays() -> None:
 
 
 @pytest.mark.parametrize("code", ["cassette.miss", "provider.inconsistent_history", "internal", "cancelled"])
-def test_what_no_other_route_can_cure(code: str) -> None:
-    run, outcome = fallen(Fault(code, "no"), said("Yes."))
+def test_fault_that_no_route_can_fix_does_not_fall_back(code: str) -> None:
+    run, outcome = run_with_routes(Fault(code, "no"), said("Yes."))
     assert (outcome.code, asked(run)) == (code, ["a"])
     assert outcome.exit_code == code_of(code).exit
 
 
-def test_may_fall_back() -> None:
+def test_codes_that_may_fall_back() -> None:
     cures = {code for code in ERROR_CODES if may_fall_back(Fault(code, ""))}
     assert cures == {code for code in ERROR_CODES if code.startswith("provider.")} - {"provider.inconsistent_history"}
 
 
-def test_cassette_miss_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_fallback_after_a_cassette_miss_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a rule that lets everything fall back, a replay asks for what was never recorded."""
     monkeypatch.setattr(retry, "may_fall_back", lambda fault: True)
-    run, _ = fallen(Fault("cassette.miss", "no"), said("Yes."))
+    run, _ = run_with_routes(Fault("cassette.miss", "no"), said("Yes."))
     assert asked(run) == ["a", "b"]
 
 
-def test_a_larger_window_on_another_route() -> None:
-    run, outcome = fallen(Fault("provider.context_overflow", "too long"), said("Yes."))
+def test_context_overflow_falls_back_to_another_route() -> None:
+    run, outcome = run_with_routes(Fault("provider.context_overflow", "too long"), said("Yes."))
     assert (outcome.answer, asked(run)) == ("Yes.", ["a", "b"])
 
 
 @given(st.lists(st.sampled_from([BUSY, limited(5), Fault("provider.fatal", "no"), said("Yes.")]), min_size=8))
-def test_never_more_tries_than_allowed(answers: list[object]) -> None:
-    run, _ = fallen(*answers, said("Yes."), attempts=2, names=("a", "b"))
+def test_attempts_per_route_never_exceed_the_limit(answers: list[object]) -> None:
+    run, _ = run_with_routes(*answers, said("Yes."), attempts=2, names=("a", "b"))
     assert all(asked(run).count(name) <= 2 for name in "ab")
     assert asked(run) == sorted(asked(run))
     assert sum(waits(run)) <= 2 * 60_000

@@ -1,4 +1,4 @@
-"""What a state says about itself."""
+"""`State`: pending effects and lost work."""
 
 import pytest
 
@@ -12,16 +12,16 @@ from agentrun.errors import InternalError
 
 from ..packages import package
 from .script import SINK, Run, called, hook, said, tool, writing
+from .shape_parts import ALLOW
 from .shapes import SHAPES
-from .shaping import ALLOW
 
 
-def test_nothing_is_under_way_in_the_beginning() -> None:
+def test_new_state_has_no_pending_effects() -> None:
     assert pending_effects(State()) == ()
     assert State().elapsed == 0
 
 
-def test_a_run_that_has_not_started() -> None:
+def test_started_of_a_new_state_raises() -> None:
     with pytest.raises(InternalError, match="the run has not started"):
         _ = State().started
 
@@ -34,14 +34,14 @@ EXPECTED: dict[type, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("kind", EXPECTED)
-def test_under_way(kind: type) -> None:
+def test_pending_effects_after_each_kind_of_fact(kind: type) -> None:
     agent = package(tools={"a": tool()}, policy=ALLOW, sinks={"first": SINK})
     run = Run(agent, called("a", ("a", '{"q": "x"}')), said("Done."))
     run.until(kind)
     assert pending_effects(run.state) == EXPECTED[kind]
 
 
-def test_hooks_under_way() -> None:
+def test_pending_hooks_of_a_batch() -> None:
     agent = package(
         tools={"a": tool(), "b": writing()}, policy=ALLOW, hooks=[hook("before_tool"), hook("after_tool", id="x")]
     )
@@ -54,7 +54,7 @@ def test_hooks_under_way() -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_what_is_under_way_is_what_an_owner_would_lose(name: str) -> None:
+def test_lost_work_is_the_pending_effects(name: str) -> None:
     """Every effect under way has its intent in the journal, and a new owner can name it."""
     run = SHAPES[name]()
     run.finish()
@@ -69,7 +69,7 @@ def test_what_is_under_way_is_what_an_owner_would_lose(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_waits_name_what_is_under_way(name: str) -> None:
+def test_wait_always_has_something_to_wait_for(name: str) -> None:
     """A run never waits for nothing: something is under way, somebody is asked, or a moment is waited for."""
     run = SHAPES[name]()
     run.finish()

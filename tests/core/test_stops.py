@@ -1,4 +1,4 @@
-"""A run that has to stop, whatever it is about to do: by the caller, or by the clock."""
+"""Runs that are stopped by a cancel request or by the time budget."""
 
 import pytest
 from msgspec.structs import replace
@@ -24,13 +24,13 @@ from agentrun.core.state import pending_effects
 from agentrun.core.transitions import is_acceptable
 
 from ..packages import package
-from .disturbing import disturbed, length, time_passes
+from .disturbances import disturbed, length, time_passes
 from .script import SINK, Run, called, hook, rule, said, session_messages, tool
+from .shape_parts import ALLOW, TRANSIENT, policy
 from .shapes import SHAPES
-from .shaping import ALLOW, TRANSIENT, policy
 
 
-def state_at(phase: str) -> tuple[Run, str]:
+def run_at_phase(phase: str) -> tuple[Run, str]:
     """A run that has just come to a phase, and the shape it has."""
     for name, make in SHAPES.items():
         run = make()
@@ -45,8 +45,8 @@ LIVE = ("starting", "thinking", "asking", "failed", "waiting", "answered", "acti
 
 
 @pytest.mark.parametrize("phase", LIVE)
-def test_cancel_at_every_phase(phase: str) -> None:
-    run, _ = state_at(phase)
+def test_cancel_stops_the_run_at_every_phase(phase: str) -> None:
+    run, _ = run_at_phase(phase)
     asked = len(run.effects)
     run.add(CancelRequested("me"))
     run.add(CancelRequested("somebody else"))
@@ -59,22 +59,22 @@ def test_cancel_at_every_phase(phase: str) -> None:
 
 
 @pytest.mark.parametrize("phase", ["stopping"])
-def test_cancel_when_the_end_is_known(phase: str) -> None:
-    run, name = state_at(phase)
+def test_cancel_while_stopping_does_not_change_the_outcome(phase: str) -> None:
+    run, name = run_at_phase(phase)
     expected = SHAPES[name]().finish()
     run.add(CancelRequested("me"))
     assert run.finish().code == expected.code
 
 
-def test_cancel_of_a_finished_run_is_not_welcome() -> None:
+def test_cancel_of_a_finished_run_is_refused() -> None:
     run = SHAPES["text"]()
     run.finish()
     assert not is_acceptable(run.state, CancelRequested("me"))
 
 
-def late(phase: str, at: int) -> Run:
+def run_with_a_clock_jump(phase: str, at: int) -> Run:
     """A run with 100 ms in which the clock jumps when it comes to a phase."""
-    _, name = state_at(phase)
+    _, name = run_at_phase(phase)
     run = SHAPES[name]()
     run.agent = run.first = replace(run.agent, budgets=replace(run.agent.budgets, time=100))
     while run.state.phase != phase:
@@ -85,17 +85,17 @@ def late(phase: str, at: int) -> Run:
 
 
 @pytest.mark.parametrize("phase", [phase for phase in LIVE if phase != "waiting"])
-def test_deadline_at_every_phase(phase: str) -> None:
-    run = late(phase, 101)
+def test_time_budget_stops_the_run_at_every_phase(phase: str) -> None:
+    run = run_with_a_clock_jump(phase, 101)
     outcome = run.finish()
     assert (outcome.code, outcome.fields) == ("budget.time", {"used": 100, "reserved": 0, "limit": 100})
     assert (outcome.exit_code, outcome.retry) == (5, "user")
-    run = late(phase, 100)
+    run = run_with_a_clock_jump(phase, 100)
     run.step()
     assert "budget.time" not in repr(run.records)
 
 
-def test_deadline_while_a_request_waits_to_be_sent_again() -> None:
+def test_time_budget_ends_a_wait_for_a_retry() -> None:
     agent = package(budgets={"time": 100})
     run = Run(agent, TRANSIENT, said("Yes."))
     run.until(RetryPlanned)
@@ -107,7 +107,7 @@ def test_deadline_while_a_request_waits_to_be_sent_again() -> None:
 
 
 @pytest.mark.parametrize("kind", [ModelAsked, ToolStarted, HookAsked, DeliveryStarted])
-def test_deadline_is_told_with_what_is_waited_for(kind: type) -> None:
+def test_wait_has_the_deadline_of_the_time_budget(kind: type) -> None:
     agent = package(
         tools={"a": tool()},
         policy=ALLOW,
@@ -123,13 +123,13 @@ def test_deadline_is_told_with_what_is_waited_for(kind: type) -> None:
     assert decide(replace(agent, budgets=package().budgets), run.state) == Wait(inflight=next.inflight)
 
 
-def test_deadline_is_told_with_what_is_begun() -> None:
+def test_perform_has_the_deadline_of_the_time_budget() -> None:
     next = decide(package(budgets={"time": 100}), Run(package()).state)
     assert isinstance(next, Perform)
     assert next.deadline == 101
 
 
-def test_no_deadline_while_only_people_are_waited_for() -> None:
+def test_no_deadline_while_only_an_approval_is_pending() -> None:
     agent = package(tools={"a": tool()}, policy=policy(rule("ask")), budgets={"time": 100})
     run = Run(agent, called("a"), said("Done."))
     run.until(ApprovalAsked)
@@ -138,7 +138,7 @@ def test_no_deadline_while_only_people_are_waited_for() -> None:
     assert (len(next.questions), next.deadline) == (1, None)
 
 
-def test_deadline_moves_with_pauses() -> None:
+def test_deadline_moves_by_the_time_of_an_approval() -> None:
     agent = package(tools={"a": tool()}, policy=policy(rule("ask")), budgets={"time": 100})
     run = Run(agent, called("a"), said("Done."))
     asked = run.until(ApprovalAsked)
@@ -151,7 +151,7 @@ def test_deadline_moves_with_pauses() -> None:
     assert next.deadline == 5101
 
 
-def test_time_that_passes_changes_nothing_by_itself() -> None:
+def test_time_passed_alone_does_not_change_the_outcome() -> None:
     """A moment that was waited for is over; what is done about it is decided."""
     expected = SHAPES["ruled"]().finish()
     for at in range(1, length("ruled")):
@@ -159,7 +159,7 @@ def test_time_that_passes_changes_nothing_by_itself() -> None:
         assert replace(outcome_of(run.state), seq=0) == replace(expected, seq=0)
 
 
-def test_request_that_was_under_way_is_charged() -> None:
+def test_cancelled_request_is_charged_as_reserved() -> None:
     run = Run(package(), said("Yes."))
     asked = run.until(ModelAsked)
     assert isinstance(asked, ModelAsked)
@@ -168,7 +168,7 @@ def test_request_that_was_under_way_is_charged() -> None:
     assert (outcome.tokens, outcome.usage) == (asked.reserved, Usage(0, 0, 0, 0))
 
 
-def test_the_reason_comes_first() -> None:
+def test_run_ending_is_written_before_calls_are_cancelled() -> None:
     """A run that is cut off while its calls are closed still knows why it was to end."""
     for name in ("denied_stop", "tripped", "interrupted", "out_of_calls", "fatal", "abandoned"):
         run = SHAPES[name]()
@@ -179,13 +179,13 @@ def test_the_reason_comes_first() -> None:
         assert "call_cancelled" not in kinds[:first]
 
 
-def test_no_ending_when_there_is_nothing_to_close() -> None:
+def test_no_run_ending_without_open_calls() -> None:
     run = SHAPES["gave_up"]()
     run.finish()
     assert run.of(RunEnding) == []
 
 
-def test_closed_calls_are_in_the_conversation() -> None:
+def test_cancelled_calls_are_in_the_session_messages() -> None:
     run = SHAPES["tripped"]()
     run.finish()
     *_, last = session_messages(run.state)

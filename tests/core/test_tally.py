@@ -1,4 +1,4 @@
-"""Counts that are shared between the states of a run."""
+"""`Tally`: persistent counters that states of a run share."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def by_text(start: dict[str, int]) -> Tally:
 
 
 @given(STARTS, STEPS, st.sampled_from([(plain, str), (by_text, fnv1a)]))
-def test_adding_to_one_never_changes_another(start: dict[str, int], steps: list[tuple[int, str]], kind: Kind) -> None:
+def test_adding_to_a_tally_changes_no_other(start: dict[str, int], steps: list[tuple[int, str]], kind: Kind) -> None:
     """Compared with counters that are copied: any tally may be gone on from, also more than once."""
     make, name = kind
     tallies, counters = [make(start)], [Counter(start)]
@@ -37,7 +37,7 @@ def test_adding_to_one_never_changes_another(start: dict[str, int], steps: list[
         assert list(tally.totals()) == sorted(tally.totals())
 
 
-def test_goes_straight_on_in_one_list() -> None:
+def test_tally_shares_its_list_until_it_forks() -> None:
     one = Tally().plus("a")
     two = one.plus("b")
     fork = one.plus("c")
@@ -45,7 +45,7 @@ def test_goes_straight_on_in_one_list() -> None:
     assert fork._keys is not one._keys
 
 
-def test_equal_by_content() -> None:
+def test_tallies_compare_by_content() -> None:
     assert Tally({"a": 1}).plus("b") == Tally({"b": 1}).plus("a")
     assert Tally().plus("a") != Tally().plus("a").plus("a")
     assert Tally() != {}

@@ -1,4 +1,4 @@
-"""Replies that were cut off at their cap."""
+"""Replies that were truncated at max_output_tokens: continue or escalate."""
 
 from typing import Any
 
@@ -21,14 +21,14 @@ from agentrun.core.messages import FinishReason, Refusal, Reply
 
 from ..packages import package, typed
 from .script import STARTED, Run, called, said, session_messages, tool
-from .shaping import ALLOW, GOOD
+from .shape_parts import ALLOW, GOOD
 
 
 def cut(text: str) -> Reply:
     return said(text, finish="length")
 
 
-def test_the_rest_is_asked_for() -> None:
+def test_truncated_replies_are_continued_and_joined() -> None:
     run = Run(package(), cut("One "), cut("two "), said("three."))
     outcome = run.finish()
     assert (outcome.answer, outcome.label, outcome.turns) == ("One two three.", None, 3)
@@ -39,7 +39,7 @@ def test_the_rest_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 1, 3])
-def test_so_often_and_no_more(limit: int) -> None:
+def test_answer_is_labelled_truncated_after_the_allowed_continuations(limit: int) -> None:
     agent = package(limits={"truncations": limit})
     outcome = Run(agent, *[cut("x")] * limit, said("y")).finish()
     assert (outcome.answer, outcome.label) == ("x" * limit + "y", None)
@@ -49,14 +49,14 @@ def test_so_often_and_no_more(limit: int) -> None:
     assert len(run.of(ModelTold)) == limit
 
 
-def test_so_often_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_endless_continuation_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_reply, "_continue_truncated", lambda package, state: Commit((ModelTold("continue", ()),)))
     run = Run(package(budgets={"turns": 9}), *[cut("x")] * 9)
     assert run.finish().code == "budget.turns"
     assert len(run.of(ModelTold)) > 3
 
 
-def test_in_a_row() -> None:
+def test_tool_calls_reset_the_truncation_count() -> None:
     """What comes between begins the count again."""
     agent = package(limits={"truncations": 1}, tools={"a": tool()}, policy=ALLOW)
     run = Run(agent, cut("x"), called("a"), cut("y"), said("z"))
@@ -64,7 +64,7 @@ def test_in_a_row() -> None:
     assert run.state.ending.label is None
 
 
-def test_joined_answer_keeps_the_contract() -> None:
+def test_joined_answer_is_checked_against_the_schema() -> None:
     run = Run(typed(), cut(GOOD[:10]), said(GOOD[10:]))
     outcome = run.finish()
     assert (outcome.answer, outcome.output) == (GOOD, {"queue": "hardware", "urgent": True})
@@ -72,13 +72,13 @@ def test_joined_answer_keeps_the_contract() -> None:
     assert run.finish().answer == GOOD, "a repair begins from nothing"
 
 
-def test_cut_off_answer_that_breaks_its_contract_is_repaired() -> None:
+def test_truncated_answer_that_is_invalid_is_repaired() -> None:
     run = Run(typed(limits={"truncations": 0}), cut(GOOD[:10]), said(GOOD))
     assert run.finish().answer == GOOD
     assert len(run.of(OutputRefused)) == 1
 
 
-def test_cut_off_reply_with_calls_is_taken_as_it_is() -> None:
+def test_truncated_reply_with_calls_is_not_continued() -> None:
     agent = package(tools={"a": tool()}, policy=ALLOW)
     reply = replace(called(("a", '{"q": "x"}'), ("a", '{"q')), finish="length")
     run = Run(agent, reply, said("Done."))
@@ -97,7 +97,7 @@ def escalating(*replies: Reply | Fault, cap: int | None = 10, **limits: Any) -> 
     return Run(agent, *replies)
 
 
-def test_escalate() -> None:
+def test_escalate_repeats_the_request_with_a_doubled_limit() -> None:
     """The reply is discarded, and the request sent again with more room."""
     run = escalating(cut("One"), cut("One two"), said("One two three."))
     outcome = run.finish()
@@ -110,7 +110,7 @@ def test_escalate() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 1, 3])
-def test_escalate_so_often_and_no_more(limit: int) -> None:
+def test_escalate_stops_after_the_allowed_truncations(limit: int) -> None:
     assert escalating(*[cut("x")] * limit, said("y"), truncations=limit).finish().label is None
     run = escalating(*[cut("x")] * (limit + 1), truncations=limit)
     outcome = run.finish()
@@ -118,12 +118,12 @@ def test_escalate_so_often_and_no_more(limit: int) -> None:
     assert len(run.of(ReplyDiscarded)) == limit
 
 
-def test_escalate_without_a_cap() -> None:
+def test_escalate_needs_max_output_tokens() -> None:
     run = escalating(cut("One"), cap=None)
     assert (run.finish().label, run.of(ReplyDiscarded)) == ("truncated", [])
 
 
-def test_discarded_calls_do_not_run_and_are_forgotten() -> None:
+def test_calls_of_a_discarded_reply_do_not_run() -> None:
     again = [replace(called("a"), finish="length")] * 2
     run = escalating(*again, called("a"), said("Done."))
     run.finish()
@@ -139,13 +139,13 @@ def test_discarded_reply_is_not_part_of_the_conversation() -> None:
     assert session_messages(run.state) == (STARTED.input,)
 
 
-def test_cap_is_for_one_turn() -> None:
+def test_escalated_limit_applies_to_one_turn() -> None:
     run = escalating(replace(called("a"), finish="length"), called("a"), said("Done."))
     run.finish()
     assert [request.request.settings.max_output_tokens for request in run.requests] == [10, 20, 10]
 
 
-def test_room_that_the_budget_does_not_have() -> None:
+def test_escalation_beyond_the_token_budget_fails() -> None:
     agent = package(
         limits={"on_truncated": "escalate"}, model={"max_output_tokens": 1000}, budgets={"tokens": 2000, "turns": 3}
     )
@@ -157,12 +157,12 @@ def test_room_that_the_budget_does_not_have() -> None:
     ("finish", "label"),
     [("stop", None), ("tool_calls", None), ("content_filter", "filtered"), ("unknown", "unknown_finish")],
 )
-def test_label(finish: FinishReason, label: AnswerLabel | None) -> None:
+def test_finish_reason_sets_the_label(finish: FinishReason, label: AnswerLabel | None) -> None:
     assert Run(package(), said("So far", finish=finish)).finish().label == label
     assert Run(typed(), said(GOOD, finish=finish)).finish().label == label
 
 
-def test_refusal() -> None:
+def test_refusal_is_an_answer_labelled_refused() -> None:
     outcome = Run(package(), said(Refusal("I will not."))).finish()
     assert (outcome.status, outcome.answer, outcome.label) == ("completed", "I will not.", "refused")
     outcome = Run(typed(output={"repairs": 0}), said(Refusal("I will not."))).finish()

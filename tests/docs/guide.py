@@ -1,4 +1,4 @@
-"""The guide, taken apart: its blocks, the files they are, and its tables."""
+"""The blocks, files and tables of docs/guide.md."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BASE = {
 STEPS = [step for kind, block in BLOCKS if kind == "console" for step in steps(block)]
 
 
-def whole(part: str) -> str:
+def with_required_keys(part: str) -> str:
     """A part of a spec with the keys that it lacks."""
     return part + "\n".join(line for key, line in BASE.items() if not re.search(rf"^{key}:", part, re.MULTILINE))
 

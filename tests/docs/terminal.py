@@ -1,7 +1,7 @@
-"""A terminal in which the commands of a page are typed one after the other, as its reader would.
+"""A terminal that runs the commands of a documentation page one after the other.
 
 Rule 1  Every command is run, by a shell, with nothing of our own environment but PATH. Where the shell would have
-        nothing to do but to start `agentrun`, a copy of a process that waits is used (`cli/ready.py`).
+        nothing to do but to start `agentrun`, a copy of a process that waits is used (`cli/forked_command.py`).
 Rule 2  What the page shows under a command is what is printed. A line `…` stands for lines that the page leaves out;
         under a command with nothing below it nothing is compared.
 Rule 3  A command ends with the exit code of the error that the page shows, else with 0.
@@ -22,7 +22,7 @@ from typing import Self
 
 from agentrun.errors import ERROR_CODES
 
-from ..cli import ready
+from ..cli import forked_command
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -102,7 +102,7 @@ class Terminal:
         printed = self._serve(typed) if words[:2] == ["agentrun", "provider"] else None
         if printed is not None:
             return 0, printed.replace(self._port, PORT)
-        if words[0] == "agentrun" and not _FOR_A_SHELL.search(typed) and ready.enough(self._environment):
+        if words[0] == "agentrun" and not _FOR_A_SHELL.search(typed) and forked_command.can_fork(self._environment):
             return self._copied(words[1:])
         done = subprocess.run(
             ["/bin/sh", "-c", typed],
@@ -121,9 +121,9 @@ class Terminal:
         ours, theirs = os.pipe()
         with open(ours, "rb", buffering=0) as out, open(os.devnull, "rb") as null, open(theirs, "wb") as both:
             streams = [null.fileno(), both.fileno(), both.fileno()]
-            copy = ready.Copy(args, self._folder, self._environment, streams)
+            copy = forked_command.Copy(args, self._folder, self._environment, streams)
             both.close()
-            said = ready.listen([out], time.monotonic() + 60)
+            said = forked_command.listen([out], time.monotonic() + 60)
             if said is None:
                 copy.kill()
             code = copy.wait()

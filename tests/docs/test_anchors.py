@@ -1,4 +1,4 @@
-"""Links into a page lead to a heading that it has."""
+"""Links to a section point at an existing heading."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def anchors(page: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("page", "file", "anchor"), LINKS, ids=[f"{page.name}-{file}-{at}" for page, file, at in LINKS]
 )
-def test_anchor(page: Path, file: str, anchor: str) -> None:
+def test_linked_heading_exists(page: Path, file: str, anchor: str) -> None:
     assert anchor in anchors(page.parent / file if file else page)
 
 
-def test_pages_are_reached() -> None:
+def test_every_page_is_linked_from_the_readme() -> None:
     """Every page of the manual is linked from the README, and the one about HTTP tools from the guide too."""
     readme, guide = (page.read_text(encoding="utf-8") for page in (PAGES[0], ROOT / "docs" / "guide.md"))
     more = readme.partition("## More")[2]

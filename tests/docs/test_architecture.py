@@ -1,4 +1,4 @@
-"""The map of the code is the code: the layers drawn are the layers enforced, and every file named is there."""
+"""docs/architecture.md shows the enforced layers and names existing files."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def test_every_package_is_described() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"`([\w/]+(?:\.py|/))`", PAGE))))
-def test_every_file_named_is_there(path: str) -> None:
+def test_named_file_exists(path: str) -> None:
     assert (PACKAGE / path).exists() or (ROOT / path).exists()
 
 
-def test_contributing_points_here() -> None:
+def test_contributing_links_to_the_page() -> None:
     assert "(docs/architecture.md)" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
-def test_lines_are_of_our_length() -> None:
+def test_lines_have_at_most_120_characters() -> None:
     assert [line for line in PAGE.splitlines() if len(line) > 120 and not line.startswith("|")] == []

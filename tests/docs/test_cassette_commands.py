@@ -1,4 +1,4 @@
-"""The page about the cassette commands cannot drift: its commands are run, its tables are the code's."""
+"""docs/cassette-commands.md: its commands are run and its tables match the code."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from agentrun.cassette.audit import FAILING_KINDS, FINDING_KINDS
 from agentrun.cli.cassette import CASSETTE_COMMANDS
 
-from ..cli.agent import agentrun
-from ..cli.desk import NOW, copied, record
+from ..cli.command import agentrun
+from ..cli.desk_project import NOW, copy_cassette, record
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cassette-commands.md").read_text(encoding="utf-8")
 BLOCKS: list[tuple[str, str]] = re.findall(r"```(\w+)\n(.*?)```", PAGE, re.DOTALL)
@@ -27,8 +27,8 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("command", "shown"), STEPS, ids=[command for command, _ in STEPS])
-def test_command(command: str, shown: str, desk: Path) -> None:
-    orphan = copied(desk, "orphan") if "prune" in command else None
+def test_command_prints_what_the_page_shows(command: str, shown: str, desk: Path) -> None:
+    orphan = copy_cassette(desk, "orphan") if "prune" in command else None
     if "accept" in command:
         staged = desk / ".agentrun/recorded/desk/default.yaml"
         staged.parent.mkdir(parents=True)
@@ -43,21 +43,21 @@ def test_command(command: str, shown: str, desk: Path) -> None:
     assert printed == shown.splitlines()
 
 
-def test_every_block_is_looked_at() -> None:
+def test_every_block_is_a_tested_command() -> None:
     assert [kind for kind, _ in BLOCKS] == ["console"] * len(CASSETTE_COMMANDS)
     assert [command.split()[2] for command, _ in STEPS] == list(CASSETTE_COMMANDS)
 
 
-def test_the_table_of_kinds() -> None:
+def test_table_of_finding_kinds_matches_the_code() -> None:
     rows = re.findall(r"^\| `(\w+)` \| .* \| (yes|no) \|$", PAGE, re.MULTILINE)
     assert dict(rows) == {kind: "yes" if kind in FAILING_KINDS else "no" for kind in FINDING_KINDS}
 
 
-def test_the_table_of_states() -> None:
+def test_table_of_states_matches_the_help() -> None:
     shown = re.findall(r"^\| `(\w+)` \| [^|]* \|$", PAGE, re.MULTILINE)
     told = re.findall(r"^  (\w+)   ", agentrun("cassette", "ls", "--help").out, re.MULTILINE)
     assert shown == told
 
 
-def test_lines_are_of_our_length() -> None:
+def test_lines_have_at_most_120_characters() -> None:
     assert [line for line in PAGE.splitlines() if len(line) > 120 and not line.startswith("|")] == []

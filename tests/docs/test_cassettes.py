@@ -1,4 +1,4 @@
-"""The page about cassettes cannot drift: its commands and programs are run, its excerpt is of a real tape."""
+"""docs/cassettes.md: its commands and programs are run, and its excerpt is from a real cassette."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from agentrun.engine.settings import TRUST_ENV_VARIABLE
 from agentrun.errors import ERROR_CODES
 from agentrun.providers.registry import CODECS, PROVIDER_HOMES, codec_for
 
-from ..cli.agent import agentrun
+from ..cli.command import agentrun
 from ..packages import package
 from .terminal import BIN, ROOT, Terminal, blocks
 
@@ -59,19 +59,19 @@ def code(text: str) -> list[str]:
 # --- blocks
 
 
-def test_every_block_is_looked_at() -> None:
+def test_every_kind_of_block_is_tested() -> None:
     assert {kind for kind, _ in BLOCKS} == {"console", "python", "yaml"}
     assert (len(EXCERPTS), len(PARTS)) == (1, 2)
 
 
-def test_commands(project: Path) -> None:
+def test_commands_print_what_the_page_shows(project: Path) -> None:
     with Terminal(project) as terminal:
         for kind, block in BLOCKS:
             if kind == "console":
                 terminal.follow(block)
 
 
-def test_programs(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_blocks_run(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project)
     monkeypatch.setenv("PATH", f"{BIN}{os.pathsep}{os.environ['PATH']}")
     names: dict[str, Any] = {}
@@ -81,20 +81,20 @@ def test_programs(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("block", EXCERPTS)
-def test_excerpt(block: str) -> None:
+def test_excerpt_is_in_the_cassette(block: str) -> None:
     """It stands in the file, but for times: these are others in each recording."""
     first, _, shown = block.partition("\n")
     tape = (ROOT / first.removeprefix("# ")).read_text(encoding="utf-8")
-    assert timeless(shown) in timeless(tape)
-    assert timeless(shown).replace("approved", "denied") not in timeless(tape)
+    assert without_times(shown) in without_times(tape)
+    assert without_times(shown).replace("approved", "denied") not in without_times(tape)
 
 
-def timeless(text: str) -> str:
+def without_times(text: str) -> str:
     return re.sub(r"(start|end): \d+", r"\1: 0", text)
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_part(part: str, tmp_path: Path) -> None:
+def test_yaml_part_is_valid(part: str, tmp_path: Path) -> None:
     (tmp_path / "shown.yaml").write_text(part + REST)
     assert validate_document(tmp_path / "shown.yaml") == []
 
@@ -102,21 +102,21 @@ def test_part(part: str, tmp_path: Path) -> None:
 # --- tables and sentences
 
 
-def test_modes() -> None:
+def test_table_of_modes_matches_the_command() -> None:
     (mode,) = [option for option in command.params if option.name == "mode"]
     assert [code(row[0])[0] for row in rows("`--mode`")] == ["replay", "record", "live", "auto"]
     assert sorted(mode.type.choices) == ["auto", "live", "record", "replay"]  # type: ignore[attr-defined]  # click's
     assert mode.envvar == "AGENTRUN_MODE"
 
 
-def test_exit_codes() -> None:
+def test_table_of_exit_codes_matches_the_code() -> None:
     table = {int(row[0]): code(row[1]) for row in rows("exit")}
     assert list(table) == sorted(table)
     for number, codes in table.items():
         assert [ERROR_CODES[each].exit for each in codes] == [number] * len(codes)
 
 
-def test_lines_of_json(project: Path) -> None:
+def test_json_lines_match_the_table(project: Path) -> None:
     """What comes is what the table says, in its order, and nothing else."""
     table = {code(row[0])[0]: code(row[2]) for row in rows("key")}
     lines = agentrun("specs/support.yaml", "--json", cwd=project).lines()
@@ -130,14 +130,14 @@ def test_lines_of_json(project: Path) -> None:
     assert set(table["error"]) <= line["error"].keys()
 
 
-def test_mistakes_in_json(tmp_path: Path) -> None:
+def test_json_of_a_problem_has_the_documented_keys(tmp_path: Path) -> None:
     (tmp_path / "shown.yaml").write_text(f"{REST}nmae: x\n")
     (line,) = agentrun("shown.yaml", "--json", cwd=tmp_path).lines()
     said = " ".join(PAGE.split()).partition("each is an object with")[2].partition(", as from")[0]
     assert code(said) == list(line)
 
 
-def test_environment() -> None:
+def test_table_of_variables_has_every_provider() -> None:
     named = {name: row[1] for row in rows("variable") for name in code(row[0])}
     for home in PROVIDER_HOMES.values():
         assert code(named[home.variable]) == [home.address]
@@ -151,16 +151,16 @@ def test_environment() -> None:
     assert TRUST_ENV_VARIABLE in named
 
 
-def test_headers_that_are_written() -> None:
+def test_documented_headers_are_the_written_ones() -> None:
     said = PAGE.partition("Of the headers only")[2].partition("are written")[0]
     assert set(code(said)) == REQUEST_HEADERS | RESPONSE_HEADERS
 
 
 @pytest.mark.parametrize("link", re.findall(r"\]\(((?!https:)[^)#]+)\)", PAGE))
-def test_link(link: str) -> None:
+def test_linked_file_exists(link: str) -> None:
     assert (ROOT / "docs" / link).exists()
 
 
-def test_lines_are_of_our_length() -> None:
+def test_lines_have_at_most_120_characters() -> None:
     text = re.sub(r"```console.*?```", "", PAGE, flags=re.DOTALL)
     assert [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")] == []

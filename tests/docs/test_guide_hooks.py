@@ -1,4 +1,4 @@
-"""What the guide says of hooks, sinks and sub-agents is so: its clerk is run, its tables are the code's."""
+"""docs/guide.md about hooks, sinks and sub-agents: its example is run and its tables match the code."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from agentrun.testing import StepClock, calls, hook, scripted, stub, text
 from agentrun.testing.provider import ScriptedProvider
 from agentrun.tools.commands import CommandRefused, build_argv
 
-from ..cli.agent import Done, agentrun
-from .guide import FILES, GUIDE, code, said, table, whole
+from ..cli.command import Done, agentrun
+from .guide import FILES, GUIDE, code, said, table, with_required_keys
 from .terminal import ROOT
 
 ANSWERS = (Deny, Modify, Inject)
@@ -39,7 +39,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def clerk(project: Path, amount: float, expected: str, *options: str) -> Done:
+def run_the_clerk(project: Path, amount: float, expected: str, *options: str) -> Done:
     """The clerk of the guide, recorded, with a model that wants to pay an amount back."""
     call = f"{{tool: refund, args: {{order_id: '1042', amount: {amount}}}}}"
     script = f'agentrun: "1"\nturns: [{{calls: [{call}]}}, {{expect: {{results: ["{expected}"]}}, text: Done.}}]\n'
@@ -51,7 +51,7 @@ def clerk(project: Path, amount: float, expected: str, *options: str) -> Done:
 # --- hooks
 
 
-def test_what_hooks_may_say() -> None:
+def test_table_of_hook_answers_matches_the_code() -> None:
     assert "| point | `target` | `value` | `Deny` | `Modify` | `Inject` |" in GUIDE
     shown = {
         point: {each for each, cell in zip(ANSWERS, row[2:], strict=True) if cell[1:]} for point, row in POINTS.items()
@@ -60,14 +60,14 @@ def test_what_hooks_may_say() -> None:
     assert shown == {point: set(legal) & set(ANSWERS) for point, legal in LEGAL_ANSWERS.items()}
 
 
-def test_what_hooks_are_asked_about(tmp_path: Path) -> None:
+def test_hooks_get_the_documented_target_and_value(tmp_path: Path) -> None:
     """At each point the target of the table, and its value."""
     tools = (
         "tools: {refund: {kind: shell, description: d, argv: [df], args: {type: object}}}\npolicy: {default: allow}\n"
     )
     lines = "".join(f'  - {{id: {point}, at: {point}, call: "none:none"}}\n' for point in POINTS)
     (tmp_path / "none.py").write_text("def none(question): ...\n")
-    (tmp_path / "seen.yaml").write_text(whole(f"{tools}hooks:\n{lines}"))
+    (tmp_path / "seen.yaml").write_text(with_required_keys(f"{tools}hooks:\n{lines}"))
     hooks = {point: hook() for point in POINTS}
     outcome = library.run(
         tmp_path / "seen.yaml",
@@ -95,9 +95,9 @@ def test_what_hooks_are_asked_about(tmp_path: Path) -> None:
     }
 
 
-def test_the_clerk(project: Path) -> None:
+def test_clerk_example_runs_and_a_replay_delivers_nothing(project: Path) -> None:
     """Its hooks change the amount and the answer, its sinks have it; a replay delivers nothing."""
-    done = clerk(project, 19.6, "20 of 1042 refunded")
+    done = run_the_clerk(project, 19.6, "20 of 1042 refunded")
     assert (done.code, done.out) == (0, "Done.\nYour shop\n"), done.err
     assert (project / "out" / "answer.txt").read_text() == "Done.\nYour shop\n"
     line = json.loads((project / "out" / "answers.jsonl").read_text())
@@ -108,12 +108,12 @@ def test_the_clerk(project: Path) -> None:
     assert "a replay delivers nothing" in again.err
 
 
-def test_a_hook_says_no(project: Path) -> None:
-    done = clerk(project, 900, "more than 500 is not for an agent to pay")
+def test_hook_of_the_clerk_denies_a_large_refund(project: Path) -> None:
+    done = run_the_clerk(project, 900, "more than 500 is not for an agent to pay")
     assert (done.code, done.out) == (0, "Done.\nYour shop\n"), done.err
 
 
-def test_defaults_of_hooks() -> None:
+def test_documented_hook_defaults_match_the_code() -> None:
     defaults: dict[str, Any] = dict(zip(HookSpec.__struct_fields__[-3:], HookSpec.__struct_defaults__, strict=True))
     assert defaults == {"order": 0, "timeout": "5s", "on_failure": "deny"}
     assert "`order` (default 0)" in GUIDE
@@ -123,29 +123,29 @@ def test_defaults_of_hooks() -> None:
 # --- sinks
 
 
-def test_kinds_of_sinks() -> None:
+def test_table_of_sink_kinds_matches_the_code() -> None:
     assert sorted(code(row[0])[0] for row in table("kind")) == sorted(SINK_KINDS)
 
 
-def test_deliveries() -> None:
+def test_delivery_levels_are_documented() -> None:
     levels = get_args(get_type_hints(SinkSpecBase)["delivery"])
     assert len(levels) == 3
     assert set(levels) <= set(said("Sinks are used one after the other", "\n\n"))
 
 
-def test_a_required_sink_that_fails(project: Path) -> None:
+def test_failed_required_sink_fails_the_clerk(project: Path) -> None:
     """`latest` comes before `log`, which then gets nothing. Were it optional, the run would go on."""
     (project / "out" / "answer.txt").mkdir(parents=True)
-    done = clerk(project, 20, "20 of 1042 refunded")
+    done = run_the_clerk(project, 20, "20 of 1042 refunded")
     assert (done.code, (project / "out" / "answers.jsonl").exists()) == (ERROR_CODES["delivery.failed"].exit, False), (
         done.err
     )
-    done = clerk(project, 20, "20 of 1042 refunded", "--set", "sinks.latest.delivery=optional")
+    done = run_the_clerk(project, 20, "20 of 1042 refunded", "--set", "sinks.latest.delivery=optional")
     assert (done.code, (project / "out" / "answers.jsonl").exists()) == (0, True), done.err
 
 
-def test_what_is_printed(project: Path) -> None:
-    done = clerk(project, 20, "20 of 1042 refunded", "--set", "sinks.screen.delivery=required")
+def test_stdout_sink_prints_a_json_line(project: Path) -> None:
+    done = run_the_clerk(project, 20, "20 of 1042 refunded", "--set", "sinks.screen.delivery=required")
     line, *answer = done.out.splitlines()
     assert (list(json.loads(line)), answer) == (["key", "sink", "text"], ["Done.", "Your shop"])
     assert '`{"key": …, "sink": …, "text": …}`' in GUIDE
@@ -154,14 +154,14 @@ def test_what_is_printed(project: Path) -> None:
 # --- sub-agents, commands
 
 
-def test_limits_of_sub_agents(project: Path) -> None:
+def test_documented_sub_agent_limits_match_the_code(project: Path) -> None:
     agent = compile_or_raise(project / "specs" / "clerk.yaml")[1].agent
     assert (agent.limits.depth, agent.limits.runs, agent.tools["refund"].timeout) == (3, 100, 30_000)
     section = GUIDE.partition("### Sub-agents")[2].partition("\n## ")[0]
     assert [each in section for each in ("at most 3", "(default 100)", "30 s")] == [True] * 3
 
 
-def test_journals_and_story_of_sub_agents(tmp_path: Path) -> None:
+def test_sub_agents_have_their_own_journals_and_lines(tmp_path: Path) -> None:
     for name in ("specs", "cassettes"):
         shutil.copytree(ROOT / name, tmp_path / name)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
@@ -170,11 +170,11 @@ def test_journals_and_story_of_sub_agents(tmp_path: Path) -> None:
     assert "\n    turn 1\n      → library.read " in done.err
 
 
-def test_what_is_filled_into_a_command(tmp_path: Path) -> None:
+def test_documented_argv_templates_are_filled_in(tmp_path: Path) -> None:
     whole_one, part = said("is filled in:", "An argument that")
     args = "{type: object, properties: {path: {type: string}, lines: {type: string}}}"
     tool = f"{{kind: shell, description: d, argv: [tail, {part}, {whole_one}], args: {args}}}"
-    (tmp_path / "spec.yaml").write_text(whole(f"tools: {{t: {tool}}}\npolicy: {{default: allow}}\n"))
+    (tmp_path / "spec.yaml").write_text(with_required_keys(f"tools: {{t: {tool}}}\npolicy: {{default: allow}}\n"))
     shell = compile_or_raise(tmp_path / "spec.yaml")[1].agent.tools["t"]
     assert isinstance(shell, ShellTool)
     values = {"args": {"path": "a b; c", "lines": "-5 x"}}

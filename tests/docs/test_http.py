@@ -1,4 +1,4 @@
-"""The page about HTTP tools cannot drift: its specs are validated."""
+"""docs/http.md: its specs are valid."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ budgets: {tokens: 5k}
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
-def test_specs(tmp_path: Path, block: str) -> None:
+def test_spec_is_valid(tmp_path: Path, block: str) -> None:
     path = tmp_path / "shown.yaml"
     path.write_text(REST + block, encoding="utf-8")
     assert [problem.message for problem in validate_document(path)] == []
 
 
-def test_links_and_lines() -> None:
+def test_links_exist_and_lines_have_at_most_120_characters() -> None:
     for link in re.findall(r"\]\(((?!https:)[^)#]+)", PAGE):
         assert (ROOT / "docs" / link).exists()
     assert [line for line in PAGE.splitlines() if len(line) > 120] == []
 
 
-def test_numbers() -> None:
+def test_documented_number_of_redirects_matches_the_code() -> None:
     assert (len(BLOCKS), MAX_REDIRECTS) == (2, 5)
     assert "at most five" in PAGE

@@ -1,4 +1,4 @@
-"""The picture of the terminal in the README shows what the program prints today."""
+"""The terminal picture in the README shows the current output."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_picture_is_xml_and_shows_the_commands() -> None:
         assert command in README or command == "agentrun specs/support.yaml"
 
 
-def test_styles_become_pieces() -> None:
+def test_escape_codes_become_styled_pieces() -> None:
     plain, dim, green = SCRIPT["PLAIN"], SCRIPT["COLORS"]["2"], SCRIPT["COLORS"]["32"]
     line = "a \x1b[2mdim\x1b[0m \x1b[32m\x1b[1mgood\x1b[0m"
     pieces = [("a ", plain, False), ("dim", dim, False), (" ", plain, False), ("good", green, True)]

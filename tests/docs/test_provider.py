@@ -1,4 +1,4 @@
-"""The page about the scripted provider cannot drift: its scripts are played, its program is run, its table is true."""
+"""docs/provider.md: its scripts are played, its program is run, and its tables match the code."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from agentrun.providers.registry import CODECS, PROVIDER_HOMES
 from agentrun.testing.provider import ScriptedProvider
 from agentrun.testing.provider.server import FORMATS
 
-from ..cli.agent import agentrun
-from ..testing.providers import asked, send
+from ..cli.command import agentrun
+from ..testing.provider_requests import asked, send
 from .terminal import Terminal, blocks
 
 PAGE = (Path(__file__).parents[2] / "docs" / "provider.md").read_text(encoding="utf-8")
@@ -34,18 +34,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".yaml")])
-def test_documents(name: str) -> None:
+def test_yaml_file_is_valid(name: str) -> None:
     assert validate_document(Path(name)) == []
 
 
-def test_faults() -> None:
+def test_fault_script_gives_its_faults() -> None:
     with ScriptedProvider(Path("faults.provider.yaml")) as server:
         seen = [send(server, asked("openai")) for _ in range(4)]
     assert [got.status for got in seen] == [429, 429, 429, 200]
     assert (seen[0].headers["retry-after"], seen[3].body) == ("2", b"<html>")
 
 
-def test_a_script_is_read_once_and_has_an_end() -> None:
+def test_script_is_read_once_and_ends() -> None:
     script = Path("orders.provider.yaml")
     with ScriptedProvider(script) as server:
         script.write_text(script.read_text().replace("I look it up.", "I do not."))
@@ -55,7 +55,7 @@ def test_a_script_is_read_once_and_has_an_end() -> None:
 
 
 @pytest.mark.parametrize("order", ["arrival", "conversation"])
-def test_a_family_and_one_script(order: str, folder: Path) -> None:
+def test_arrival_order_serves_parent_and_sub_agent(order: str, folder: Path) -> None:
     """In the usual order both begin at the first turn, so that the last is never reached."""
     rest = "agentrun: '1'\nmodel: {provider: openai, name: gpt-4.1-mini}\nbudgets: {turns: 2, tokens: 9k}\n"
     tool = "tools: {reader: {kind: agent, spec: reader.yaml}}\npolicy: {default: allow}\n"
@@ -69,17 +69,17 @@ def test_a_family_and_one_script(order: str, folder: Path) -> None:
     assert [seen.turn for seen in server.requests[:2]] == ([1, 2] if order == "arrival" else [1, 1])
 
 
-def test_program() -> None:
+def test_python_program_runs() -> None:
     (program,) = [block for kind, block in BLOCKS if kind == "python" and block not in FILES.values()]
     exec(compile(program, "docs/provider.md", "exec"), {})  # noqa: S102  # our own page
 
 
-def test_every_block_is_looked_at() -> None:
+def test_every_block_is_tested() -> None:
     assert [kind for kind, _ in BLOCKS] == ["yaml", "console", "yaml", "python", "console", "yaml", "yaml", "python"]
     assert (SCRIPTS, list(FILES)) == ([name for name in NAMES if name.endswith(".provider.yaml")], NAMES)
 
 
-def test_commands(folder: Path) -> None:
+def test_commands_print_what_the_page_shows(folder: Path) -> None:
     with Terminal(folder) as terminal:
         for kind, block in BLOCKS:
             if kind == "console":
@@ -94,7 +94,7 @@ VARIABLES: list[tuple[str, str, str]] = [
 
 
 @pytest.mark.parametrize(("provider", "variable", "value"), VARIABLES, ids=[each[0] for each in VARIABLES])
-def test_variables_lead_here(provider: str, variable: str, value: str, folder: Path) -> None:
+def test_base_url_variable_redirects_each_provider(provider: str, variable: str, value: str, folder: Path) -> None:
     spec = folder / "orders.yaml"
     spec.write_text(spec.read_text().replace("provider: openai", f"provider: {provider}"))
     keys = dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"), "any")
@@ -109,19 +109,19 @@ def test_variables_lead_here(provider: str, variable: str, value: str, folder: P
     assert where.endswith(f"sent to 127.0.0.1 by {variable} (a scripted provider: no model was asked)")
 
 
-def test_every_variable_is_in_the_table() -> None:
+def test_table_of_variables_has_every_provider() -> None:
     """With as much of a path as the address has that it stands for."""
     assert {(provider, variable, urlsplit(value).path) for provider, variable, value in VARIABLES} == {
         (provider, home.variable, urlsplit(home.address).path) for provider, home in PROVIDER_HOMES.items()
     }
 
 
-def test_header() -> None:
+def test_documented_server_header_is_sent() -> None:
     with ScriptedProvider(Path("orders.provider.yaml")) as server:
         assert f"server: {send(server, asked('openai')).headers['server']}" in PAGE
 
 
-def test_the_table_has_every_provider() -> None:
+def test_table_of_formats_has_every_provider() -> None:
     rows = re.findall(r"^\| `([\w-]+)`.*\| `([^`]+)` \| `POST …([^`]+)`", PAGE, re.MULTILINE)
     assert {provider for provider, _, _ in rows} == set(CODECS) == {format.name for _, format in FORMATS}
     for provider, base, ending in rows:
@@ -130,7 +130,7 @@ def test_the_table_has_every_provider() -> None:
         assert format.name == provider
 
 
-def test_links_and_lines() -> None:
+def test_links_exist_and_lines_have_at_most_120_characters() -> None:
     for link in re.findall(r"\]\(([^)#]+)", PAGE):
         assert (Path(__file__).parents[2] / "docs" / link).exists()
     text = re.sub(r"```console.*?```", "", PAGE, flags=re.DOTALL)  # what is printed is as long as it is

@@ -1,4 +1,4 @@
-"""The pages with Python in them are programs: their blocks are run in order, in the project's root."""
+"""The Python blocks of the README and docs/python.md run in order."""
 
 import inspect
 import re
@@ -16,7 +16,7 @@ PAGE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_page(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_blocks_of_the_page_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     page = (ROOT / name).read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
@@ -34,7 +34,7 @@ def test_every_keyword_is_in_the_table() -> None:
     assert sorted(shown) == sorted([*own, *RunOptions.__annotations__])
 
 
-def test_links_and_lines() -> None:
+def test_links_exist_and_lines_have_at_most_120_characters() -> None:
     for link in re.findall(r"\]\(([^)#]+)", PAGE):
         assert (ROOT / "docs" / link).exists()
     assert [line for line in PAGE.splitlines() if len(line) > 120 and not line.startswith("|")] == []

@@ -14,7 +14,7 @@ import pytest
 from agentrun.compiler.validate import validate_document
 from agentrun.testing.provider import ScriptedProvider
 
-from ..cli.agent import agentrun
+from ..cli.command import agentrun
 from .terminal import ROOT, Terminal, blocks, steps
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -43,7 +43,7 @@ def git(folder: Path, *words: str) -> str:
     return subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
-def left_over(project: Path) -> list[str]:
+def changed_files(project: Path) -> list[str]:
     """New and changed files, including ignored ones, but without the bytecode of Python."""
     lines = git(project, "status", "--porcelain", "--ignored").splitlines()
     return [line for line in lines if not line.endswith("__pycache__/")]
@@ -58,20 +58,20 @@ def test_the_shown_case_passes(project: Path) -> None:
     assert "2 passed" in agentrun("test", str(path), "--update", cwd=project).out
 
 
-def test_commands(project: Path) -> None:
+def test_commands_print_what_the_page_shows(project: Path) -> None:
     """All commands in order. The recording changes the cassette; the undo block restores it."""
     with Terminal(project) as terminal:
         for block in CONSOLE:
             undoes = block.startswith("$ git restore")
             if undoes:
-                assert " M cassettes/support/default.yaml" in left_over(project)
+                assert " M cassettes/support/default.yaml" in changed_files(project)
                 (entry,) = (project / "shop-ledger.jsonl").read_text().splitlines()
                 assert json.loads(entry)["amount"] == 39.9, "the recording paid once, no replay did"
             terminal.follow(block)
             if undoes:
-                assert left_over(project) == [LOCKS]
+                assert changed_files(project) == [LOCKS]
                 assert [path.stat().st_size for path in project.glob(".agentrun/**/*.lock")] == [0]
-    assert left_over(project) == ["?? my-agent/", LOCKS], "the cassettes are as before"
+    assert changed_files(project) == ["?? my-agent/", LOCKS], "the cassettes are as before"
 
 
 def test_the_shown_spec_runs_with_its_function(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_every_command_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("link", re.findall(r"\]\(([^)#]+)\)", README))
-def test_link(link: str) -> None:
+def test_linked_file_exists(link: str) -> None:
     assert (ROOT / link).exists()
 
 

@@ -1,4 +1,4 @@
-"""docs/states.md: in step with the code, and its diagrams show every way there is and no other."""
+"""docs/states.md is up to date, and its diagrams show exactly the transitions of the code."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def stays(table: Mapping[Any, Mapping[Any, Any]]) -> dict[str, list[str]]:
     }
 
 
-def test_in_step() -> None:
+def test_page_is_up_to_date() -> None:
     pages = runpy.run_path(str(ROOT / "docs" / "build.py"))["PAGES"]
     assert pages["states.md"]() == PAGE, "run `make docs`"
 
 
 @pytest.mark.parametrize(("index", "table"), [(0, PHASE_TRANSITIONS), (1, CALL_TRANSITIONS)], ids=["runs", "calls"])
-def test_diagrams_show_every_way(index: int, table: Mapping[Any, Mapping[Any, Any]]) -> None:
+def test_diagram_shows_every_transition(index: int, table: Mapping[Any, Mapping[Any, Any]]) -> None:
     assert len(DIAGRAMS) == 2
     assert drawn(DIAGRAMS[index]) == moves(table)
 
@@ -88,6 +88,6 @@ def test_every_fact_has_its_row() -> None:
     assert rows == {name(fact): "decision" if issubclass(fact, Decision) else "observation" for fact in get_args(Fact)}
 
 
-def test_planted_way_is_missed() -> None:
+def test_planted_missing_transition_is_detected() -> None:
     less = {**PHASE_TRANSITIONS, "waiting": {}}
     assert drawn(DIAGRAMS[0]) != moves(less)

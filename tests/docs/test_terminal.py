@@ -1,4 +1,4 @@
-"""The terminal of these tests sees what a page gets wrong."""
+"""The terminal of the documentation tests detects wrong output and exit codes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PRINTED = "one\ntwo\nthree\nfour\n"
 @pytest.mark.parametrize(
     "shown", ["", PRINTED, "…\n", "one\n…\nfour\n", "…\nthree\nfour\n", "one\n…\n", "one\n…\ntwo\n…\n"]
 )
-def test_fits(shown: str) -> None:
+def test_shown_output_matches(shown: str) -> None:
     assert fits(shown, PRINTED)
 
 
@@ -31,11 +31,11 @@ def test_fits(shown: str) -> None:
         "one \n…\n",
     ],
 )
-def test_does_not_fit(shown: str) -> None:
+def test_shown_output_does_not_match(shown: str) -> None:
     assert not fits(shown, PRINTED)
 
 
-def test_steps() -> None:
+def test_console_block_is_split_into_commands() -> None:
     assert steps("$ a b\none\ntwo\n$ c\n") == [("a b", "one\ntwo\n"), ("c", "")]
 
 
@@ -50,7 +50,7 @@ def test_steps() -> None:
         ("agentrun diff a b", "", 1),
     ],
 )
-def test_exit_code(command: str, shown: str, code: int) -> None:
+def test_expected_exit_code_of_a_command(command: str, shown: str, code: int) -> None:
     assert exit_code(command, shown) == code
 
 
@@ -66,7 +66,7 @@ def test_exit_code(command: str, shown: str, code: int) -> None:
         "$ agentrun no-such-file.yaml\n",
     ],
 )
-def test_a_page_that_is_wrong(console: str, tmp_path: Path) -> None:
+def test_wrong_output_on_a_page_is_detected(console: str, tmp_path: Path) -> None:
     with Terminal(tmp_path) as terminal:
         terminal.follow("$ export NAME=one\n$ echo $NAME\none\n$ unset NAME\n$ echo $NAME.\n.\n$ export NAME=two\n")
         terminal.follow("$ agentrun --version\n…\n")
@@ -74,7 +74,7 @@ def test_a_page_that_is_wrong(console: str, tmp_path: Path) -> None:
             terminal.follow(console)
 
 
-def test_provider(tmp_path: Path) -> None:
+def test_second_provider_replaces_the_first(tmp_path: Path) -> None:
     (tmp_path / "a.provider.yaml").write_text('agentrun: "1"\nturns: [{text: Hello.}]\n')
     with Terminal(tmp_path) as terminal:
         for _ in range(2):  # the second takes the port of the first

@@ -1,4 +1,4 @@
-"""The page about testing cannot drift: its commands are run, its cases read, its functions called."""
+"""docs/testing.md: its commands are run, its cases are read, and its functions are called."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def tried(project: Path, path: Path) -> subprocess.CompletedProcess[bytes]:
+def run_test_command(project: Path, path: Path) -> subprocess.CompletedProcess[bytes]:
     shutil.rmtree(project / "specs" / "__snapshots__")
     environment = {"PATH": os.environ["PATH"]}
     return subprocess.run(
@@ -49,7 +49,7 @@ def tried(project: Path, path: Path) -> subprocess.CompletedProcess[bytes]:
     )
 
 
-def test_commands(project: Path) -> None:
+def test_commands_print_what_the_page_shows(project: Path) -> None:
     (project / "test_support.py").write_text(FILES["test_support.py"], encoding="utf-8")
     with Terminal(project) as terminal:
         for kind, block in BLOCKS:
@@ -60,38 +60,38 @@ def test_commands(project: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["specs/triage.cases.yaml", "specs/support.cases.yaml"])
-def test_files_of_cases(project: Path, name: str) -> None:
+def test_case_file_is_valid(project: Path, name: str) -> None:
     (project / name).write_text(FILES[name], encoding="utf-8")
     assert validate_document(project / name) == []
 
 
-def test_parts_of_cases(project: Path) -> None:
+def test_parts_of_cases_pass(project: Path) -> None:
     head = 'agentrun: "1"\ncases:\n'
     claims = indent(FILES["part of a case"], "    ")
     faults = indent(FILES["part of specs/support.cases.yaml"], "  ")
     path = project / "specs" / "support.cases.yaml"
     path.write_text(f"{head}  - name: default\n{claims}\n{faults}", encoding="utf-8")
     assert validate_document(path) == []
-    done = tried(project, path)
+    done = run_test_command(project, path)
     assert done.returncode == 0, done.stdout.decode()
 
 
-def test_a_function(project: Path) -> None:
+def test_python_assertion_of_the_page_fails_with_its_message(project: Path) -> None:
     (project / "specs" / "checks.py").write_text(FILES["checks.py, in a folder of `import_roots`"], encoding="utf-8")
     path = project / "specs" / "support.cases.yaml"
     claim = "{type: python, value: 'checks:thanks_the_customer'}"
     path.write_text(f'agentrun: "1"\ncases: [{{name: default, assert: [{claim}]}}]\n', encoding="utf-8")
-    done = tried(project, path)
+    done = run_test_command(project, path)
     assert (done.returncode, b"it does not thank the customer" in done.stdout) == (1, True)
 
 
-def test_an_assertion_with_network(project: Path) -> None:
+def test_assertion_with_network_needs_network_true(project: Path) -> None:
     function = "import socket\n\ndef asks_a_judge(run): socket.create_server(('127.0.0.1', 0)).close()\n"
     (project / "specs" / "checks.py").write_text(function, encoding="utf-8")
     path = project / "specs" / "support.cases.yaml"
     claims = FILES["part of a case that asks a server"]
     path.write_text(f'agentrun: "1"\ncases:\n  - name: default\n{indent(claims, "    ")}', encoding="utf-8")
-    done = tried(project, path)
+    done = run_test_command(project, path)
     assert (done.returncode, b"Live assertions" in done.stdout) == (0, True), done.stdout.decode()
     hint = next(block for kind, block in BLOCKS if kind == "text" and "asks_a_judge" in block).split("→ ")[1].strip()
     path.write_text(path.read_text(encoding="utf-8").replace(", network: true", ""), encoding="utf-8")
@@ -138,7 +138,7 @@ def comment(tmp_path: Path, artefact: Path, *, may: bool) -> str:
     return (folder / "said").read_text(encoding="utf-8")
 
 
-def test_the_job_that_installs_and_runs_may_only_read() -> None:
+def test_replay_job_has_only_read_permission() -> None:
     assert WORKFLOW["permissions"] == {}
     assert list(WORKFLOW["jobs"]) == ["replay", "comment"]
     assert REPLAY["permissions"] == {"contents": "read"}
@@ -148,7 +148,7 @@ def test_the_job_that_installs_and_runs_may_only_read() -> None:
     assert checkout["persist-credentials"] is False
 
 
-def test_the_job_that_may_comment_runs_no_code_of_the_project() -> None:
+def test_comment_job_runs_no_project_code() -> None:
     """It gets one file from the other job, and nothing that the other job says is part of a command."""
     assert COMMENT["permissions"] == {"pull-requests": "write"}
     assert COMMENT["needs"] == "replay"
@@ -162,7 +162,7 @@ def test_the_job_that_may_comment_runs_no_code_of_the_project() -> None:
     assert "needs." not in str(COMMENT["steps"])
 
 
-def test_the_steps_of_the_workflow(project: Path) -> None:
+def test_workflow_steps_run(project: Path) -> None:
     """All but those that need GitHub: what they run is a shell line, as here."""
     steps = runs(REPLAY)
     assert (len(steps), steps[0]) == (5, "pip install -r requirements-agents.txt")
@@ -192,7 +192,7 @@ def test_the_steps_of_the_workflow(project: Path) -> None:
     ids=["same", "changed", "first", "none"],
 )
 @pytest.mark.parametrize("may", [True, False])
-def test_what_a_pull_request_is_told(
+def test_pull_request_comment_shows_the_changes(
     tmp_path: Path, project: Path, before: str, now: str, comments: bool, may: bool
 ) -> None:
     """Also by the first one that has snapshots, in a project without any, and by one that may not comment."""

@@ -1,4 +1,4 @@
-"""Words that a reader has to look up, or that mean something else in agentrun, are not in any text that users read.
+"""Forbidden words are in no text that users read.
 
 Checked are the help of every command, the descriptions in JSON Schemas, the pages, the files that `agentrun init`
 writes, and the messages: string literals in `runner/agentrun` that are not docstrings.
@@ -133,23 +133,23 @@ PAGES = sorted(
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help(name: str) -> None:
+def test_help_has_no_forbidden_word(name: str) -> None:
     command = COMMANDS[name]
     assert find_words(command.get_help(click.Context(command, info_name=name))) == []
 
 
-def test_schema_descriptions() -> None:
+def test_schema_descriptions_have_no_forbidden_word() -> None:
     texts = {text for name in SCHEMA_NAMES for text in descriptions(json.loads(schema_text(name)))}
     assert [line for text in sorted(texts) for line in find_words(text)] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_page(page: str) -> None:
+def test_page_has_no_forbidden_word(page: str) -> None:
     assert find_words((ROOT / page).read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_messages(package: str) -> None:
+def test_messages_have_no_forbidden_word(package: str) -> None:
     found = []
     for path in files(package):
         file = path.relative_to(PACKAGE).as_posix()
@@ -181,22 +181,22 @@ def test_messages(package: str) -> None:
         "Tapes",
     ],
 )
-def test_finds(text: str) -> None:
+def test_forbidden_word_is_found(text: str) -> None:
     assert len(find_words(f"so {text}, then")) == 1
 
 
 @pytest.mark.parametrize(
     "text", ["standard output", "understands", "as well", "explain", "tapestry", "`tell` or `stop`"]
 )
-def test_does_not_find(text: str) -> None:
+def test_similar_words_are_allowed(text: str) -> None:
     assert find_words(text) == []
 
 
-def test_literals() -> None:
+def test_literals_excludes_docstrings() -> None:
     source = '"""doc tape"""\nx = f"a tape {y!r} b" "c"\n"""field tape"""\n\ndef f():\n    """tape"""\n    return "d"\n'
     assert sorted(literals(source)) == [(2, "a tape {} bc"), (7, "d")]
 
 
-def test_every_exception_is_used() -> None:
+def test_every_allowed_text_exists() -> None:
     for file, text in ALLOWED:
         assert text in [each for _, each in literals((PACKAGE / file).read_text(encoding="utf-8"))], file

@@ -1,4 +1,4 @@
-"""Whole runs under a policy: one call of a tool that counts, an answer, a delivery, and what came of each."""
+"""Whole runs under a policy, with one tool call, an approval answer and a delivery, and their results."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Came(NamedTuple):
     facts: list[Fact]
 
 
-def ruled(*rules: dict[str, Any], default: str = "allow", kind: str = "python", **changes: Any) -> Package:
+def agent_with_rules(*rules: dict[str, Any], default: str = "allow", kind: str = "python", **changes: Any) -> Package:
     """An agent with one tool, one sink and these rules."""
     name = "srv" if kind == "mcp" else "pay"
     params = {"n": {"type": "integer"}, "q": {"type": "string", "default": ""}}
@@ -107,7 +107,7 @@ def called_name(agent: Package) -> str:
     return "srv.pay" if "srv" in agent.tools else "pay"
 
 
-def come(agent: Package, answer: Any = "approved", args: dict[str, Any] | None = None) -> Came:
+def run_with_policy(agent: Package, answer: Any = "approved", args: dict[str, Any] | None = None) -> Came:
     """Run it: the model makes one call and then gives an answer."""
     clock, journals, tool, sink = StepClock(), MemoryJournals(), stub("paid 77"), Sent()
     own = scripted(calls(called_name(agent), **(args or {"n": 1})), text("Done 77."))
@@ -130,7 +130,7 @@ def come(agent: Package, answer: Any = "approved", args: dict[str, Any] | None =
         exit=ended.exit_code,
         code=ended.code if isinstance(ended, Outcome) else "suspended",
         read=next((str(fact.fields.get("reason")) for fact in facts if isinstance(fact, CallRefused)), None),
-        rulings=[_shown(fact) for fact in facts if isinstance(fact, Ruled)],
+        rulings=[_format_ruling(fact) for fact in facts if isinstance(fact, Ruled)],
         answers=[fact.answer for fact in facts if isinstance(fact, ApprovalAnswered)],
         sent=sink.texts,
         answer=ended.answer if isinstance(ended, Outcome) else None,
@@ -152,7 +152,7 @@ class _Both:
         return await (self._own if tools else self._child).ask(effect, delta)
 
 
-def _shown(fact: Ruled) -> str:
+def _format_ruling(fact: Ruled) -> str:
     reason = f": {fact.reason}" if fact.reason else ""
     return f"{fact.ruling}[{', '.join(fact.rules)}]{reason}"
 

@@ -1,4 +1,4 @@
-"""What may become a run."""
+"""Which messages and params a run accepts, and the first fact it writes."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from agentrun.engine.world import world_of_run
 from agentrun.errors import RequestError
 
 from ..packages import package
-from .places import Place
+from .memory_worlds import Place
 
 PICTURE = Image("image/png", "sha256:0", 1)
 PARAMS = {
@@ -28,14 +28,14 @@ def agent(**changes: Any) -> Package:
     )
 
 
-def rejected(package: Package, message: str | None, params: dict[str, Any]) -> RequestError:
+def admission_error(package: Package, message: str | None, params: dict[str, Any]) -> RequestError:
     with pytest.raises(RequestError) as caught:
         admit(package, message, params)
     assert (caught.value.code, caught.value.exit_code) == ("input.rejected", 2)
     return caught.value
 
 
-def test_admitted() -> None:
+def test_admit_renders_templates_but_not_params_or_messages() -> None:
     values = {"size": 3, "team": "support"}
     assert admit(agent(), None, {"size": 3}) == AdmittedRequest(values, "A 3\n\nB support", "C support", {})
     tricky = admit(agent(), None, {"size": 3, "team": "{{ size }}"})
@@ -56,28 +56,30 @@ def test_admitted() -> None:
         ({"size": 1, "team": None}, [], [], ["team"]),
     ],
 )
-def test_params(params: dict[str, Any], unknown: list[str], missing: list[str], wrong: list[str]) -> None:
-    error = rejected(agent(), "x", params)
+def test_wrong_params_are_rejected_by_name(
+    params: dict[str, Any], unknown: list[str], missing: list[str], wrong: list[str]
+) -> None:
+    error = admission_error(agent(), "x", params)
     assert error.fields == {"reason": "params", "unknown": unknown, "missing": missing, "wrong": wrong}
     assert all(f'"{name}"' in error.message for name in (*unknown, *missing, *wrong))
     assert error.hint == "params of this agent: size, team"
 
 
-def test_values_are_not_shown() -> None:
-    assert "hunter2" not in rejected(agent(), "x", {"size": "hunter2"}).message
+def test_rejection_does_not_show_param_values() -> None:
+    assert "hunter2" not in admission_error(agent(), "x", {"size": "hunter2"}).message
 
 
 @pytest.mark.parametrize("message", ["", " \n\t "])
-def test_empty_message(message: str) -> None:
-    assert rejected(agent(), message, {"size": 3}).fields["reason"] == "empty"
+def test_empty_message_is_rejected(message: str) -> None:
+    assert admission_error(agent(), message, {"size": 3}).fields["reason"] == "empty"
 
 
-def test_no_message() -> None:
-    error = rejected(agent(input=None), None, {"size": 3})
+def test_missing_message_and_input_are_rejected_with_a_hint() -> None:
+    error = admission_error(agent(input=None), None, {"size": 3})
     assert (error.fields, error.hint) == ({"reason": "empty"}, "pass a message, or set `input` in the spec")
 
 
-def test_goes_on() -> None:
+def test_continued_conversation_needs_no_message() -> None:
     """Without a message the conversation goes on as it is; the package's own input is not said again."""
     going_on = admit(agent(), None, {"size": 3}, goes_on=True)
     assert (going_on.message, going_on.instructions) == (None, "A 3\n\nB support")
@@ -86,7 +88,7 @@ def test_goes_on() -> None:
         admit(agent(), " ", {"size": 3}, goes_on=True)
 
 
-def test_prompts() -> None:
+def test_nudge_and_compact_prompts_are_rendered_only_if_needed() -> None:
     """What the runtime may tell the model is rendered with the run's params, and only if it can be needed."""
     prompts = {"guards": {"nudge": "Go on, {{ team }}."}, "context": {"prompt": "Sum up for {{ team }}."}}
     assert admit(agent(**prompts), "x", {"size": 3}).prompts == {}
@@ -96,7 +98,7 @@ def test_prompts() -> None:
     assert admit(compacted, "x", {"size": 3, "team": "b"}).prompts == {"compact": "Sum up for b."}
 
 
-def test_first_fact() -> None:
+def test_run_started_holds_the_request_and_the_admitted_input() -> None:
     admitted = admit(agent(), "Hi.", {"size": 3})
     world = world_of_run(Place().world, "r1")
     request = Request(agent="triage", package="sha256:1", attachments=(PICTURE,))
@@ -109,7 +111,7 @@ def test_first_fact() -> None:
     assert going_on.input is None
 
 
-def test_length() -> None:
+def test_message_longer_than_max_chars_is_rejected() -> None:
     limited = agent(admission={"max_chars": 3})
     assert admit(limited, "äöü", {"size": 3}).message == "äöü"
-    assert rejected(limited, "äöüß", {"size": 3}).fields == {"reason": "too_long", "limit": 3}
+    assert admission_error(limited, "äöüß", {"size": 3}).fields == {"reason": "too_long", "limit": 3}

@@ -19,73 +19,73 @@ from agentrun.testing import Crash, CrashingJournals, StepClock, approving, call
 
 from ..architecture.sources import ROOT
 from ..packages import ROUTE, TRIAGE, package
-from .hosts import ASKING, TOOLS
+from .memory_runtime import ASKING, TOOLS
 
 PAY = (calls("pay", n=1), text("Done."))
 
 
-def ran(what: Any, *script: Any, **given: Any) -> Outcome:
+def run_to_outcome(what: Any, *script: Any, **given: Any) -> Outcome:
     outcome = agentrun.run(what, given.pop("message", "Hi."), model=scripted(*(script or ("Hello.",))), **given)
     assert isinstance(outcome, Outcome)
     return outcome
 
 
-def test_packages_in_all_forms(tmp_path: Path) -> None:
+def test_run_accepts_a_package_a_file_a_path_and_a_spec(tmp_path: Path) -> None:
     file = seal_package(package())
     path = tmp_path / "triage.package.json"
     path.write_bytes(package_bytes(file))
     for what in (package(), file, path, str(path)):
-        assert ran(what, clock=StepClock()).answer == "Hello."
+        assert run_to_outcome(what, clock=StepClock()).answer == "Hello."
     spec = ROOT / "specs" / "triage.yaml"
     answer = '{"queue": "hardware", "urgent": true, "summary": "x"}'
-    assert ran(spec, *[answer] * 3, clock=StepClock()).agent == "triage"
+    assert run_to_outcome(spec, *[answer] * 3, clock=StepClock()).agent == "triage"
 
 
-def test_in_real_time() -> None:
-    assert ran(package()).answer == "Hello."
+def test_run_without_a_clock_uses_real_time() -> None:
+    assert run_to_outcome(package()).answer == "Hello."
 
 
-def test_not_inside_an_event_loop() -> None:
+def test_run_in_real_time_is_refused_inside_an_event_loop() -> None:
     async def main() -> None:
-        ran(package())
+        run_to_outcome(package())
 
     with pytest.raises(RuntimeError, match="await Runtime"):
         asyncio.run(main())
 
 
-def test_clock_moved_by_hand_works_inside_an_event_loop() -> None:
+def test_run_with_a_step_clock_works_inside_an_event_loop() -> None:
     async def main() -> str | None:
-        return ran(package(), clock=StepClock()).answer
+        return run_to_outcome(package(), clock=StepClock()).answer
 
     assert asyncio.run(main()) == "Hello."
 
 
-def test_the_same_bytes_every_time() -> None:
+def test_same_run_writes_the_same_journal_bytes() -> None:
     texts = set()
     for _ in range(3):
         journals = MemoryJournals()
         tools = {"search": stub("found"), "pay": stub("paid")}
-        ran(TOOLS, *PAY, tools=tools, journals=journals, clock=StepClock(1000))
+        run_to_outcome(TOOLS, *PAY, tools=tools, journals=journals, clock=StepClock(1000))
         texts.add(journals.text("run-1"))
     assert len(texts) == 1
 
 
-def test_real_and_moved_time_mean_the_same() -> None:
+def test_real_and_step_clock_give_the_same_canonical_journal() -> None:
     stories = set()
     for clock in ({"clock": StepClock()}, {}):
         journals = MemoryJournals()
-        ran(TOOLS, *PAY, tools={"search": stub(), "pay": stub()}, journals=journals, **clock)
+        run_to_outcome(TOOLS, *PAY, tools={"search": stub(), "pay": stub()}, journals=journals, **clock)
         (run,) = journals.runs
         stories.add(canonical(journals.records(run)))
     assert len(stories) == 1
 
 
-def test_output_contract() -> None:
-    outcome = ran(package(), '{"queue": "billing", "urgent": false}', output=TRIAGE, clock=StepClock())
+def test_output_schema_of_the_call_parses_the_answer() -> None:
+    outcome = run_to_outcome(package(), '{"queue": "billing", "urgent": false}', output=TRIAGE, clock=StepClock())
     assert outcome.output == {"queue": "billing", "urgent": False}
 
 
-def test_one_model_for_each_provider() -> None:
+def test_models_are_given_by_provider_and_a_missing_one_is_an_error() -> None:
     agent = package(model={"routes": [ROUTE, ROUTE | {"provider": "other"}]})
     models = {"openai": scripted(), "other": scripted("From the other.")}
     outcome = agentrun.run(agent, "Hi.", model=models, clock=StepClock())
@@ -97,7 +97,7 @@ def test_one_model_for_each_provider() -> None:
         agentrun.run(agent, "Hi.", clock=StepClock())
 
 
-def test_params_and_own_input() -> None:
+def test_params_fill_the_instructions_and_blank_messages_are_rejected() -> None:
     model = scripted("Hello.")
     agentrun.run(package(), params={"team": "sales"}, model=model, clock=StepClock())
     assert "sales" in model.requests[0].instructions
@@ -108,10 +108,10 @@ def test_params_and_own_input() -> None:
 # --- resume ---------------------------------------------------------------------------------------------------
 
 
-def test_resume_after_a_crash() -> None:
+def test_resume_finishes_a_run_that_crashed() -> None:
     dead = CrashingJournals(4, "before")
     with pytest.raises(Crash):
-        ran(package(), journals=dead, clock=StepClock())
+        run_to_outcome(package(), journals=dead, clock=StepClock())
     journals = MemoryJournals()
     journals.restore("run-1", dead.records("run-1"))
     journals.keep("run-1", seal_package(package()))
@@ -120,7 +120,7 @@ def test_resume_after_a_crash() -> None:
     assert outcome.answer == "Hello."
 
 
-def test_resume_what_waits() -> None:
+def test_resume_finishes_a_suspended_run_once_it_is_approved() -> None:
     journals, pay = MemoryJournals(), stub()
     world: dict[str, Any] = {"tools": {"pay": pay}, "journals": journals, "clock": StepClock()}
     waiting = agentrun.run(ASKING, "Hi.", model=scripted(*PAY), **world)
@@ -132,7 +132,7 @@ def test_resume_what_waits() -> None:
     assert (outcome.answer, pay.count) == ("Done.", 1)
 
 
-def test_resume_with_another_package() -> None:
+def test_resume_accepts_a_changed_package() -> None:
     journals, model = MemoryJournals(), scripted("Done.")
     world: dict[str, Any] = {"tools": {"pay": stub()}, "journals": journals, "clock": StepClock()}
     agentrun.run(ASKING, "Hi.", model=scripted(*PAY), **world)
@@ -142,7 +142,7 @@ def test_resume_with_another_package() -> None:
     assert outcome.answer == "Done."
 
 
-def test_resume_of_nothing() -> None:
+def test_resume_of_an_unknown_run_raises_run_not_found() -> None:
     with pytest.raises(RequestError, match=r"run\.not_found"):
         agentrun.resume("run-1", journals=MemoryJournals())
 
@@ -150,9 +150,9 @@ def test_resume_of_nothing() -> None:
 # --- audit ----------------------------------------------------------------------------------------------------
 
 
-def test_audit(tmp_path: Path) -> None:
+def test_audit_accepts_records_and_journal_paths(tmp_path: Path) -> None:
     journals = MemoryJournals()
-    ran(TOOLS, *PAY, tools={"search": stub(), "pay": stub()}, journals=journals, clock=StepClock())
+    run_to_outcome(TOOLS, *PAY, tools={"search": stub(), "pay": stub()}, journals=journals, clock=StepClock())
     path = tmp_path / "run.jsonl"
     path.write_bytes(journals.text("run-1"))
     for journal in (journals.records("run-1"), path, str(path)):
@@ -161,7 +161,7 @@ def test_audit(tmp_path: Path) -> None:
 
 def test_audit_finds_a_changed_policy() -> None:
     journals = MemoryJournals()
-    ran(TOOLS, *PAY, tools={"search": stub(), "pay": stub()}, journals=journals, clock=StepClock())
+    run_to_outcome(TOOLS, *PAY, tools={"search": stub(), "pay": stub()}, journals=journals, clock=StepClock())
     stricter = replace(TOOLS, policy=replace(TOOLS.policy, default="deny"))
     with pytest.raises(AuditError) as caught:
         agentrun.audit(journals.records("run-1"), stricter)
@@ -171,16 +171,16 @@ def test_audit_finds_a_changed_policy() -> None:
     assert (error.fields["was"]["ruling"], error.fields["is"]["ruling"]) == ("allow", "deny")
 
 
-def test_audit_finds_what_would_not_be_written() -> None:
+def test_audit_reports_a_record_that_would_not_be_written() -> None:
     journals = MemoryJournals()
-    ran(package(), journals=journals, clock=StepClock())
+    run_to_outcome(package(), journals=journals, clock=StepClock())
     records = journals.records("run-1")
     with pytest.raises(AuditError, match="this release would write nothing") as caught:
         agentrun.audit([*records[:2], replace(records[-1], seq=3)], package())
     assert caught.value.fields["is"] is None
 
 
-def test_no_event_loop_for_moved_time() -> None:
+def test_run_with_a_step_clock_does_not_import_asyncio() -> None:
     """A run under a clock that is moved by hand does not even import one."""
     code = (
         "import sys, agentrun\n"
@@ -192,9 +192,9 @@ def test_no_event_loop_for_moved_time() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_what_is_given_must_be_able_to_do_it() -> None:
+def test_plain_function_as_tool_is_refused() -> None:
     """A plain function is no tool: every call of it would fail, and only the model would read why."""
     tools: Any = {"lookup_order": lambda **_: "late"}
     with pytest.raises(HostError, match="has no method `run`") as caught:
-        ran(ROOT / "specs" / "support.yaml", tools=tools, clock=StepClock())
+        run_to_outcome(ROOT / "specs" / "support.yaml", tools=tools, clock=StepClock())
     assert caught.value.fields == {"name": "lookup_order", "what": "tool"}

@@ -1,4 +1,4 @@
-"""`agentrun.run` in real time: the spec's own tools, hooks and sinks, and answers as values of a type."""
+"""`agentrun.run` in real time with the tools, hooks and sinks of the spec, and with typed output."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from agentrun.testing import Script, StepClock, calls, scripted, stub, text
 from agentrun.testing.provider import ScriptedProvider
 
 from ..packages import package
-from ..tools.desks import unchanged
-from ..tools.runs import Runs
+from ..tools.agent_runs import Runs
+from ..tools.python_desk import restored_process
 
 SPEC = """
 hooks: [{id: watch, at: before_tool, call: "desk:watch"}]
@@ -48,8 +48,8 @@ SECRET = "Zq8-hunter2-Zq8-hunter2"  # made up
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[Runs]:
-    with unchanged():
+def runs(tmp_path: Path) -> Iterator[Runs]:
+    with restored_process():
         yield Runs(tmp_path, SPEC, CODE)
 
 
@@ -59,19 +59,19 @@ def run(what: Any, *said: Any, **given: Any) -> Outcome:
     return outcome
 
 
-def test_tools_hooks_and_sinks_of_the_spec(here: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_uses_tools_hooks_and_sinks_of_the_spec(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
     journals = MemoryJournals()
-    outcome = run(here.spec, journals=journals)
+    outcome = run(runs.spec, journals=journals)
     assert outcome.answer == "Done."
-    assert here.traces == ["hook look", "look 7"]
-    assert (here.root / "page.txt").read_text() == "Done.\n"
+    assert runs.traces == ["hook look", "look 7"]
+    assert (runs.root / "page.txt").read_text() == "Done.\n"
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line)["text"] == "Done."
     delivered = [each.fact for each in journals.records(outcome.run) if isinstance(each.fact, DeliveryFinished)]
     assert [fact.fault for fact in delivered] == [None, None]
 
 
-def test_what_is_given_is_used_instead(here: Runs) -> None:
+def test_given_tools_hooks_and_sinks_replace_those_of_the_spec(runs: Runs) -> None:
     look, asked = stub("from a stub"), []
 
     class Box:
@@ -80,38 +80,40 @@ def test_what_is_given_is_used_instead(here: Runs) -> None:
 
     box = Box()
     given: dict[str, Any] = {"hooks": {"watch": lambda question: agentrun.Continue()}}
-    run(here.spec, tools={"look": look}, sinks={"page": box, "stdout": box}, **given)
-    assert (look.count, asked, here.traces) == (1, ["Done.", "Done."], [])
-    assert not (here.root / "page.txt").exists()
+    run(runs.spec, tools={"look": look}, sinks={"page": box, "stdout": box}, **given)
+    assert (look.count, asked, runs.traces) == (1, ["Done.", "Done."], [])
+    assert not (runs.root / "page.txt").exists()
 
 
 @pytest.mark.parametrize("key", ["look", "python"])
-def test_nothing_is_looked_for_on_behalf_of_what_is_given(here: Runs, key: str) -> None:
+def test_module_of_a_replaced_tool_may_be_missing(runs: Runs, key: str) -> None:
     """A variable that is not set, a function that is gone: not ours to find."""
-    here.spec.write_text(here.spec.read_text().partition("hooks:")[0])
-    file = agentrun.compile(here.spec)
-    (here.root / "desk.py").unlink()
+    runs.spec.write_text(runs.spec.read_text().partition("hooks:")[0])
+    file = agentrun.compile(runs.spec)
+    (runs.root / "desk.py").unlink()
     assert run(file, tools={key: stub("given")}).answer == "Done."
 
 
-def test_variables_are_looked_for_before_the_run(here: Runs) -> None:
+def test_missing_variable_of_a_tool_stops_the_run_before_it_starts(runs: Runs) -> None:
     tools = 'tools: {shop: {kind: http, description: d, url: "${SHOP_URL}/x"}, look: '
-    here.spec.write_text(here.spec.read_text().replace("tools: {look: ", tools))
+    runs.spec.write_text(runs.spec.read_text().replace("tools: {look: ", tools))
     with pytest.raises(HostError, match="SHOP_URL"):
-        run(here.spec)
-    assert here.traces == []
-    assert run(here.spec, tools={"shop": stub("")}).answer == "Done."
+        run(runs.spec)
+    assert runs.traces == []
+    assert run(runs.spec, tools={"shop": stub("")}).answer == "Done."
 
 
 @pytest.mark.parametrize("form", ["file", "object"])
-def test_a_package_in_its_project(here: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
-    file = agentrun.compile(here.spec)
+def test_package_finds_modules_in_the_project_or_working_directory(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    file = agentrun.compile(runs.spec)
     path = tmp_path / "elsewhere" / "desk.json"
     path.parent.mkdir()
     path.write_bytes(package_bytes(file))
     what = path if form == "file" else file
-    assert run(what, project=here.root).answer == "Done."
-    monkeypatch.chdir(here.root)
+    assert run(what, project=runs.root).answer == "Done."
+    monkeypatch.chdir(runs.root)
     assert run(what).answer == "Done."
     other = tmp_path / "other"
     other.mkdir()
@@ -121,46 +123,46 @@ def test_a_package_in_its_project(here: Runs, tmp_path: Path, monkeypatch: pytes
         run(what)
 
 
-def test_secrets_of_the_environment(here: Runs) -> None:
-    here.spec.write_text(here.spec.read_text().replace("look: {", 'pay: {kind: python, call: "desk:pay"}, look: {'))
+def test_environment_secret_is_redacted_in_journal_and_requests(runs: Runs) -> None:
+    runs.spec.write_text(runs.spec.read_text().replace("look: {", 'pay: {kind: python, call: "desk:pay"}, look: {'))
     journals, model = MemoryJournals(), scripted(calls("pay", order="7"), text("Done."))
     with patch.dict(os.environ, SHOP_TOKEN=SECRET):
-        outcome = agentrun.run(here.spec, "Go.", model=model, journals=journals)
+        outcome = agentrun.run(runs.spec, "Go.", model=model, journals=journals)
     (paid,) = [each.fact for each in journals.records(outcome.run) if isinstance(each.fact, ToolFinished)]
     assert words(paid.parts) == "[redacted:SHOP_TOKEN]"
     assert SECRET not in repr(journals.records(outcome.run))
     assert SECRET not in repr(model.requests)
 
 
-def test_secrets_of_a_file(here: Runs, tmp_path: Path) -> None:
+def test_secret_of_the_env_file_is_not_in_the_journal(runs: Runs, tmp_path: Path) -> None:
     (tmp_path / "shop.env").write_text(f"SHOP_TOKEN={SECRET}\n")
     code = f"def tell(order: str) -> str:\n    'Tells.'\n    return {SECRET!r}\n"
-    (here.root / "desk.py").write_text((here.root / "desk.py").read_text() + code)
-    here.spec.write_text(here.spec.read_text().replace("desk:look", "desk:tell"))
+    (runs.root / "desk.py").write_text((runs.root / "desk.py").read_text() + code)
+    runs.spec.write_text(runs.spec.read_text().replace("desk:look", "desk:tell"))
     journals = MemoryJournals()
-    outcome = run(here.spec, journals=journals, env_file=tmp_path / "shop.env")
+    outcome = run(runs.spec, journals=journals, env_file=tmp_path / "shop.env")
     assert SECRET not in repr(journals.records(outcome.run))
 
 
-def test_without_real_time_nothing_is_real(here: Runs) -> None:
+def test_run_with_a_step_clock_does_not_load_hooks_of_the_spec(runs: Runs) -> None:
     with pytest.raises(HostError, match="'watch'"):
-        run(here.spec, clock=StepClock())
+        run(runs.spec, clock=StepClock())
 
 
-def test_resume_runs_the_rest_for_real(here: Runs) -> None:
+def test_resume_runs_the_tools_of_the_spec(runs: Runs) -> None:
     rules = "policy: {default: allow, rules: [{id: ask, ask: look}]}"
-    here.spec.write_text(here.spec.read_text().replace("policy: {default: allow}", rules))
+    runs.spec.write_text(runs.spec.read_text().replace("policy: {default: allow}", rules))
     journals = MemoryJournals()
-    waiting = agentrun.run(here.spec, "Go.", model=scripted(LOOK, text("Done.")), journals=journals)
+    waiting = agentrun.run(runs.spec, "Go.", model=scripted(LOOK, text("Done.")), journals=journals)
     assert isinstance(waiting, Suspended)
-    assert "look 7" not in here.traces
+    assert "look 7" not in runs.traces
     world: dict[str, Any] = {"model": scripted("Done."), "approver": lambda question: True}
-    outcome = agentrun.resume(waiting.run, journals=journals, project=here.root, **world)
+    outcome = agentrun.resume(waiting.run, journals=journals, project=runs.root, **world)
     assert isinstance(outcome, Outcome)
-    assert (outcome.answer, here.traces[-1]) == ("Done.", "look 7")
+    assert (outcome.answer, runs.traces[-1]) == ("Done.", "look 7")
 
 
-def test_nothing_heavy_for_what_is_all_given() -> None:
+def test_run_with_a_scripted_model_imports_no_heavy_packages() -> None:
     code = (
         "import sys, agentrun\n"
         "from agentrun.testing import scripted\n"
@@ -198,12 +200,12 @@ class Ticket(BaseModel):
 GOOD = '{"queue": "hardware", "lines": [{"name": "printer", "count": 2}]}'
 
 
-def typed(*said: str, kind: Any = Ticket, **given: Any) -> tuple[Any, Script]:
+def run_with_output_type(*said: str, kind: Any = Ticket, **given: Any) -> tuple[Any, Script]:
     model = scripted(*said)
     return agentrun.run(package(), "Hi.", model=model, output=kind, clock=StepClock(), **given), model
 
 
-def test_a_model_of_pydantic() -> None:
+def test_pydantic_output_type_gives_an_instance() -> None:
     outcome = agentrun.run(package(), "Hi.", model=scripted(GOOD), output=Ticket, clock=StepClock())
     assert isinstance(outcome, TypedOutcome)
     ticket = outcome.output
@@ -212,8 +214,8 @@ def test_a_model_of_pydantic() -> None:
     assert outcome.answer == GOOD
 
 
-def test_the_provider_gets_the_schema() -> None:
-    _, model = typed(GOOD)
+def test_request_has_the_output_schema_without_references() -> None:
+    _, model = run_with_output_type(GOOD)
     schema = model.requests[0].output
     assert schema is not None
     assert "$ref" not in json.dumps(schema)
@@ -240,20 +242,20 @@ def test_native_structured_output_over_the_wire(tmp_path: Path) -> None:
     assert set(wanted["json_schema"]["schema"]["properties"]) == {"queue", "urgent", "lines"}
 
 
-def test_repairs() -> None:
+def test_invalid_answers_are_repaired_or_fail_the_run() -> None:
     journals = MemoryJournals()
-    outcome, model = typed('{"queue": "garden"}', "no JSON", GOOD, journals=journals)
+    outcome, model = run_with_output_type('{"queue": "garden"}', "no JSON", GOOD, journals=journals)
     assert isinstance(outcome.output, Ticket)
     assert len(model.requests) == 3
     refused = [each.fact for each in journals.records(outcome.run) if isinstance(each.fact, OutputRefused)]
     assert len(refused) == 2
-    failed, _ = typed(*["no JSON"] * 3)
+    failed, _ = run_with_output_type(*["no JSON"] * 3)
     assert (failed.code, failed.output) == ("output.invalid", UNSET)
 
 
-def test_what_only_the_type_knows() -> None:
+def test_failing_validator_of_the_output_type_raises_output_error() -> None:
     with pytest.raises(OutputError, match="billing is closed") as caught:
-        typed('{"queue": "billing"}')
+        run_with_output_type('{"queue": "billing"}')
     assert caught.value.code == "output.invalid"
     assert caught.value.fields["errors"] == ["/queue: Value error, billing is closed"]
 
@@ -267,8 +269,8 @@ def test_what_only_the_type_knows() -> None:
         (bool | None, "null", None),
     ],
 )
-def test_other_types(kind: Any, said: str, value: Any) -> None:
-    outcome, _ = typed(said, kind=kind)
+def test_output_may_be_a_list_a_dict_or_a_scalar_type(kind: Any, said: str, value: Any) -> None:
+    outcome, _ = run_with_output_type(said, kind=kind)
     assert outcome.output == value
 
 
@@ -277,12 +279,12 @@ class Tree(BaseModel):
 
 
 @pytest.mark.parametrize("kind", [Tree, object()])
-def test_types_that_cannot_be_an_output(kind: Any) -> None:
+def test_recursive_or_unknown_output_type_is_refused(kind: Any) -> None:
     with pytest.raises(PackageError, match="cannot be used as output"):
-        typed(kind=kind)
+        run_with_output_type(kind=kind)
 
 
-def test_suspended_runs_stay_suspended(here: Runs) -> None:
+def test_run_with_an_output_type_can_be_suspended(runs: Runs) -> None:
     rules = "policy: {default: allow, rules: [{id: ask, ask: look}]}"
-    here.spec.write_text(here.spec.read_text().replace("policy: {default: allow}", rules))
-    assert isinstance(agentrun.run(here.spec, "Go.", model=scripted(LOOK), output=Ticket), Suspended)
+    runs.spec.write_text(runs.spec.read_text().replace("policy: {default: allow}", rules))
+    assert isinstance(agentrun.run(runs.spec, "Go.", model=scripted(LOOK), output=Ticket), Suspended)

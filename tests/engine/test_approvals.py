@@ -1,4 +1,4 @@
-"""Questions to people."""
+"""Asking an approver, with its answers and timeout, and functions as approvers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -54,7 +54,7 @@ def put(approver: Approver, clock: StepClock) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("answer", APPROVAL_ANSWERS)
-def test_answers(answer: str) -> None:
+def test_every_answer_is_recorded_with_its_approver(answer: str) -> None:
     clock = StepClock()
     person = Person(clock, 10, lambda: (answer, "ada"))
     assert put(person, clock) == (answer, "ada")
@@ -65,20 +65,20 @@ def test_answers(answer: str) -> None:
 
 
 @pytest.mark.parametrize(("wait", "answer"), [(120_000, ("approved", "ada")), (120_001, ("timed_out", "clock"))])
-def test_time(wait: int, answer: tuple[str, str]) -> None:
+def test_answer_after_the_approval_timeout_is_timed_out(wait: int, answer: tuple[str, str]) -> None:
     clock = StepClock()
     assert put(Person(clock, wait, lambda: ("approved", "ada")), clock) == answer
     assert clock.now() == 120_000
 
 
 @pytest.mark.parametrize("rubbish", [None, "approved", ("yes", "ada"), ("approved", 7), ("approved",), True])
-def test_what_is_no_answer_approves_nothing(rubbish: object) -> None:
+def test_invalid_answer_is_unavailable(rubbish: object) -> None:
     clock = StepClock()
     assert put(Person(clock, 0, lambda: rubbish), clock) == ("unavailable", "approver")
 
 
 @pytest.mark.parametrize("error", [OSError("gone"), TimeoutError()])
-def test_approver_that_raises(error: Exception) -> None:
+def test_approver_that_raises_is_unavailable(error: Exception) -> None:
     clock = StepClock()
 
     def fail() -> None:
@@ -99,7 +99,7 @@ def test_approver_cannot_change_what_it_approves() -> None:
     assert QUESTION.value == {"amount": 10}
 
 
-def test_nobody() -> None:
+def test_no_approver_answers_unavailable() -> None:
     assert put(NoApprover(), StepClock()) == ("unavailable", "nobody")
 
 
@@ -110,7 +110,7 @@ def test_nobody() -> None:
     ("subject", "target", "about"),
     [("c1.0", "refund", "tool"), ("input", "input", None), ("deliver:report", "report", "sink"), ("c1.0", "no", None)],
 )
-def test_what_it_is_about(subject: str, target: str, about: str | None) -> None:
+def test_question_names_its_tool_or_sink(subject: str, target: str, about: str | None) -> None:
     """A tool that is called as a stage is not shown for it."""
     seen: list[Any] = []
 
@@ -143,7 +143,7 @@ def test_an_approver_cannot_change_a_tool() -> None:
 # --- functions
 
 
-async def later(question: Question) -> str:
+async def approve_async(question: Question) -> str:
     return "approved" if question.value["amount"] == 10 else "denied"
 
 
@@ -155,11 +155,11 @@ async def later(question: Question) -> str:
         (lambda question: "denied", "denied"),
         (lambda question: True, "approved"),
         (lambda question: False, "denied"),
-        (later, "approved"),
+        (approve_async, "approved"),
     ],
     ids=["approved", "session", "denied", "true", "false", "async"],
 )
-def test_a_function_answers(function: Any, answer: str) -> None:
+def test_function_as_approver_answers(function: Any, answer: str) -> None:
     clock = StepClock()
     approver = to_approver(function, clock)
     assert approver is not None
@@ -167,7 +167,7 @@ def test_a_function_answers(function: Any, answer: str) -> None:
 
 
 @pytest.mark.parametrize("rubbish", [None, "yes", 1, 0, "", ("approved", "me"), ["approved"], object()], ids=repr_of)
-def test_a_function_that_gives_no_answer(rubbish: object) -> None:
+def test_function_with_an_invalid_answer_is_unavailable(rubbish: object) -> None:
     """One is no True: only what says so approves."""
     clock = StepClock()
     approver = to_approver(lambda question: rubbish, clock)  # type: ignore[arg-type, return-value]  # wrong, that is the point
@@ -176,7 +176,7 @@ def test_a_function_that_gives_no_answer(rubbish: object) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(0), TimeoutError()], ids=repr_of)
-def test_a_function_that_raises(error: BaseException) -> None:
+def test_function_that_raises_is_unavailable(error: BaseException) -> None:
     clock = StepClock()
 
     def fails(question: Question) -> bool:
@@ -187,7 +187,7 @@ def test_a_function_that_raises(error: BaseException) -> None:
     assert put(approver, clock) == ("unavailable", "approver")
 
 
-def test_a_function_gets_a_copy() -> None:
+def test_function_gets_a_copy_of_the_question() -> None:
     clock = StepClock()
 
     def sly(question: Question) -> bool:
@@ -200,7 +200,7 @@ def test_a_function_gets_a_copy() -> None:
     assert QUESTION.value == {"amount": 10}
 
 
-def test_an_object_stays_as_it_is() -> None:
+def test_to_approver_leaves_approver_objects_unchanged() -> None:
     somebody = NoApprover()
     assert to_approver(somebody, StepClock()) is somebody
     assert to_approver(None, StepClock()) is None
@@ -209,7 +209,7 @@ def test_an_object_stays_as_it_is() -> None:
 # --- one after the other
 
 
-def test_who_keeps_time_is_not_hurried() -> None:
+def test_approver_that_keeps_time_has_no_timeout() -> None:
     clock = StepClock()
     slow = Person(clock, 500_000, lambda: ("approved", "ada"))
     assert put(slow, StepClock()) == ("timed_out", "clock")

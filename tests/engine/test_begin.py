@@ -1,4 +1,4 @@
-"""The order of a start: each step refuses before the next one looks, and a refused start leaves nothing."""
+"""The steps of starting a run, their order, and that a refused start leaves no run."""
 
 from typing import Any
 
@@ -22,13 +22,13 @@ from agentrun.testing import FailingJournals, scripted, sink
 from ..core import script
 from ..core.script import agent_tool, rule, tool
 from ..packages import ROUTE, TRIAGE, package, typed
-from .hosts import Home
+from .memory_runtime import Home
 
 PORTS = ("journals", "events", "content", "policy")
 NAMES = ("journal", "events", "content", "policy")
 
 
-def refused(home: Home, *args: Any, **request: Any) -> AgentrunError:
+def start_error(home: Home, *args: Any, **request: Any) -> AgentrunError:
     """Why a start is refused. It leaves nothing."""
     before, runs, requests = home.journals.runs, home.runtime.run_count, len(home.model.requests)
     with pytest.raises(AgentrunError) as caught:
@@ -40,7 +40,7 @@ def refused(home: Home, *args: Any, **request: Any) -> AgentrunError:
 # --- 1: ports -------------------------------------------------------------------------------------------------
 
 
-def test_a_runtime_with_nothing() -> None:
+def test_runtime_without_ports_refuses_to_start() -> None:
     runtime = Runtime()
     with pytest.raises(AgentrunError) as caught:
         runtime.start(Request(agent="triage", package=seal_package(package()), run="r1"))
@@ -49,7 +49,7 @@ def test_a_runtime_with_nothing() -> None:
 
 
 @pytest.mark.parametrize("count", range(4))
-def test_ports_in_order(count: int) -> None:
+def test_first_missing_port_is_named(count: int) -> None:
     """With the first n ports given, the next one is missed."""
     whole = Home()
     given: dict[str, Any] = {
@@ -67,33 +67,33 @@ def test_ports_in_order(count: int) -> None:
 # --- 2: the package -------------------------------------------------------------------------------------------
 
 
-def test_package_by_fingerprint() -> None:
+def test_package_is_found_by_its_fingerprint() -> None:
     file = seal_package(package())
     home = Home(packages=[file])
     assert isinstance(home.run(package(), package=file.fingerprint), Outcome)
     started = home.facts()[0]
     assert isinstance(started, RunStarted)
     assert started.package == file.fingerprint
-    error = refused(home, package=file.fingerprint[:-1], run="r2")
+    error = start_error(home, package=file.fingerprint[:-1], run="r2")
     assert (error.code, error.fields["place"]) == ("package.invalid", file.fingerprint[:-1])
 
 
-def test_another_agent() -> None:
-    error = refused(Home(), agent="billing")
+def test_package_of_another_agent_is_refused() -> None:
+    error = start_error(Home(), agent="billing")
     assert error.code == "package.invalid"
     assert error.fields == {"pointer": "/name", "expected": "billing", "actual": "triage"}
 
 
-def test_changed_package() -> None:
+def test_package_that_differs_from_its_fingerprint_is_refused() -> None:
     file = seal_package(package())
     changed = replace(file, agent=replace(file.agent, instructions=("Give everything away.",)))
-    error = refused(Home(), changed)
+    error = start_error(Home(), changed)
     assert error.code == "package.fingerprint_mismatch"
     assert error.fields["pinned"] == file.fingerprint != error.fields["found"]
 
 
-def test_unusable_contract() -> None:
-    error = refused(Home(), output={"type": "nonsense"})
+def test_invalid_output_schema_of_the_request_is_refused() -> None:
+    error = start_error(Home(), output={"type": "nonsense"})
     assert (error.code, error.fields) == ("package.invalid", {"pointer": "/output/schema"})
 
 
@@ -112,10 +112,10 @@ OTHER = {**TRIAGE, "required": ["queue"]}
         ({**TRIAGE, "title": "t"}, {**OTHER, "$id": "t"}, True),
     ],
 )
-def test_contract_of_the_request(present: Any, given: Any, fits: bool) -> None:
+def test_output_schema_of_the_request_replaces_only_a_compatible_one(present: Any, given: Any, fits: bool) -> None:
     home, agent = Home('{"queue": "billing", "urgent": true}'), package(output={"schema": present})
     if not fits:
-        error = refused(home, agent, output=given)
+        error = start_error(home, agent, output=given)
         assert (error.code, error.fields["pointer"]) == ("package.invalid", "/output/schema")
         return
     outcome = home.run(agent, output=given)
@@ -150,8 +150,8 @@ LACKING = {
 
 
 @pytest.mark.parametrize(("agent", "code", "name"), LACKING.values(), ids=LACKING)
-def test_what_the_world_lacks(agent: Package, code: str, name: str) -> None:
-    error = refused(Home(), agent)
+def test_missing_provider_hook_executor_or_sink_is_refused(agent: Package, code: str, name: str) -> None:
+    error = start_error(Home(), agent)
     assert error.code == code
     assert error.fields["provider" if code == "provider.not_found" else "name"] == name
     assert error.fields["run"] == "r1"
@@ -167,32 +167,32 @@ def test_disabled_sink_is_not_missed() -> None:
 @pytest.mark.parametrize(
     ("message", "reason"), [("", "empty"), (" \n\t", "empty"), ("x" * 11, "too_long"), ("x" * 10, None)]
 )
-def test_input(message: str, reason: str | None) -> None:
+def test_empty_or_too_long_message_is_refused(message: str, reason: str | None) -> None:
     home, agent = Home(), package(admission={"max_chars": 10})
     if reason is None:
         assert isinstance(home.run(agent, message=message), Outcome)
         return
-    error = refused(home, agent, message=message)
+    error = start_error(home, agent, message=message)
     assert (error.code, error.fields["reason"], error.fields["input_id"]) == ("input.rejected", reason, "r1.1")
     assert (error.retry, error.exit_code) == ("user", 2)
 
 
-def test_wrong_params() -> None:
-    error = refused(Home(), params={"nonsense": 1})
+def test_wrong_params_are_refused() -> None:
+    error = start_error(Home(), params={"nonsense": 1})
     assert (error.code, error.fields["reason"], error.fields["input_id"]) == ("input.rejected", "params", "r1.1")
 
 
-def test_order_of_an_inputs_checks() -> None:
+def test_message_is_checked_for_empty_then_length_then_duplicate() -> None:
     """Empty comes before too long, too long before duplicate."""
     home, agent = Home("a", "b"), package(admission={"max_chars": 2, "dedupe": True})
     home.runtime.sessions.create("s")
     home.run(agent, message="Hi", session="s")
-    assert refused(home, agent, message="   ", session="s", run="r2").fields["reason"] == "empty"
-    assert refused(home, agent, message="Hi ", session="s", run="r2").fields["reason"] == "too_long"
-    assert refused(home, agent, message="Hi", session="s", run="r2").fields["reason"] == "duplicate"
+    assert start_error(home, agent, message="   ", session="s", run="r2").fields["reason"] == "empty"
+    assert start_error(home, agent, message="Hi ", session="s", run="r2").fields["reason"] == "too_long"
+    assert start_error(home, agent, message="Hi", session="s", run="r2").fields["reason"] == "duplicate"
 
 
-def test_admission_that_breaks() -> None:
+def test_exception_during_admission_is_admission_failed() -> None:
     home = Home()
     home.runtime.sessions.create("s").runs.append("r0")
     home.runtime._runs["r0"] = home.start(run="r0")
@@ -205,7 +205,7 @@ def test_admission_that_breaks() -> None:
     assert (caught.value.retry, caught.value.exit_code) == ("repair", 2)
 
 
-def test_attachments() -> None:
+def test_attachments_are_part_of_the_input_and_a_missing_one_fails_the_run() -> None:
     home = Home()
     picture = Image("image/png", home.runtime.content.put(b"png"), 3)  # type: ignore[union-attr]  # it is there in this test
     lost = File("a.txt", "text/plain", "sha256:0", 1)
@@ -222,7 +222,7 @@ def test_attachments() -> None:
 HISTORY = (user_message("Hello?"),)
 
 
-def test_going_on() -> None:
+def test_goes_on_continues_the_given_history_without_a_message() -> None:
     home = Home()
     home.run(message=None, goes_on=True, history=HISTORY)
     assert [tuple(request.messages) for request in home.model.requests] == [HISTORY]
@@ -232,26 +232,26 @@ def test_going_on() -> None:
 
 
 @pytest.mark.parametrize(("history", "actual"), [((), "empty"), ((*HISTORY, Assistant((Text("Yes?"),))), "assistant")])
-def test_nothing_to_go_on_with(history: Any, actual: str) -> None:
-    error = refused(Home(), message=None, goes_on=True, history=history)
+def test_goes_on_needs_a_history_that_ends_with_user_or_tool(history: Any, actual: str) -> None:
+    error = start_error(Home(), message=None, goes_on=True, history=history)
     assert error.code == "run.invalid_continuation"
     assert (error.fields["expected"], error.fields["actual"]) == ("user or tool", actual)
     assert (error.retry, error.exit_code) == ("repair", 2)
 
 
-def test_no_message() -> None:
+def test_input_of_the_package_is_used_without_a_message() -> None:
     home = Home("a", "b")
     home.run(message=None)
     started = home.facts()[0]
     assert isinstance(started, RunStarted)
     assert started.input == user_message("The printer of support is on fire.")
-    assert refused(home, package(input=None), message=None, run="r2").fields["reason"] == "empty"
+    assert start_error(home, package(input=None), message=None, run="r2").fields["reason"] == "empty"
 
 
 # --- 4: policy ------------------------------------------------------------------------------------------------
 
 
-def ruled(*rules: dict[str, Any]) -> Package:
+def agent_with_start_rules(*rules: dict[str, Any]) -> Package:
     return package(policy={"rules": [each | {"on": "run_start"} for each in rules]})
 
 
@@ -268,45 +268,45 @@ def ruled(*rules: dict[str, Any]) -> Package:
         ((rule("deny", when="session.runs > 0"),), None, []),
     ],
 )
-def test_rules_on_starting(rules: Any, code: str | None, ids: list[str]) -> None:
+def test_run_start_rules_allow_or_refuse_the_run(rules: Any, code: str | None, ids: list[str]) -> None:
     if code is None:
-        assert isinstance(Home().run(ruled(*rules)), Outcome)
+        assert isinstance(Home().run(agent_with_start_rules(*rules)), Outcome)
         return
-    error = refused(Home(), ruled(*rules))
+    error = start_error(Home(), agent_with_start_rules(*rules))
     assert (error.code, error.fields["rules"], error.fields["run"]) == (code, ids, "r1")
     assert (error.retry, error.exit_code) == ("user", 4)
 
 
 @pytest.mark.parametrize("ruling", ["ask", "modify", "defer", "deny"])
-def test_only_allow_passes(ruling: Any) -> None:
+def test_any_ruling_but_allow_refuses_the_start(ruling: Any) -> None:
     class Policy:
         def ruling(self, package: Package, started: RunStarted) -> PolicyDecision:
             return PolicyDecision(ruling, ("x",), None)
 
-    error = refused(Home(policy=Policy()))
+    error = start_error(Home(policy=Policy()))
     assert (error.code, error.fields["rules"]) == ("policy.denied", ["x"])
 
 
 # --- 5: the run -----------------------------------------------------------------------------------------------
 
 
-def test_duplicate_id() -> None:
+def test_duplicate_run_id_is_refused_and_the_journal_unchanged() -> None:
     home = Home("a", "b")
     home.run()
     before = home.journals.text("r1")
-    error = refused(home)
+    error = start_error(home)
     assert (error.code, error.fields, error.exit_code) == ("run.duplicate", {"run": "r1"}, 2)
     assert home.journals.text("r1") == before
 
 
-def test_accepted_means_journaled() -> None:
+def test_accepted_run_has_written_run_started() -> None:
     home = Home()
     handle = home.start()
     assert home.kinds() == ["RunStarted"]
     assert (handle.status, home.runtime.run_count) == ("admitted", 1)
 
 
-def test_first_record_that_cannot_be_written() -> None:
+def test_failed_first_write_leaves_no_run_and_no_session_entry() -> None:
     home = Home(journals=FailingJournals(1))
     session = home.runtime.sessions.create("s")
     with pytest.raises(StorageError, match=r"storage\.failed"):
@@ -314,7 +314,7 @@ def test_first_record_that_cannot_be_written() -> None:
     assert (home.runtime.run_count, session.runs, session.has_seen("Hi.")) == (0, [], False)
 
 
-def test_ids() -> None:
+def test_run_ids_are_generated_and_unique() -> None:
     home = Home("a", "b", ids=iter(["one", "two"]).__next__)
     assert [home.start(run=None).run, home.start(run=None).run] == ["one", "two"]
     other = Runtime.in_memory(providers={"openai": scripted()}, clock=home.clock)
@@ -322,7 +322,7 @@ def test_ids() -> None:
     assert other.start(request).run != other.start(request).run
 
 
-def test_the_order_of_all_steps() -> None:
+def test_checks_of_a_start_run_in_order() -> None:
     """Everything is wrong at once. Each repair shows the next fault, and only after the last one there is a run."""
     denied = package(policy={"rules": [rule("deny", on="run_start")]}, sinks={"report": script.SINK})
     home = Home()
@@ -338,11 +338,11 @@ def test_the_order_of_all_steps() -> None:
     for code, what, request in steps:
         if code == "input.rejected":
             home.runtime.sinks.add("report", sink())
-        assert refused(home, what, **{"run": "taken", **request}).code == code
+        assert start_error(home, what, **{"run": "taken", **request}).code == code
     assert home.start(run="free").run == "free"
 
 
-def test_package_is_stored_as_it_runs() -> None:
+def test_package_is_stored_with_the_run() -> None:
     home, file = Home('{"queue": "other", "urgent": false}'), seal_package(typed())
     home.run(file)
     assert home.journals.package("r1", file.fingerprint) == file

@@ -1,4 +1,4 @@
-"""Effects in flight, under a clock that is moved by hand."""
+"""`StepCrew`, which runs effects under a step clock."""
 
 from collections.abc import Mapping, Sequence
 from itertools import permutations
@@ -15,7 +15,7 @@ from agentrun.engine.clock import StepClock
 from agentrun.engine.crew import StepCrew
 from agentrun.errors import InternalError
 
-from .crews import effect, fact, question
+from .crew_effects import effect, fact, question
 
 
 class Site:
@@ -44,7 +44,7 @@ class Site:
 
 
 @given(st.lists(st.integers(0, 5), max_size=8))
-def test_the_first_that_is_done(delays: list[int]) -> None:
+def test_facts_come_in_order_of_end_then_of_start(delays: list[int]) -> None:
     """By time, and at one moment by start."""
     site = Site({str(index): delay for index, delay in enumerate(delays)})
     site.start(*site.delays)
@@ -56,7 +56,7 @@ def test_the_first_that_is_done(delays: list[int]) -> None:
 
 
 @pytest.mark.parametrize("wanted", list(permutations("abcd")))
-def test_any_order(wanted: Sequence[str]) -> None:
+def test_order_function_decides_among_ready_effects(wanted: Sequence[str]) -> None:
     """`order` decides among those that could go on."""
     rank = {name: place for place, name in enumerate(wanted)}
     site = Site(dict.fromkeys("abcd", 3), order=lambda ready: min(range(len(ready)), key=lambda i: rank[ready[i]]))
@@ -64,7 +64,7 @@ def test_any_order(wanted: Sequence[str]) -> None:
     assert [site.settled() for _ in wanted] == [fact(name) for name in wanted]
 
 
-def test_order_sees_only_what_is_ready() -> None:
+def test_order_function_gets_only_ready_effects() -> None:
     asked: list[list[str]] = []
 
     def order(ready: Sequence[str]) -> int:
@@ -77,7 +77,7 @@ def test_order_sees_only_what_is_ready() -> None:
     assert asked == [["a", "b", "c"], ["a", "b"], ["a"], ["b"]]
 
 
-def test_free_and_busy() -> None:
+def test_free_and_busy_count_the_running_effects() -> None:
     site = Site({"a": 1, "b": 2}, width=2)
     assert (site.crew.free, site.crew.busy) == (2, False)
     site.start("a", "b")
@@ -89,7 +89,7 @@ def test_free_and_busy() -> None:
 
 
 @pytest.mark.parametrize(("deadline", "given"), [(9, None), (10, fact("a")), (11, fact("a"))])
-def test_deadline(deadline: int, given: Fact | None) -> None:
+def test_next_fact_returns_none_at_the_deadline(deadline: int, given: Fact | None) -> None:
     """Work that ends at the deadline is in time."""
     site = Site({"a": 10})
     site.start("a")
@@ -99,7 +99,7 @@ def test_deadline(deadline: int, given: Fact | None) -> None:
         assert site.settled() == fact("a")
 
 
-def test_deadline_with_nothing_under_way() -> None:
+def test_deadline_is_waited_for_without_running_effects() -> None:
     site = Site({})
     assert site.settled(7) is None
     assert site.clock.now() == 7
@@ -107,12 +107,12 @@ def test_deadline_with_nothing_under_way() -> None:
     assert site.clock.now() == 7
 
 
-def test_nothing_to_wait_for() -> None:
+def test_waiting_with_no_effect_and_no_deadline_is_an_internal_error() -> None:
     with pytest.raises(InternalError, match="no effect is running"):
         Site({}).settled()
 
 
-def test_keep() -> None:
+def test_keep_only_stops_the_other_effects() -> None:
     site = Site({"a": 1, "b": 2, "c": 3})
     site.start("a", "b", "c")
     assert site.settled(0) is None
@@ -122,7 +122,7 @@ def test_keep() -> None:
     assert not site.crew.busy
 
 
-def test_keep_stops_what_never_began() -> None:
+def test_keep_only_drops_effects_that_have_not_begun() -> None:
     site = Site({"a": 1})
     site.start("a")
     site.crew.keep_only([])
@@ -130,7 +130,7 @@ def test_keep_stops_what_never_began() -> None:
     assert site.seen == []
 
 
-def test_close() -> None:
+def test_close_stops_all_effects() -> None:
     site = Site({"a": 1, "b": 2}, consult=None)
     site.start("a", "b")
     assert site.settled(0) is None
@@ -139,7 +139,7 @@ def test_close() -> None:
     assert not site.crew.busy
 
 
-def test_what_stopped_work_says_is_not_heard() -> None:
+def test_exception_of_a_stopped_effect_is_ignored() -> None:
     clock, seen = StepClock(), []
 
     async def perform(effect: Effect) -> Fact:
@@ -157,7 +157,7 @@ def test_what_stopped_work_says_is_not_heard() -> None:
     assert sorted(seen) == ["a", "b"]
 
 
-def test_work_that_raises() -> None:
+def test_exception_of_an_effect_is_raised() -> None:
     clock = StepClock()
 
     async def perform(effect: Effect) -> Fact:
@@ -170,7 +170,7 @@ def test_work_that_raises() -> None:
     assert not crew.busy
 
 
-def test_posted() -> None:
+def test_posted_facts_come_before_effects() -> None:
     site = Site({"a": 0})
     site.start("a")
     site.crew.post(CancelRequested("one"))
@@ -184,7 +184,7 @@ def test_posted() -> None:
     assert site.settled() == CancelRequested("three")
 
 
-def test_posted_by_work_under_way() -> None:
+def test_fact_posted_by_a_running_effect_is_returned_at_once() -> None:
     """What is posted while others sleep is given at that moment."""
     clock = StepClock()
 
@@ -227,7 +227,7 @@ class Desk:
         return self.clock.run(self.crew.next_fact(deadline))
 
 
-def test_each_question_once() -> None:
+def test_each_question_is_asked_once() -> None:
     desk = Desk(wait=10)
     desk.crew.consult([question("c1.0"), question("c1.1")])
     assert (desk.crew.free, desk.crew.busy) == (1, True)
@@ -240,7 +240,7 @@ def test_each_question_once() -> None:
     assert desk.asked == ["c1.0", "c1.1"]
 
 
-def test_another_question_about_the_same() -> None:
+def test_changed_question_about_the_same_call_is_asked_again() -> None:
     desk = Desk(wait=10)
     desk.crew.consult([question("c1.0", " refund 10")])
     desk.settled()
@@ -248,7 +248,7 @@ def test_another_question_about_the_same() -> None:
     assert desk.settled() == ApprovalAnswered("c1.0", "c1.0 refund 20", "approved", "desk")
 
 
-def test_question_that_is_gone() -> None:
+def test_withdrawn_question_is_stopped_and_asked_again_if_it_returns() -> None:
     """It is no longer waited for; if it comes back it is asked again."""
     desk = Desk(wait=10)
     desk.crew.consult([question("c1.0"), question("c1.1")])
@@ -261,7 +261,7 @@ def test_question_that_is_gone() -> None:
     assert desk.asked == ["c1.0", "c1.1", "c1.0"]
 
 
-def test_keep_leaves_questions() -> None:
+def test_keep_only_does_not_stop_questions() -> None:
     desk = Desk(wait=10)
     desk.crew.start(effect("a"))
     desk.crew.consult([question("c1.0")])
@@ -278,13 +278,13 @@ def test_close_stops_questions() -> None:
     assert desk.gone == ["c1.0"]
 
 
-def test_nobody_to_ask() -> None:
+def test_questions_are_ignored_without_an_approver() -> None:
     site = Site({})
     site.crew.consult([question("c1.0")])
     assert not site.crew.busy
 
 
-def test_crews_nest() -> None:
+def test_nested_crews_share_one_clock() -> None:
     """The work of a child and that of its parent's other calls share one time."""
     story: list[tuple[int, str]] = []
     work = {name: effect(name) for name in ("one", "two")}

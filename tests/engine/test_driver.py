@@ -1,4 +1,4 @@
-"""The loop, with ports that go wrong."""
+"""The driver loop, with failing journals, failing decisions and interrupts."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,13 +24,13 @@ from agentrun.testing import FailingJournal
 
 from ..core.script import called, rule, said, tool, writing
 from ..packages import package, typed
-from ..worlds import BAD, GOOD
-from .driven import Driven
+from ..scripted_service import BAD, GOOD
+from .driven_run import Driven
 
 TOOLS = package(tools={"look": tool(), "pay": writing()}, policy={"default": "allow"})
 
 
-def test_intent_before_effect() -> None:
+def test_intent_is_journaled_before_its_effect_runs() -> None:
     run = Driven(TOOLS, called("pay"), said("Done.")).begun()
     run.finish()
     assert [(effect, facts[-1]) for effect, facts in run.seen] == [
@@ -44,7 +44,7 @@ REPAIRED = (said(BAD), said(GOOD))
 
 
 @pytest.mark.parametrize("at", range(2, 9))
-def test_no_effect_without_its_intent(at: int) -> None:
+def test_no_effect_runs_if_its_intent_cannot_be_written(at: int) -> None:
     """Whichever record cannot be written: nothing is sent whose intent is not in the journal."""
     run = Driven(typed(), *REPAIRED, journal=FailingJournal(at)).begun()
     with pytest.raises(StorageError, match=r"storage\.failed"):
@@ -54,7 +54,7 @@ def test_no_effect_without_its_intent(at: int) -> None:
     assert not run.at_once, "nothing is left running"
 
 
-def test_no_effect_without_its_intent_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_effect_without_a_journaled_intent_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver that writes intents afterwards is noticed."""
     run = Driven(typed(), *REPAIRED).begun()
     monkeypatch.setattr(driver, "intent", lambda effect: TimePassed())
@@ -62,7 +62,7 @@ def test_no_effect_without_its_intent_planted(monkeypatch: pytest.MonkeyPatch) -
     assert run.seen[0][1][-1] != "model_asked"
 
 
-def test_goes_on_where_the_journal_ends() -> None:
+def test_run_continued_from_any_record_ends_with_the_same_bytes() -> None:
     """Cut after any record at which nothing is under way: the rest of the run is the same to the byte."""
     whole = Driven(typed(), *REPAIRED).begun()
     outcome = whole.finish()
@@ -80,7 +80,7 @@ def test_goes_on_where_the_journal_ends() -> None:
     assert cuts == 6
 
 
-def test_waits_for_nobody() -> None:
+def test_request_that_no_effect_performs_is_an_internal_error() -> None:
     """A journal that ends inside a request, and nobody to perform it: an error, not an endless loop."""
     run = Driven(typed()).begun()
     run.log().commit(ModelAsked("m1.1", 1, 1, "r", 0))
@@ -92,7 +92,7 @@ def test_waits_for_nobody() -> None:
         Driven(typed()).finish()
 
 
-def test_waits_for_nobody_until_a_deadline() -> None:
+def test_request_that_no_effect_performs_fails_before_the_time_budget() -> None:
     """With a time budget too, and at once."""
     run = Driven(package(budgets={"time": 60_000})).begun()
     run.log().commit(ModelAsked("m1.1", 1, 1, "r", 0))
@@ -101,7 +101,7 @@ def test_waits_for_nobody_until_a_deadline() -> None:
     assert (outcome.code, run.clock.now()) == ("internal", 1000)
 
 
-def test_suspended() -> None:
+def test_open_question_suspends_the_run() -> None:
     asking = package(tools={"pay": writing()}, policy={"default": "deny", "rules": [rule("ask", "pay")]})
     run = Driven(asking, called("pay")).begun()
     waiting = run.finish()
@@ -111,7 +111,7 @@ def test_suspended() -> None:
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 5, 9])
-def test_width(width: int) -> None:
+def test_width_limits_the_effects_at_once(width: int) -> None:
     calls = tuple(("look", f'{{"q": "{n}"}}') for n in range(5))
     run = Driven(TOOLS, called(*calls), said("Done."), width=width, takes=10).begun()
     run.finish()
@@ -119,7 +119,7 @@ def test_width(width: int) -> None:
     assert run.clock.now() == 1000 + 20 + 10 * -(-5 // width), "and no less than that at once"
 
 
-def test_in_an_event_loop() -> None:
+def test_driver_runs_in_an_event_loop() -> None:
     """The driver is a plain coroutine: it also runs where effects do take time."""
 
     async def main(width: int) -> Ending:
@@ -141,7 +141,9 @@ def test_in_an_event_loop() -> None:
 # --- our own bugs ----------------------------------------------------------------------------------------------
 
 
-def broken_at(number: int, error: BaseException, *, for_good: bool = False) -> Callable[[Package, State], NextStep]:
+def decide_that_raises_at(
+    number: int, error: BaseException, *, for_good: bool = False
+) -> Callable[[Package, State], NextStep]:
     """A `decide` that raises the nth time it is asked."""
     asked = 0
 
@@ -157,9 +159,11 @@ def broken_at(number: int, error: BaseException, *, for_good: bool = False) -> C
 
 @pytest.mark.parametrize("for_good", [False, True])
 @pytest.mark.parametrize("number", range(1, 8))
-def test_decide_that_raises(number: int, for_good: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exception_in_decide_stops_the_run_as_internal(
+    number: int, for_good: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = Driven(typed(), *REPAIRED, takes=5).begun()
-    monkeypatch.setattr(driver, "decide", broken_at(number, ValueError("secret"), for_good=for_good))
+    monkeypatch.setattr(driver, "decide", decide_that_raises_at(number, ValueError("secret"), for_good=for_good))
     outcome = run.finish()
     assert isinstance(outcome, Outcome)
     assert (outcome.code, outcome.fields, outcome.exit_code) == ("internal", {"error": "ValueError"}, 70)
@@ -169,29 +173,29 @@ def test_decide_that_raises(number: int, for_good: bool, monkeypatch: pytest.Mon
     assert not run.at_once
 
 
-def test_decide_that_raises_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exception_in_decide_after_the_end_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The run is over: its outcome stays what it is."""
     whole = Driven(typed(), *REPAIRED).begun()
     outcome = whole.finish()
     run = Driven(typed(), *REPAIRED).begun()
-    monkeypatch.setattr(driver, "decide", broken_at(8, ValueError()))
+    monkeypatch.setattr(driver, "decide", decide_that_raises_at(8, ValueError()))
     assert run.finish() == outcome
     assert run.journal.text() == whole.journal.text()
 
 
-def test_an_error_keeps_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agentrun_error_in_decide_keeps_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Driven(package(), said("Done.")).begun()
     error = PolicyError("policy.denied", "no", hint="ask", fields={"rules": ["r1"]})
-    monkeypatch.setattr(driver, "decide", broken_at(2, error))
+    monkeypatch.setattr(driver, "decide", decide_that_raises_at(2, error))
     outcome = run.finish()
     assert isinstance(outcome, Outcome)
     assert outcome.fault == Fault("policy.denied", "no", {"rules": ["r1"]}, "ask")
 
 
-def test_the_host_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keyboard_interrupt_is_recorded_as_cancellation_and_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recorded as a cancellation, and passed on."""
     run = Driven(package(), said("Done.")).begun()
-    monkeypatch.setattr(driver, "decide", broken_at(2, KeyboardInterrupt()))
+    monkeypatch.setattr(driver, "decide", decide_that_raises_at(2, KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         run.finish()
     requested, stopped = run.facts()[-2:]
@@ -201,7 +205,7 @@ def test_the_host_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (stopped.fault.code, stopped.fault.fields) == ("cancelled", {"by": "host"})
 
 
-def test_assertions_are_bugs_too() -> None:
+def test_fact_of_an_unknown_effect_is_an_internal_error() -> None:
     """A fact that nobody waits for leaves its effect open: that is said, not waited out."""
 
     class Confused(Driven):

@@ -1,4 +1,4 @@
-"""A run's journal and the state it stands for."""
+"""`RunLog`, which writes a run's facts to its journal and keeps its state."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ from agentrun.journal.storage import MemoryJournal
 
 from ..core.script import STARTED, called, said, writing
 from ..packages import package
-from .driven import Driven
+from .driven_run import Driven
 
 TOOLS = package(tools={"pay": writing()}, policy={"default": "allow"})
 
@@ -40,7 +40,7 @@ def test_illegal_fact_is_not_written() -> None:
     assert log.state == fold(run.journal.records()), "and the log goes on"
 
 
-def test_welcome() -> None:
+def test_commit_if_acceptable_ignores_unexpected_facts() -> None:
     log = Driven(package()).begun().log()
     log.commit_if_acceptable(ToolFinished("c1.0", ()))
     assert log.state.seq == 1
@@ -76,7 +76,7 @@ def test_nothing_is_written_after_a_failure() -> None:
     assert len(journal.records()) == 2
 
 
-def test_a_fact_that_cannot_be_written_is_no_failure_of_the_journal() -> None:
+def test_fact_that_cannot_be_encoded_ends_the_run_as_internal() -> None:
     """The run ends over it, as over any bug."""
     run = Driven(package(), said("half a pair: \ud800")).begun()
     outcome = run.finish()
@@ -84,7 +84,7 @@ def test_a_fact_that_cannot_be_written_is_no_failure_of_the_journal() -> None:
     assert (outcome.code, outcome) == ("internal", outcome_of(fold(run.journal.records())))
 
 
-def test_take_over() -> None:
+def test_take_over_records_the_resume_and_the_lost_work() -> None:
     run = Driven(TOOLS, called("pay"), said("Done.")).begun()
     run.log().commit(ModelAsked("m1.1", 1, 1, "r", 0))
     log = run.log()
@@ -95,7 +95,7 @@ def test_take_over() -> None:
     assert sum(isinstance(fact, ToolStarted) for fact in run.facts()) == 1
 
 
-def test_stop() -> None:
+def test_first_stop_of_a_run_counts() -> None:
     run = Driven(package()).begun()
     log = run.log()
     outcome = log.stop(Fault("internal", "x"))
@@ -104,7 +104,7 @@ def test_stop() -> None:
     assert len(run.facts()) == 2
 
 
-def test_listeners_hear_what_counts() -> None:
+def test_listener_is_called_after_the_record_is_written_and_applied() -> None:
     """After it is written and the state has it."""
     heard: list[tuple[int, int]] = []
     journal = MemoryJournal()
@@ -125,7 +125,7 @@ def test_listeners_cannot_stop_the_run(error: Any) -> None:
     assert outcome.answer == "Done."
 
 
-def test_interrupted_while_somebody_listens() -> None:
+def test_interrupt_in_a_listener_cancels_the_run_after_the_record() -> None:
     """The record is written and counts: the terminal one follows it."""
 
     def listen(record: Record) -> None:

@@ -1,4 +1,4 @@
-"""Ways out of a run in an event loop, where work goes on at the same time: nothing is left, nothing is mixed up."""
+"""How runs end in an event loop, when cancelled, in parallel and after port failures."""
 
 import asyncio
 from collections import Counter
@@ -17,9 +17,9 @@ from agentrun.testing.doubles import ScriptItem
 
 from ..core.script import tool
 from ..packages import package
-from .exit_shapes import SHAPES
-from .hosts import Home
-from .trials import Trial, points
+from .failure_trials import Trial, points
+from .memory_runtime import Home
+from .run_shapes import SHAPES
 
 TOOLS = package(tools={"search": tool()}, policy={"default": "allow"})
 CALLS = tuple(call("search", q=str(number)) for number in range(6))
@@ -51,18 +51,18 @@ class Busy:
         return ToolReturn((Text("found " + call.arguments["q"]),))
 
 
-def acting(request: ModelRequest) -> ScriptItem:
+def call_then_answer(request: ModelRequest) -> ScriptItem:
     done = any(isinstance(message, ToolResult) for message in request.messages)
     return text("Done.") if done else says("", *CALLS)
 
 
-def home_of(busy: Busy, model: Callable[[ModelRequest], ScriptItem] = acting, **given: Any) -> Home:
+def home_of(busy: Busy, model: Callable[[ModelRequest], ScriptItem] = call_then_answer, **given: Any) -> Home:
     home = Home(replies(model), clock=SystemClock(), executors={"search": busy}, **given)
     busy.home = home
     return home
 
 
-def looped(main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+def run_in_empty_loop(main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     """The result of a coroutine after which the event loop is empty."""
 
     async def checked() -> Any:
@@ -74,7 +74,7 @@ def looped(main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     return asyncio.run(checked())
 
 
-def test_cancel_while_tools_run() -> None:
+def test_cancel_is_journaled_before_running_tools_are_stopped() -> None:
     """It is recorded before anything stops, and then nothing is left."""
 
     async def main() -> tuple[Busy, Home, Any]:
@@ -88,7 +88,7 @@ def test_cancel_while_tools_run() -> None:
         handle.cancel("too late")
         return busy, home, outcome
 
-    busy, home, outcome = looped(main)
+    busy, home, outcome = run_in_empty_loop(main)
     assert (outcome.code, outcome.fields) == ("cancelled", {"by": "ada"})
     assert (busy.running, len(busy.stopped)) == (0, 6)
     assert all("cancel_requested" in written for written in busy.stopped)
@@ -96,7 +96,7 @@ def test_cancel_while_tools_run() -> None:
     assert home.kinds().count("RunStopped") == 1
 
 
-def test_who_waits_is_cancelled() -> None:
+def test_cancelling_one_waiter_does_not_cancel_the_run() -> None:
     """The run goes on for whoever else waits; it ends when it is told to."""
 
     async def main() -> tuple[Busy, Any]:
@@ -111,14 +111,14 @@ def test_who_waits_is_cancelled() -> None:
         handle.cancel()
         return busy, await asyncio.gather(*waiting, return_exceptions=True)
 
-    busy, (first, *others) = looped(main)
+    busy, (first, *others) = run_in_empty_loop(main)
     assert isinstance(first, asyncio.CancelledError)
     assert [outcome.code for outcome in others] == ["cancelled"] * 2
     assert busy.running == 0
 
 
 @pytest.mark.parametrize("width", [1, 2, 5, 6, 9])
-def test_width(width: int) -> None:
+def test_width_limits_the_tool_calls_at_once(width: int) -> None:
     """Never more at once than the width, and no fewer when there is work."""
 
     async def main() -> Busy:
@@ -128,10 +128,10 @@ def test_width(width: int) -> None:
         assert (outcome.answer, outcome.tool_calls) == ("Done.", 6)
         return busy
 
-    assert looped(main).most == min(width, 6)
+    assert run_in_empty_loop(main).most == min(width, 6)
 
 
-def test_fifty_runs_at_once() -> None:
+def test_fifty_parallel_runs_keep_separate_journals() -> None:
     """On one runtime, with one model and one tool: each journal has its own run's facts and no other's."""
 
     def echo(request: ModelRequest) -> ScriptItem:
@@ -146,7 +146,7 @@ def test_fifty_runs_at_once() -> None:
         handles = [home.start(TOOLS, run=f"run-{number:02}", message=f"name-{number:02}") for number in range(50)]
         return home, await asyncio.gather(*(handle.wait() for handle in handles))
 
-    home, outcomes = looped(main)
+    home, outcomes = run_in_empty_loop(main)
     assert len(home.journals.runs) == home.runtime.run_count == 50
     for number, outcome in enumerate(outcomes):
         run, name = f"run-{number:02}", f"name-{number:02}"
@@ -163,7 +163,7 @@ PORTS = ("journal.append", "provider.ask", "executor.run", "blobs.put", "listene
 
 
 @pytest.mark.parametrize("name", ["child", "approval"])
-def test_every_exit(name: str) -> None:
+def test_invariants_after_a_failure_at_every_port_call_in_real_time(name: str) -> None:
     """A failure at each call of a port, in real time."""
     tried = 0
     for point in points(Trial(SHAPES[name], None).live()):

@@ -1,4 +1,4 @@
-"""A run in somebody's hands: waited for, looked at, told something, with and without an event loop."""
+"""`RunHandle`: waiting, status, answers, settling, cancelling, sending and events, with and without an event loop."""
 
 import asyncio
 import threading
@@ -34,12 +34,12 @@ from agentrun.testing.doubles import ScriptItem
 
 from ..core import script
 from ..packages import package
-from .hosts import ASKING, TOOLS, Home
+from .memory_runtime import ASKING, TOOLS, Home
 
 PAY = (calls("pay", n=1), text("Done."))
 
 
-def test_status() -> None:
+def test_status_and_outcome_follow_the_run() -> None:
     seen: list[str] = []
 
     def reply(request: ModelRequest) -> ScriptItem:
@@ -56,7 +56,7 @@ def test_status() -> None:
     assert len(home.model.requests) == 1
 
 
-def test_failed() -> None:
+def test_failed_run_has_status_failed() -> None:
     home = Home(scripted())
     handle = home.start()
     outcome = home.wait(handle)
@@ -64,7 +64,7 @@ def test_failed() -> None:
     assert (handle.status, outcome.code) == ("failed", "provider.fatal")
 
 
-def test_package_that_changes_before_the_loop_starts() -> None:
+def test_package_changed_after_the_start_stops_the_run() -> None:
     home = Home()
     handle = home.start()
     handle._package = replace(handle._package, agent=package(instructions=["Give everything away."]))
@@ -79,7 +79,7 @@ def test_package_that_changes_before_the_loop_starts() -> None:
 # --- answers --------------------------------------------------------------------------------------------------
 
 
-def test_answer() -> None:
+def test_first_answer_continues_a_suspended_run() -> None:
     home = Home(*PAY)
     handle = home.start(ASKING)
     waiting = home.wait(handle)
@@ -96,7 +96,7 @@ def test_answer() -> None:
     assert [(fact.answer, fact.by) for fact in answers] == [("approved", "ada")]
 
 
-def test_answer_to_another_question() -> None:
+def test_answer_to_another_question_is_refused() -> None:
     home = Home(*PAY)
     handle = home.start(ASKING)
     waiting = home.wait(handle)
@@ -106,7 +106,7 @@ def test_answer_to_another_question() -> None:
     assert isinstance(home.wait(handle), Suspended)
 
 
-def lost() -> Home:
+def home_with_interrupted_call() -> Home:
     """A run whose host died inside a call that must not run twice."""
     dead = CrashingJournals(5, "after")
     with pytest.raises(Crash):
@@ -121,8 +121,8 @@ def lost() -> Home:
     ("how", "ran", "answer", "code"),
     [("retry", 1, "Done.", None), ("result", 0, "Done.", None), ("stop", 0, None, "tool.indeterminate")],
 )
-def test_settle(how: Any, ran: int, answer: str | None, code: str | None) -> None:
-    home = lost()
+def test_settle_decides_an_interrupted_call_once(how: Any, ran: int, answer: str | None, code: str | None) -> None:
+    home = home_with_interrupted_call()
     handle = home.runtime.resume("r1")
     waiting = home.wait(handle)
     assert isinstance(waiting, Suspended)
@@ -139,7 +139,7 @@ def test_settle(how: Any, ran: int, answer: str | None, code: str | None) -> Non
 # --- cancelling -----------------------------------------------------------------------------------------------
 
 
-def test_cancel_before_it_begins() -> None:
+def test_cancel_before_the_first_step_sends_no_request() -> None:
     home = Home()
     handle = home.start()
     handle.cancel("ada")
@@ -153,7 +153,7 @@ def test_cancel_before_it_begins() -> None:
     assert home.model.requests == []
 
 
-def test_cancel_inside_a_call() -> None:
+def test_cancel_during_a_call_is_journaled_and_nothing_follows() -> None:
     """Recorded first; then what is under way is stopped, and nothing follows."""
     home = Home(*PAY)
 
@@ -171,7 +171,7 @@ def test_cancel_inside_a_call() -> None:
     assert len(home.model.requests) == 1
 
 
-def test_cancel_while_suspended() -> None:
+def test_cancel_ends_a_suspended_run() -> None:
     home = Home(*PAY)
     handle = home.start(ASKING)
     home.wait(handle)
@@ -184,7 +184,7 @@ def test_cancel_while_suspended() -> None:
 # --- sending --------------------------------------------------------------------------------------------------
 
 
-def test_send() -> None:
+def test_sent_message_is_queued_and_answered() -> None:
     def reply(request: ModelRequest) -> ScriptItem:
         handle.send("And now?")
         return text("One.")
@@ -199,7 +199,7 @@ def test_send() -> None:
 
 
 @pytest.mark.parametrize(("sent", "reason"), [(" ", "empty"), ("x" * 11, "too_long"), (" Hi. ", "duplicate")])
-def test_send_is_admitted(sent: str, reason: str) -> None:
+def test_send_refuses_empty_long_and_duplicate_messages(sent: str, reason: str) -> None:
     home = Home()
     handle = home.start(package(admission={"max_chars": 10, "dedupe": True}))
     with pytest.raises(AgentrunError) as caught:
@@ -212,7 +212,7 @@ def test_send_is_admitted(sent: str, reason: str) -> None:
         handle.send("Ho.")
 
 
-def test_send_after_the_end() -> None:
+def test_send_to_a_finished_run_is_refused() -> None:
     home = Home()
     handle = home.start()
     home.wait(handle)
@@ -224,7 +224,7 @@ def test_send_after_the_end() -> None:
 # --- events ---------------------------------------------------------------------------------------------------
 
 
-def test_events() -> None:
+def test_events_of_a_handle_are_its_journal_records() -> None:
     home = Home()
     handle = home.start()
     events = handle.events()
@@ -235,7 +235,7 @@ def test_events() -> None:
     assert list(handle.events()) == seen, "also when it is over"
 
 
-def test_waiting_inside_itself() -> None:
+def test_hook_that_waits_for_its_own_run_is_denied() -> None:
     """A hook that waits for its own run would wait forever."""
     home = Home(hooks={"watch": hook(lambda question: handle.wait())})
     handle = home.start(package(hooks=[script.hook("on_input", id="watch")]))
@@ -244,7 +244,7 @@ def test_waiting_inside_itself() -> None:
     assert outcome.code == "policy.denied"
 
 
-def test_journal_that_fails() -> None:
+def test_wait_raises_storage_error_and_the_run_stays_suspended() -> None:
     home = Home(journals=FailingJournals(3))
     handle = home.start()
     for _ in range(2):
@@ -260,7 +260,7 @@ def live(*script: Any, **given: Any) -> Home:
     return Home(*script, clock=SystemClock(), **given)
 
 
-def looped(main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+def run_in_empty_loop(main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     """The result of a coroutine in an event loop in which nothing is left."""
 
     async def checked() -> Any:
@@ -272,16 +272,16 @@ def looped(main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     return asyncio.run(checked())
 
 
-def test_goes_on_by_itself() -> None:
+def test_started_run_continues_in_the_event_loop_without_wait() -> None:
     async def main() -> list[str]:
         home = live()
         handle = home.start()
         return [type(event.what).__name__ async for event in handle.events()]
 
-    assert looped(main) == ["Record"] * 5
+    assert run_in_empty_loop(main) == ["Record"] * 5
 
 
-def test_started_before_there_is_a_loop() -> None:
+def test_run_started_outside_a_loop_begins_with_wait() -> None:
     home = live()
     handle = home.start()
     assert handle.status == "admitted"
@@ -290,16 +290,16 @@ def test_started_before_there_is_a_loop() -> None:
     assert outcome.answer == "Hello."
 
 
-def test_many_waiters() -> None:
+def test_all_waiters_get_the_outcome() -> None:
     async def main() -> set[str | None]:
         home = live()
         handle = home.start()
         return {outcome.answer for outcome in await asyncio.gather(*(handle.wait() for _ in range(5)))}  # type: ignore[union-attr]  # it is there in this test
 
-    assert looped(main) == {"Hello."}
+    assert run_in_empty_loop(main) == {"Hello."}
 
 
-def test_who_stops_waiting_does_not_stop_the_run() -> None:
+def test_cancelled_wait_does_not_stop_the_run() -> None:
     async def main() -> Ending:
         home = live(after(50, text("Hello."), clock=SystemClock()))
         handle = home.start()
@@ -307,10 +307,10 @@ def test_who_stops_waiting_does_not_stop_the_run() -> None:
             await asyncio.wait_for(handle.wait(), 0)
         return await handle.wait()
 
-    assert looped(main).answer == "Hello."
+    assert run_in_empty_loop(main).answer == "Hello."
 
 
-def test_answer_goes_on_by_itself() -> None:
+def test_answered_run_continues_in_the_event_loop_without_wait() -> None:
     async def main() -> Ending:
         home = live(*PAY)
         handle = home.start(ASKING)
@@ -320,17 +320,17 @@ def test_answer_goes_on_by_itself() -> None:
         assert [event.is_terminal async for event in handle.events()][-1]
         return await handle.wait()
 
-    assert looped(main).answer == "Done."
+    assert run_in_empty_loop(main).answer == "Done."
 
 
-def test_cancel_from_another_thread() -> None:
+def test_run_can_be_cancelled_from_another_thread() -> None:
     async def main() -> tuple[Ending, Home]:
         home = live(after(60_000, text("Never."), clock=SystemClock()))
         handle = home.start()
         threading.Timer(0.02, handle.cancel, ["a thread"]).start()
         return await handle.wait(), home
 
-    outcome, home = looped(main)
+    outcome, home = run_in_empty_loop(main)
     assert (outcome.code, outcome.fields["by"]) == ("cancelled", "a thread")
     assert [type(fact) for fact in home.facts() if isinstance(fact, CancelRequested | RunStopped)] == [
         CancelRequested,
@@ -338,7 +338,7 @@ def test_cancel_from_another_thread() -> None:
     ]
 
 
-def test_loop_that_ends_before_the_run() -> None:
+def test_run_is_cancelled_when_its_event_loop_ends() -> None:
     """The host leaves: the run still gets its terminal record, and nothing is left running."""
     homes: list[tuple[Home, RunHandle]] = []
 
@@ -355,24 +355,24 @@ def test_loop_that_ends_before_the_run() -> None:
     assert home.kinds()[-1] == "RunStopped"
 
 
-def test_many_runs_at_once() -> None:
+def test_fifty_runs_finish_in_one_event_loop() -> None:
     async def main() -> list[Any]:
         clock = SystemClock()
         home = live(scripted(*[after(5, text("Hello."), clock=clock)] * 50))
         handles = [home.start(run=f"r{number}") for number in range(50)]
         return await asyncio.gather(*(handle.wait() for handle in handles))
 
-    assert {outcome.answer for outcome in looped(main)} == {"Hello."}
+    assert {outcome.answer for outcome in run_in_empty_loop(main)} == {"Hello."}
 
 
-def test_person_in_a_loop() -> None:
+def test_approver_answers_in_an_event_loop() -> None:
     async def main() -> Ending:
         return await live(*PAY, approver=approving(delay=5, clock=SystemClock())).start(ASKING).wait()
 
-    assert looped(main).answer == "Done."
+    assert run_in_empty_loop(main).answer == "Done."
 
 
-def test_pieces_of_a_reply_pass() -> None:
+def test_reply_deltas_are_events_and_not_records() -> None:
     """They are events, not records; when no reply comes of them they are taken back."""
     home = Home(scripted(says("Hello.", pieces=("Hel", "lo."))))
     everything = home.runtime.subscribe()
@@ -382,7 +382,7 @@ def test_pieces_of_a_reply_pass() -> None:
     assert not any(isinstance(event.what, ReplyDelta) for event in handle.events())
 
 
-def test_nobody_waits_for_a_run_that_breaks() -> None:
+def test_storage_error_is_raised_by_a_later_wait() -> None:
     """No exception is lost, and none is reported by anybody but `wait`."""
 
     async def main() -> None:
@@ -393,10 +393,10 @@ def test_nobody_waits_for_a_run_that_breaks() -> None:
         with pytest.raises(StorageError):
             await handle.wait()
 
-    looped(main)
+    run_in_empty_loop(main)
 
 
-def test_cancelled_twice_at_once() -> None:
+def test_second_cancel_is_ignored() -> None:
     home = Home(*PAY)
 
     def twice(**arguments: Any) -> str:

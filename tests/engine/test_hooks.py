@@ -1,4 +1,4 @@
-"""Asking hooks."""
+"""`ask_hook`: answers, exceptions, timeouts and invalid answers of hooks."""
 
 import asyncio
 import threading
@@ -11,23 +11,25 @@ from agentrun.core.facts import Continue, Deny, HookAnswered, HookFailure, Injec
 from agentrun.engine.hooks import HookQuestion, ask_hook
 from agentrun.engine.system_clock import SystemClock
 
-from .places import Place, hook
+from .memory_worlds import Place, hook
 
 
-def asked(function: Callable[[Any], Any], place: Place | None = None, **changes: Any) -> HookAnswered:
+def answer_of_hook(function: Callable[[Any], Any], place: Place | None = None, **changes: Any) -> HookAnswered:
     place = place or Place()
     world = Place(clock=place.clock, hooks={"careful": function}).world
     return place.clock.run(ask_hook(world, "run-1", hook(**changes)))
 
 
-def test_question_and_answer() -> None:
+def test_hook_gets_the_question_and_its_answer_is_recorded() -> None:
     seen: list[HookQuestion] = []
 
     def careful(question: HookQuestion) -> Deny:
         seen.append(question)
         return Deny("too much")
 
-    assert asked(careful) == HookAnswered("h.1", "careful", "before_tool", "c1.0", Deny("too much"), closes=True)
+    assert answer_of_hook(careful) == HookAnswered(
+        "h.1", "careful", "before_tool", "c1.0", Deny("too much"), closes=True
+    )
     assert seen == [HookQuestion("run-1", "before_tool", "c1.0", "refund", {"amount": 10})]
 
 
@@ -40,7 +42,7 @@ def test_question_and_answer() -> None:
         ("after_tool", "text", Modify("another")),
     ],
 )
-def test_plain_and_async(point: str, value: Any, answer: Any) -> None:
+def test_hook_may_be_a_function_a_coroutine_or_a_callable_object(point: str, value: Any, answer: Any) -> None:
     async def later(question: HookQuestion) -> Any:
         return answer
 
@@ -49,17 +51,17 @@ def test_plain_and_async(point: str, value: Any, answer: Any) -> None:
             return answer
 
     for function in (lambda question: answer, later, Callable()):
-        given = asked(function, at=point, value=value)
+        given = answer_of_hook(function, at=point, value=value)
         assert (given.answer, given.closes) == (answer, False)
 
 
 @pytest.mark.parametrize("error", [ValueError("with a secret"), TimeoutError("its own"), SystemExit(1)])
 @pytest.mark.parametrize(("on_failure", "closes"), [("deny", True), ("continue", False)])
-def test_hook_that_raises(error: BaseException, on_failure: str, closes: bool) -> None:
+def test_hook_that_raises_follows_on_failure(error: BaseException, on_failure: str, closes: bool) -> None:
     def careful(question: HookQuestion) -> None:
         raise error
 
-    given = asked(careful, on_failure=on_failure)
+    given = answer_of_hook(careful, on_failure=on_failure)
     assert given.closes == closes
     assert isinstance(given.answer, HookFailure)
     assert given.answer.fault.code == "policy.denied"
@@ -68,14 +70,14 @@ def test_hook_that_raises(error: BaseException, on_failure: str, closes: bool) -
 
 
 @pytest.mark.parametrize(("wait", "late"), [(1000, False), (1001, True)])
-def test_timeout(wait: int, late: bool) -> None:
+def test_hook_that_takes_too_long_fails(wait: int, late: bool) -> None:
     place = Place()
 
     async def careful(question: HookQuestion) -> Continue:
         await place.clock.sleep_until(place.clock.now() + wait)
         return Continue()
 
-    given = asked(careful, place)
+    given = answer_of_hook(careful, place)
     assert given.closes == late
     if late:
         assert isinstance(given.answer, HookFailure)
@@ -83,15 +85,15 @@ def test_timeout(wait: int, late: bool) -> None:
 
 
 @pytest.mark.parametrize("rubbish", [None, True, "deny", Inject("not here"), Modify("a text")])
-def test_what_is_no_answer_here(rubbish: Any) -> None:
-    given = asked(lambda question: rubbish)
+def test_answer_not_allowed_at_the_point_is_a_failure(rubbish: Any) -> None:
+    given = answer_of_hook(lambda question: rubbish)
     assert given.closes
     assert isinstance(given.answer, HookFailure)
 
 
 @pytest.mark.parametrize("value", [{"amount": object()}, {"text": "\ud800"}])
-def test_what_no_journal_could_hold(value: Any) -> None:
-    given = asked(lambda question: Modify(value))
+def test_answer_that_cannot_be_journaled_is_a_failure(value: Any) -> None:
+    given = answer_of_hook(lambda question: Modify(value))
     assert given.closes
     assert isinstance(given.answer, HookFailure)
     assert given.answer.fault.fields == {"hook": "careful", "reason": "answer"}
@@ -104,11 +106,11 @@ def test_hook_cannot_change_what_it_is_asked_about() -> None:
         question.value["order"]["amount"] = 10_000
         return Continue()
 
-    asked(sly, value=arguments)
+    answer_of_hook(sly, value=arguments)
     assert arguments == {"order": {"amount": 10}}
 
 
-def test_plain_hook_runs_aside() -> None:
+def test_plain_hook_runs_in_a_thread() -> None:
     """A hook that blocks does not block the others."""
     threads: list[int] = []
 

@@ -1,11 +1,11 @@
-"""Journals in memory, as their owners see them."""
+"""Journals in memory."""
 
 from agentrun.engine.memory import MemoryJournals
 
 from ..journal.journals import JOURNAL
 
 
-def test_lines_after() -> None:
+def test_lines_after_gives_the_lines_after_a_record() -> None:
     journals = MemoryJournals()
     owned = journals.open("r1")
     assert list(owned.lines_after(0)) == []

@@ -1,4 +1,4 @@
-"""Asking models."""
+"""`ModelCaller`: replies, cost, timeouts, faults, deltas and attachments of model requests."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,11 +16,11 @@ from agentrun.errors import ProviderError, StorageError
 from agentrun.providers.registry import codec_for
 
 from ..packages import ROUTE
-from ..worlds import Scripted, completion, failure
-from .places import Model, Place, ask, calls, says
+from ..scripted_service import Scripted, completion, failure
+from .memory_worlds import Model, Place, ask, calls, says
 
 
-def asked(model: Any, effect: AskModel | None = None, **parts: Any) -> tuple[ModelReplied | ModelFailed, Place]:
+def ask_model(model: Any, effect: AskModel | None = None, **parts: Any) -> tuple[ModelReplied | ModelFailed, Place]:
     place = Place(providers={"openai": model}, **parts)
     if isinstance(model, Model):
         model.clock = place.clock
@@ -33,30 +33,30 @@ def fault_of(fact: ModelReplied | ModelFailed) -> Fault:
     return fact.fault
 
 
-def test_reply() -> None:
-    fact, _ = asked(Model(says("hello")))
+def test_reply_is_recorded_as_model_replied() -> None:
+    fact, _ = ask_model(Model(says("hello")))
     assert fact == ModelReplied("m1.1", 1, 1, says("hello"), 0)
 
 
-def test_calls_are_named_after_the_turn() -> None:
-    fact, _ = asked(Model(calls(("a", {}), ("b", {}))), ask(turn=7))
+def test_call_ids_contain_the_turn() -> None:
+    fact, _ = ask_model(Model(calls(("a", {}), ("b", {}))), ask(turn=7))
     assert isinstance(fact, ModelReplied)
     assert [call.id for call in fact.reply.message.calls] == ["c7.0", "c7.1"]
 
 
 @pytest.mark.parametrize(("reply", "cost"), [(says("x"), 20 * 2 + 5 * 3), (says("x", usage=None), 77)])
-def test_cost(reply: Reply, cost: int) -> None:
+def test_cost_is_priced_by_usage_or_is_the_reservation(reply: Reply, cost: int) -> None:
     """In micro-dollars; without usage, what was reserved."""
     price = {"input": 2_000_000, "output": 3_000_000, "cached_input": 0}
     route = msgspec.convert({**ROUTE, "price": price}, Route)
-    fact, _ = asked(Model(reply), ask(route=route))
+    fact, _ = ask_model(Model(reply), ask(route=route))
     assert isinstance(fact, ModelReplied)
     assert fact.cost == cost
 
 
 @pytest.mark.parametrize(("wait", "late"), [(500, False), (501, True)])
-def test_time(wait: int, late: bool) -> None:
-    fact, place = asked(Model(wait, says("x")))
+def test_request_over_its_time_is_a_provider_timeout(wait: int, late: bool) -> None:
+    fact, place = ask_model(Model(wait, says("x")))
     assert place.clock.now() == 1_000_500
     if late:
         assert (fault_of(fact).code, fault_of(fact).fields) == ("provider.timeout", {"status": None, "limit": 500})
@@ -64,12 +64,12 @@ def test_time(wait: int, late: bool) -> None:
         assert isinstance(fact, ModelReplied)
 
 
-def test_faults_and_errors() -> None:
+def test_faults_and_exceptions_of_a_provider_become_model_failed() -> None:
     fault = Fault("provider.rate_limited", "slow down", {"retry_after": 3})
-    assert fault_of(asked(Model(fault))[0]) == fault
+    assert fault_of(ask_model(Model(fault))[0]) == fault
     error = ProviderError("provider.fatal", "no", fields={"status": 401}, hint="a key")
-    assert fault_of(asked(Model(error))[0]) == Fault("provider.fatal", "no", {"status": 401}, "a key")
-    found = fault_of(asked(Model(ZeroDivisionError("secret")))[0])
+    assert fault_of(ask_model(Model(error))[0]) == Fault("provider.fatal", "no", {"status": 401}, "a key")
+    found = fault_of(ask_model(Model(ZeroDivisionError("secret")))[0])
     assert (found.code, found.fields) == ("internal", {"error": "ZeroDivisionError"})
     assert "secret" not in found.message
 
@@ -77,32 +77,32 @@ def test_faults_and_errors() -> None:
 @pytest.mark.parametrize(
     "rubbish", [None, "text", Fault("provider.invented", "x"), Fault("internal", "x", {"x": object()})]
 )
-def test_what_is_no_answer(rubbish: Any) -> None:
+def test_invalid_answer_of_a_provider_is_an_internal_fault(rubbish: Any) -> None:
     class Odd:
         async def ask(self, effect: AskModel, delta: Callable[[str], None]) -> Any:
             return rubbish
 
-    assert fault_of(asked(Odd())[0]).code == "internal"
+    assert fault_of(ask_model(Odd())[0]).code == "internal"
 
 
-def test_deltas_pass() -> None:
-    fact, place = asked(Model("hel", 10, "lo", says("hello")))
+def test_deltas_are_published() -> None:
+    fact, place = ask_model(Model("hel", 10, "lo", says("hello")))
     assert isinstance(fact, ModelReplied)
     assert place.deltas() == ["hel", "lo"]
     assert {(run, news.run, news.effect) for run, news in place.heard} == {("run-1", "run-1", "m1.1")}
 
 
 @pytest.mark.parametrize("end", [Fault("provider.transient", "cut"), OSError(), 501])
-def test_deltas_are_taken_back(end: Any) -> None:
-    _, place = asked(Model("hel", end, says("too late")))
+def test_deltas_of_a_failed_request_are_withdrawn(end: Any) -> None:
+    _, place = ask_model(Model("hel", end, says("too late")))
     assert place.deltas() == ["hel", None]
 
 
-def test_nothing_to_take_back() -> None:
-    assert asked(Model(Fault("provider.transient", "no")))[1].deltas() == []
+def test_failed_request_without_deltas_withdraws_nothing() -> None:
+    assert ask_model(Model(Fault("provider.transient", "no")))[1].deltas() == []
 
 
-def test_deltas_of_a_request_that_is_stopped() -> None:
+def test_deltas_of_a_stopped_request_are_withdrawn() -> None:
     model = Model("hel", 10, says("hello"))
     place = Place(providers={"openai": model})
     model.clock = place.clock
@@ -112,7 +112,7 @@ def test_deltas_of_a_request_that_is_stopped() -> None:
     assert place.deltas() == ["hel", None]
 
 
-def test_deltas_after_the_end_are_not_heard() -> None:
+def test_deltas_after_the_reply_are_ignored() -> None:
     kept: list[Callable[[str], None]] = []
 
     class Chatty:
@@ -120,7 +120,7 @@ def test_deltas_after_the_end_are_not_heard() -> None:
             kept.append(delta)
             return says("done")
 
-    _, place = asked(Chatty())
+    _, place = ask_model(Chatty())
     kept[0]("more")
     assert place.deltas() == []
 
@@ -157,16 +157,16 @@ def picture(blob: str) -> User:
         (picture("broken"), {"part": "image/png", "reason": "unreadable"}),
     ],
 )
-def test_missing_attachment(message: Message, fields: dict[str, str]) -> None:
+def test_missing_attachment_fails_before_the_request_is_sent(message: Message, fields: dict[str, str]) -> None:
     """Nothing is sent."""
     model = Model(says("x"))
     shelf = Shelf("there", broken=("broken",))
-    fault = fault_of(asked(model, ask([picture("there"), message]), blobs=shelf)[0])
+    fault = fault_of(ask_model(model, ask([picture("there"), message]), blobs=shelf)[0])
     assert (fault.code, fault.fields) == ("context.failed", fields)
     assert model.asked == []
 
 
-def test_each_message_is_looked_at_once() -> None:
+def test_attachments_of_each_message_are_checked_once() -> None:
     shelf = Shelf("a", "b", "c")
     attachments = AttachmentChecker(shelf)
     one = Transcript([picture("a")])
@@ -177,7 +177,7 @@ def test_each_message_is_looked_at_once() -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2])
-def test_after_the_conversation_was_summed_up(kept: int) -> None:
+def test_attachments_are_checked_again_after_compaction(kept: int) -> None:
     """All is looked at again, however long the conversation is then."""
     attachments = AttachmentChecker(Shelf("a"))
     assert attachments.find_fault(Transcript([user_message("1"), user_message("2"), picture("a")])) is None
@@ -187,19 +187,19 @@ def test_after_the_conversation_was_summed_up(kept: int) -> None:
     assert attachments.find_fault(summed_up) is not None
 
 
-def test_a_missing_attachment_stays_missing() -> None:
+def test_missing_attachment_is_reported_every_time() -> None:
     attachments = AttachmentChecker(Shelf())
     messages = Transcript([picture("a")])
     assert attachments.find_fault(messages) is not None
     assert attachments.find_fault(messages) is not None
 
 
-def test_over_the_wire() -> None:
+def test_http_provider_gives_replies_faults_and_internal_errors() -> None:
     sender = Scripted([completion("hello"), failure(401), OSError("no network")])
     provider = HttpProvider(codec_for("openai"), sender)
-    fact, _ = asked(provider, ask([user_message("hi")]))
+    fact, _ = ask_model(provider, ask([user_message("hi")]))
     assert isinstance(fact, ModelReplied)
     assert fact.reply.message.text == "hello"
-    assert fault_of(asked(provider)[0]).code == "provider.fatal"
-    assert fault_of(asked(provider)[0]).code == "internal"
+    assert fault_of(ask_model(provider)[0]).code == "provider.fatal"
+    assert fault_of(ask_model(provider)[0]).code == "internal"
     assert b'"hi"' in sender.calls[0].body

@@ -1,4 +1,4 @@
-"""A run that is parked: what is under way may end, nothing more is started, and the run goes on when it is resumed."""
+"""Parked runs finish the work in progress, start nothing more and continue when they are resumed."""
 
 import asyncio
 from collections.abc import Callable
@@ -43,7 +43,7 @@ from agentrun.testing.laws import (
 
 from ..core.script import tool, writing
 from ..packages import package
-from ..testing.law_agents import ALLOW, SHAPES, TWO_TOOLS, Shape
+from ..testing.law_shapes import ALLOW, SHAPES, TWO_TOOLS, Shape
 
 LONG = 1_000_000
 """Milliseconds in which everything under way ends."""
@@ -122,7 +122,7 @@ def look(shape: Shape, after: int, grace: int, undisturbed: str) -> bool:
 
 @pytest.mark.parametrize("grace", [0, LONG], ids=["no grace", "grace"])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-def test_parked_after_every_record(shape: Shape, grace: int) -> None:
+def test_run_parked_after_any_record_resumes_to_the_same_end(shape: Shape, grace: int) -> None:
     """Wherever it is parked, it goes on to the same end."""
     whole = Site(shape, 0, grace)
     finish_run(whole.runtime, whole.handle, whole.clock, "retry", "approved")
@@ -131,7 +131,7 @@ def test_parked_after_every_record(shape: Shape, grace: int) -> None:
     assert len(parked) >= 1
 
 
-def test_what_ends_in_time_is_recorded_and_not_done_again() -> None:
+def test_call_that_ends_within_the_grace_is_not_run_again() -> None:
     ran: list[str] = []
 
     def setting(clock: StepClock) -> Setting:
@@ -168,7 +168,7 @@ def first_record(shape: Shape, kind: type) -> int:
     return seen[0]
 
 
-def test_nothing_more_is_asked_of_a_model() -> None:
+def test_parked_run_starts_no_call_and_no_request() -> None:
     def setting(clock: StepClock) -> Setting:
         model = scripted(after(50, calls("search", q="x"), clock=clock), text("never"))
         return Setting(model=model, tools={"search": stub("found"), "pay": stub()}, message="Hi.")
@@ -180,7 +180,7 @@ def test_nothing_more_is_asked_of_a_model() -> None:
     assert len([fact for fact in site.facts() if isinstance(fact, ModelAsked)]) == 1
 
 
-def test_a_question_to_a_person_is_not_waited_for() -> None:
+def test_parking_does_not_wait_for_an_approval() -> None:
     number = first_record(SHAPES["person"], ApprovalAsked)
     site = Site(SHAPES["person"], number, LONG)
     began = site.clock.now()
@@ -188,7 +188,7 @@ def test_a_question_to_a_person_is_not_waited_for() -> None:
     assert site.clock.now() - began < PERSON, "it is asked again when the run goes on"
 
 
-def test_parked_while_nobody_works_on_it_is_nothing() -> None:
+def test_parking_a_suspended_run_changes_nothing() -> None:
     site = Site(SHAPES["approval"], 0, 0)
     assert isinstance(site.wait(), Suspended)
     before = site.journals.count
@@ -198,7 +198,7 @@ def test_parked_while_nobody_works_on_it_is_nothing() -> None:
     assert isinstance(finish_run(site.runtime, site.handle, site.clock, "retry", "approved"), Outcome)
 
 
-def test_a_parked_handle_does_not_go_on_by_itself() -> None:
+def test_parked_handle_stays_parked_and_a_cancel_takes_effect_on_resume() -> None:
     """Another owner may: what is told to the run in the meantime is written, and counts when it goes on."""
     site = Site(SHAPES["parallel tools"], first_record(SHAPES["parallel tools"], ToolStarted), 0)
     parked = site.wait()
@@ -212,7 +212,7 @@ def test_a_parked_handle_does_not_go_on_by_itself() -> None:
     assert outcome.code == "cancelled"
 
 
-def test_a_run_that_is_over_stays_over() -> None:
+def test_parking_a_finished_run_changes_nothing() -> None:
     whole = Site(SHAPES["plain text"], 0, 0)
     assert isinstance(whole.wait(), Outcome)
     last = Site(SHAPES["plain text"], whole.journals.count, 0)
@@ -241,7 +241,7 @@ class Slow:
         return ToolReturn((Text("paid"),))
 
 
-def in_a_loop(slow: Slow, journals: MemoryJournals) -> tuple[Runtime, RunHandle]:
+def start_in_real_time(slow: Slow, journals: MemoryJournals) -> tuple[Runtime, RunHandle]:
     file = seal_package(package(tools={"pay": writing(), "search": tool()}, policy=ALLOW))
     setting = Setting(model=scripted(calls("pay", n=1), text("Done.")), message="Hi.")
     runtime = Runtime.in_memory(
@@ -254,10 +254,10 @@ def in_a_loop(slow: Slow, journals: MemoryJournals) -> tuple[Runtime, RunHandle]
 
 
 @pytest.mark.parametrize("ends", [True, False], ids=["it ends", "it does not"])
-def test_in_real_time(ends: bool) -> None:
+def test_parking_in_real_time_waits_for_the_grace_only(ends: bool) -> None:
     async def whole() -> None:
         slow, journals = Slow(), MemoryJournals()
-        runtime, handle = in_a_loop(slow, journals)
+        runtime, handle = start_in_real_time(slow, journals)
         await slow.begun.wait()
         await asyncio.to_thread(handle.park, 3_600_000 if ends else 0)  # from any thread
         if ends:
@@ -279,7 +279,7 @@ def test_in_real_time(ends: bool) -> None:
 # --- planted ------------------------------------------------------------------------------------------------------
 
 
-def test_a_driver_that_ends_the_run_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_detects_a_driver_that_ends_a_parked_run(monkeypatch: pytest.MonkeyPatch) -> None:
     real = driver._park  # replaced on purpose
 
     async def abandons(log: driver.RunLog, crew: Any, until: int) -> Ending:
@@ -289,18 +289,18 @@ def test_a_driver_that_ends_the_run_is_noticed(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(driver, "_park", abandons)
     with pytest.raises(AssertionError):
-        test_parked_after_every_record(SHAPES["parallel tools"], 0)
+        test_run_parked_after_any_record_resumes_to_the_same_end(SHAPES["parallel tools"], 0)
 
 
-def test_a_driver_that_does_not_wait_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_detects_a_driver_that_ignores_the_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     real = driver._park  # replaced on purpose
     monkeypatch.setattr(driver, "_park", lambda log, crew, until: real(log, crew, 0))
     with pytest.raises(AssertionError, match="it had the time"):
-        test_parked_after_every_record(SHAPES["parallel tools"], LONG)
+        test_run_parked_after_any_record_resumes_to_the_same_end(SHAPES["parallel tools"], LONG)
 
 
-def test_a_child_that_is_abandoned_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_detects_an_abandoned_sub_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a crew that is closed would do it, if the child did not know that it is parked."""
     monkeypatch.setattr("agentrun.engine.crew.BaseCrew.parks_at", property(lambda crew: None))
     with pytest.raises(AssertionError):
-        test_parked_after_every_record(SHAPES["child"], 0)
+        test_run_parked_after_any_record_resumes_to_the_same_end(SHAPES["child"], 0)

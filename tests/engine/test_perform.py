@@ -1,4 +1,4 @@
-"""The boundary to the world: a fact for every effect, whatever happens."""
+"""`Performer` gives a fact for every effect, also when a port is missing or fails."""
 
 from typing import Any
 
@@ -26,8 +26,8 @@ from agentrun.engine.world import world_of_run
 from agentrun.errors import StorageError
 
 from ..packages import package
-from .crews import question
-from .places import Model, Place, ask, child, delivery, hook, run, says
+from .crew_effects import question
+from .memory_worlds import Model, Place, ask, child, delivery, hook, run, says
 
 
 def perform(effect: Effect, **parts: Any) -> Fact:
@@ -58,7 +58,7 @@ class Anything:
         return None
 
 
-def test_every_effect() -> None:
+def test_every_kind_of_effect_gives_its_fact() -> None:
     assert isinstance(perform(ask(), providers={"openai": Model(says("x"))}), ModelReplied)
     assert perform(run(), executors={"python": Anything()}) == ToolFinished("c1.0", ())
     assert isinstance(perform(child(), providers={"openai": Model(says("x"))}), ToolFinished)
@@ -86,12 +86,12 @@ def fault_of(fact: Fact) -> Fault:
         (delivery(), "host.missing", {"name": "out", "what": "sink"}),
     ],
 )
-def test_nobody_there(effect: Effect, code: str, fields: dict[str, str]) -> None:
+def test_effect_without_its_port_is_a_fault(effect: Effect, code: str, fields: dict[str, str]) -> None:
     fault = fault_of(perform(effect))
     assert (fault.code, fault.fields) == (code, fields)
 
 
-def test_missing_hook_is_a_no() -> None:
+def test_missing_hook_closes_the_gate() -> None:
     answered = perform(hook())
     assert isinstance(answered, HookAnswered)
     assert answered.closes
@@ -111,7 +111,7 @@ class Broken:
     ("effect", "port"),
     [(ask(), "providers"), (run(), "executors"), (hook(), "hooks"), (delivery(), "sinks"), (child(), "journals")],
 )
-def test_our_own_bug(effect: Effect, port: str) -> None:
+def test_exception_in_our_own_code_is_an_internal_fault_without_details(effect: Effect, port: str) -> None:
     """A fact all the same: the name of the error, and not a word more."""
     broken = Unreadable(ZeroDivisionError("a secret")) if port == "journals" else Broken()
     fact = perform(effect, **{port: broken})
@@ -127,7 +127,7 @@ class FullBlobs:
         raise KeyError(blob)
 
 
-def test_blob_that_cannot_be_kept() -> None:
+def test_result_that_cannot_be_stored_is_a_storage_fault() -> None:
     """The call ran; that its text is lost ends the run."""
 
     class Long:
@@ -139,24 +139,24 @@ def test_blob_that_cannot_be_kept() -> None:
 
 
 @pytest.mark.parametrize("code", ["storage.failed", "journal.poisoned", "journal.stale_owner"])
-def test_journal_of_a_child_that_fails(code: str) -> None:
+def test_failing_journal_of_a_sub_agent_is_raised(code: str) -> None:
     """It is raised: nobody knows what the child did."""
 
     with pytest.raises(StorageError, match=code):
         perform(child(), journals=Unreadable(StorageError(code, "no")))
 
 
-def test_journal_of_a_child_that_cannot_be_read() -> None:
+def test_unreadable_journal_of_a_sub_agent_is_a_fault() -> None:
     journals = Unreadable(StorageError("recovery.failed", "no"))
     assert fault_of(perform(child(), journals=journals)).code == "recovery.failed"
 
 
-def test_interrupt_passes() -> None:
+def test_keyboard_interrupt_is_raised() -> None:
     with pytest.raises(KeyboardInterrupt):
         perform(ask(), providers={"openai": Model(KeyboardInterrupt())})
 
 
-def test_crew_asks_whom_there_is() -> None:
+def test_crew_asks_the_approver_of_the_world() -> None:
     place = Place(approver=NoApprover())
     crew = make_crew(world_of_run(place.world, "run-1"), package())
     crew.consult([question("c1.0")])
@@ -164,7 +164,7 @@ def test_crew_asks_whom_there_is() -> None:
     assert given == ApprovalAnswered("c1.0", "c1.0?", "unavailable", "nobody")
 
 
-def test_crew_waits_as_long_as_the_policy_says() -> None:
+def test_crew_uses_the_approval_timeout_of_the_policy() -> None:
     class Slow:
         async def answer(self, question: Any) -> Any:
             await place.clock.sleep_until(place.clock.now() + 100)
@@ -179,7 +179,7 @@ def test_crew_waits_as_long_as_the_policy_says() -> None:
         assert given.answer == wanted
 
 
-def test_crew_with_nobody_to_ask() -> None:
+def test_crew_without_approver_ignores_questions() -> None:
     crew = make_crew(world_of_run(Place().world, "run-1"), package())
     crew.consult([question("c1.0")])
     assert not crew.busy

@@ -1,4 +1,4 @@
-"""The policy, as tables: tool, arguments, stage and ruling, through whole runs.
+"""The policy as tables of tool, arguments, stage and ruling, checked through whole runs.
 
 Each table says what is expected in words that stand in SEMANTICS: which rule decides, whether the tool ran, what the
 model reads, how the run ends, what the journal says. A twin below plants a fault and sees the tables go red.
@@ -20,7 +20,7 @@ from agentrun.core.package import LEGAL_RULINGS, RULINGS, Package
 from agentrun.core.policy import PolicyDecision, evaluate_policy
 
 from ..projects import agent, put
-from .policy_runs import TOOLS, Came, called_name, come, one, ruled, terminal
+from .policy_runs import TOOLS, Came, agent_with_rules, called_name, one, run_with_policy, terminal
 
 # --- 1. which ruling holds ---------------------------------------------------------------------------------------
 
@@ -147,45 +147,45 @@ CELLS = [
 ]
 
 
-def check_holds(words: str, default: str, expected: str) -> None:
-    came = come(ruled(*rules_of(words), default=default))
+def check_ruling(words: str, default: str, expected: str) -> None:
+    came = run_with_policy(agent_with_rules(*rules_of(words), default=default))
     assert without_reasons(came) == expected.split(" ")
     last = expected.rpartition(" ")[2].partition("[")[0]
-    ran, *_ = does(f"{last}: approved" if last == "ask" else last)
+    ran, *_ = expected_effect(f"{last}: approved" if last == "ask" else last)
     assert len(came.ran) == ran
     if came.ran:
         assert came.ran == [{"n": 1, "q": "rewritten"} if "modify" in expected else {"n": 1}]
 
 
-def does(words: str, table: str = DOES) -> tuple[int, str | None, str | None, int]:
+def expected_effect(words: str, table: str = DOES) -> tuple[int, str | None, str | None, int]:
     (found,) = [row for row in rows(table) if row[0] == words]
     _, ran, read, ends, code = found
     return int(ran), None if read == "-" else read, None if ends == "-" else ends, int(code)
 
 
 @pytest.mark.parametrize(("words", "default", "expected"), CELLS)
-def test_which_ruling_holds(words: str, default: str, expected: str) -> None:
-    check_holds(words, default, expected)
+def test_rule_and_default_give_the_expected_ruling(words: str, default: str, expected: str) -> None:
+    check_ruling(words, default, expected)
 
 
 @pytest.mark.parametrize("words", [row[0] for row in rows(DOES)])
 @pytest.mark.parametrize("kind", TOOLS)
-def test_what_a_ruling_does(words: str, kind: str) -> None:
+def test_effect_of_a_ruling_on_every_kind_of_tool(words: str, kind: str) -> None:
     """To tools of every kind."""
-    check_does(words, kind, DOES, "tell")
+    check_effect_of_ruling(words, kind, DOES, "tell")
 
 
 @pytest.mark.parametrize("words", [row[0] for row in rows(STOPS)])
 @pytest.mark.parametrize("kind", ["python", "agent"])
-def test_what_a_denial_does_that_stops(words: str, kind: str) -> None:
-    check_does(words, kind, STOPS, "stop")
+def test_effect_of_a_denial_with_on_denied_stop(words: str, kind: str) -> None:
+    check_effect_of_ruling(words, kind, STOPS, "stop")
 
 
-def check_does(words: str, kind: str, table: str, on_denied: str) -> None:
+def check_effect_of_ruling(words: str, kind: str, table: str, on_denied: str) -> None:
     ruling, _, answer = words.partition(": ")
-    given = ruled(one(ruling), default="deny", kind=kind, on_denied=on_denied)
-    came = come(given, answer or "approved")
-    assert (len(came.ran), came.read, came.code, came.exit) == does(words, table)
+    given = agent_with_rules(one(ruling), default="deny", kind=kind, on_denied=on_denied)
+    came = run_with_policy(given, answer or "approved")
+    assert (len(came.ran), came.read, came.code, came.exit) == expected_effect(words, table)
     assert came.rulings == [f"{ruling}[{ruling}]: so it is"]
     started = [fact.tool for fact in came.facts if isinstance(fact, ToolStarted)]
     assert started == ([called_name(given)] if came.ran and kind != "agent" else [])
@@ -213,10 +213,10 @@ PAIRS = [(first, second) for first, second in itertools.permutations(RULINGS, 2)
 def check_pair(first: str, second: str) -> None:
     """Whatever the order in the file; the journal names the rule that decided, and only that."""
     strongest = max(first, second, key=RULINGS.index)
-    came = come(ruled(one(first), one(second), default="allow"))
+    came = run_with_policy(agent_with_rules(one(first), one(second), default="allow"))
     assert came.rulings[0] == f"{strongest}[{strongest}]: so it is"
     last = came.rulings[-1].partition("[")[0]
-    ran, *_ = does(f"{last}: approved" if last == "ask" else last)
+    ran, *_ = expected_effect(f"{last}: approved" if last == "ask" else last)
     assert len(came.ran) == ran
 
 
@@ -225,9 +225,11 @@ def test_the_most_restrictive_wins(first: str, second: str) -> None:
     check_pair(first, second)
 
 
-def test_all_that_decide_are_named_with_their_reasons() -> None:
+def test_all_deciding_rules_are_named_with_their_reasons() -> None:
     rules = [one("deny", id="b", reason="late"), one("deny", id="a", reason="far"), one("ask"), one("deny", id="c")]
-    came = come(ruled(*[{**each, "reason": None if each["id"] == "c" else each["reason"]} for each in rules]))
+    came = run_with_policy(
+        agent_with_rules(*[{**each, "reason": None if each["id"] == "c" else each["reason"]} for each in rules])
+    )
     assert came.rulings == ["deny[a, b, c]: late; far"]
     assert "late; far" in came.results[0]
 
@@ -242,7 +244,7 @@ def check_stage(words: str, requests: str, ran: str, sent: str, ends: str, code:
     given = one(ruling, on=stage, targets=[target])
     if stage != "tool_call":
         given = {**given, "set": {}, "mask": ["[0-9]+"] if ruling == "modify" else []}
-    came = come(ruled(given), answer or "approved")
+    came = run_with_policy(agent_with_rules(given), answer or "approved")
     assert (came.requests, len(came.ran)) == (int(requests), int(ran))
     assert came.sent == ([] if sent == "-" else [sent])
     assert (came.code, came.exit) == (None if ends == "-" else ends, int(code))
@@ -256,18 +258,18 @@ def check_stage(words: str, requests: str, ran: str, sent: str, ends: str, code:
 
 
 @pytest.mark.parametrize("row", rows(STAGES), ids=lambda row: row[0])
-def test_stage(row: list[str]) -> None:
+def test_effect_of_a_ruling_at_each_stage(row: list[str]) -> None:
     check_stage(*row)
 
 
-def test_every_legal_pair_is_in_the_table() -> None:
+def test_table_has_every_legal_stage_and_ruling() -> None:
     shown = {tuple(row[0].partition(":")[0].split(" ")) for row in rows(STAGES)}
     assert shown == {(stage, ruling) for stage, legal in LEGAL_RULINGS.items() for ruling in legal}
 
 
 @pytest.mark.parametrize("stage", LEGAL_RULINGS)
 @pytest.mark.parametrize("ruling", RULINGS)
-def test_other_pairs_are_errors_of_the_spec(stage: Any, ruling: Any, tmp_path: Any) -> None:
+def test_illegal_ruling_for_a_stage_is_an_error_of_the_spec(stage: Any, ruling: Any, tmp_path: Any) -> None:
     key = "" if ruling != "modify" else ", set: {n: 1}" if stage == "tool_call" else ', mask: ["x"]'
     args = "{type: object, properties: {n: {type: integer}}}"
     when = ', when: "spend.turns > 3"' if ruling != "modify" else ""
@@ -283,9 +285,9 @@ policy: {{default: allow, rules: [{{id: r, on: {stage}, {ruling}: "*"{key}{when}
 # --- modify ------------------------------------------------------------------------------------------------------
 
 
-def test_modify_is_visible() -> None:
+def test_modified_arguments_are_recorded_in_the_ruling() -> None:
     """The original stays where the model wrote it; what runs stands in the ruling."""
-    came = come(ruled(one("modify", set={"n": 5}), default="allow"), args={"n": 900, "q": "x"})
+    came = run_with_policy(agent_with_rules(one("modify", set={"n": 5}), default="allow"), args={"n": 900, "q": "x"})
     assert came.ran == [{"n": 5, "q": "x"}]
     (reply, *_) = [fact.reply for fact in came.facts if isinstance(fact, ModelReplied)]
     assert reply.message.calls[0].arguments == '{"n":900,"q":"x"}'
@@ -340,17 +342,17 @@ REWRITES: dict[str, tuple[list[dict[str, Any]], str, list[str], list[dict[str, A
 def check_rewrite(name: str) -> None:
     rules, default, rulings, ran, read = REWRITES[name]
     for order in itertools.permutations(rules):
-        came = come(ruled(*order, default=default))
+        came = run_with_policy(agent_with_rules(*order, default=default))
         assert (without_reasons(came), came.ran, came.read) == (rulings, ran, read)
 
 
 @pytest.mark.parametrize("name", REWRITES)
-def test_rewrite(name: str) -> None:
+def test_modify_rules_together_with_other_rules(name: str) -> None:
     check_rewrite(name)
 
 
-def test_invalid_after_a_rewrite() -> None:
-    came = come(ruled(one("modify", set={"n": "five"})))
+def test_invalid_arguments_after_modify_are_refused() -> None:
+    came = run_with_policy(agent_with_rules(one("modify", set={"n": "five"})))
     (refused,) = [fact for fact in came.facts if isinstance(fact, CallRefused)]
     assert (refused.code, refused.fields["field"]) == ("tool.invalid_arguments", "n")
 
@@ -377,11 +379,11 @@ srv?pay      | srv.pay | no
 
 
 @pytest.mark.parametrize("row", rows(MATCHES), ids=lambda row: f"{row[0]} {row[1]}")
-def test_names(row: list[str]) -> None:
+def test_targets_match_exact_names_and_stars(row: list[str]) -> None:
     """Exact names match exactly; a star stands for anything, where it is written, and nothing else does."""
     targets, called, holds = row
     kind = "mcp" if called == "srv.pay" else "python"
-    came = come(ruled(one("deny", targets=[targets]), kind=kind))
+    came = run_with_policy(agent_with_rules(one("deny", targets=[targets]), kind=kind))
     assert (len(came.ran) == 0) == (holds == "yes")
 
 
@@ -391,22 +393,24 @@ def test_names(row: list[str]) -> None:
 )
 def test_matching_is_on_parsed_arguments(text: str, denied: bool) -> None:
     """However they were written: an escape in the model's JSON is the character, and no text is searched."""
-    came = come(ruled(one("deny", when="args.q == 'rm -rf'"), kind="shell"), args={"n": 1, "q": text})
+    came = run_with_policy(
+        agent_with_rules(one("deny", when="args.q == 'rm -rf'"), kind="shell"), args={"n": 1, "q": text}
+    )
     assert (came.ran == []) == denied
 
 
 # --- approvals that last -----------------------------------------------------------------------------------------
 
 
-def test_a_ruling_is_a_fact() -> None:
+def test_approval_asked_records_the_rules_and_the_reason() -> None:
     """What an old journal means does not change with the policy: it holds the rules and the reason."""
-    came = come(ruled(one("ask")), "denied")
+    came = run_with_policy(agent_with_rules(one("ask")), "denied")
     (asked,) = [fact for fact in came.facts if isinstance(fact, ApprovalAsked)]
     assert (asked.target, asked.rules, asked.reason) == ("pay", ("ask",), "so it is")
 
 
-def test_what_is_put_off_has_no_end() -> None:
-    came = come(ruled(one("defer")))
+def test_deferred_call_suspends_the_run_without_a_terminal_record() -> None:
+    came = run_with_policy(agent_with_rules(one("defer")))
     assert (came.code, came.exit, terminal(came)) == ("suspended", 8, [])
 
 
@@ -446,7 +450,7 @@ def allows_by_default(
     return verdict if verdict.rules else PolicyDecision("allow", (), None)
 
 
-def wrong(checks: list[Callable[[], None]]) -> int:
+def count_failures(checks: list[Callable[[], None]]) -> int:
     """How many checks fail."""
     count = 0
     for check in checks:
@@ -459,7 +463,7 @@ def wrong(checks: list[Callable[[], None]]) -> int:
 
 ALL: dict[str, list[Callable[[], None]]] = {
     "pairs": [lambda pair=pair: check_pair(*pair) for pair in PAIRS],  # type: ignore[misc]  # bound for the loop
-    "holds": [lambda cell=cell: check_holds(*cell) for cell in CELLS],  # type: ignore[misc]  # as above
+    "holds": [lambda cell=cell: check_ruling(*cell) for cell in CELLS],  # type: ignore[misc]  # as above
     "rewrites": [lambda name=name: check_rewrite(name) for name in REWRITES],  # type: ignore[misc]  # as above
     "stages": [lambda row=row: check_stage(*row) for row in rows(STAGES)],  # type: ignore[misc]  # as above
 }
@@ -469,12 +473,12 @@ ALL: dict[str, list[Callable[[], None]]] = {
     ("planted", "red"),
     [(first_wins, "pairs"), (open_on_error, "holds"), (rewrites_again, "rewrites"), (allows_by_default, "holds")],
 )
-def test_planted(planted: Any, red: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_detect_a_wrong_policy_evaluation(planted: Any, red: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate, "evaluate_policy", planted)
-    assert wrong(ALL[red]) > 0
+    assert count_failures(ALL[red]) > 0
 
 
-def test_a_deaf_gate_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_detect_a_gate_that_ignores_denials(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that takes any answer for a yes."""
     monkeypatch.setattr(gate, "APPROVED_ANSWERS", ("approved", "approved_for_session", "denied", "unavailable"))
-    assert wrong(ALL["stages"]) > 0
+    assert count_failures(ALL["stages"]) > 0

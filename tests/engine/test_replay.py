@@ -23,7 +23,7 @@ from agentrun.journal.canonical import canonical
 
 from ..packages import BASE, ROUTE, package, typed
 from ..replays import replay_package
-from ..worlds import BAD, GOOD, Scripted, completion, failure, live, record
+from ..scripted_service import BAD, GOOD, Scripted, completion, failure, live, record
 
 PRINT = text_hash("the package")
 
@@ -33,13 +33,13 @@ def replay(agent: Package, cassette: Path, message: str | None = None, **params:
 
 
 @pytest.fixture
-def tape(tmp_path: Path) -> Path:
+def cassette_path(tmp_path: Path) -> Path:
     return tmp_path / "tape.yaml"
 
 
-def test_text(tape: Path) -> None:
+def test_replay_gives_the_recorded_answer_and_is_marked_as_replayed(cassette_path: Path) -> None:
     agent = package()
-    done = replay(agent, record(tape, agent, completion("Call the fire brigade.")))
+    done = replay(agent, record(cassette_path, agent, completion("Call the fire brigade.")))
     outcome = done.outcome
     assert (outcome.status, outcome.answer, outcome.code) == ("completed", "Call the fire brigade.", None)
     assert outcome.replayed, "a replayed outcome says that it is one"
@@ -47,16 +47,16 @@ def test_text(tape: Path) -> None:
     assert (done.exit_code, done.unused_error) == (0, None)
 
 
-def test_typed(tape: Path) -> None:
+def test_replay_of_typed_output_with_a_repair(cassette_path: Path) -> None:
     agent = typed()
-    done = replay(agent, record(tape, agent, completion(BAD), completion(GOOD)))
+    done = replay(agent, record(cassette_path, agent, completion(BAD), completion(GOOD)))
     assert done.outcome.output == {"queue": "hardware", "urgent": True}
     assert (done.outcome.turns, done.exit_code) == (2, 0)
 
 
-def test_journal(tape: Path) -> None:
+def test_replay_journal_has_the_recorded_times(cassette_path: Path) -> None:
     agent = typed()
-    done = replay(agent, record(tape, agent, completion(BAD), completion(GOOD)))
+    done = replay(agent, record(cassette_path, agent, completion(BAD), completion(GOOD)))
     assert [record.seq for record in done.journal] == list(range(1, 9))
     assert outcome_of(fold(done.journal)) == done.outcome, "the outcome is read from the journal"
     began = 1_769_860_800_000
@@ -72,17 +72,17 @@ def test_journal(tape: Path) -> None:
     ]
 
 
-def test_means_the_same_as_the_recorded_run(tape: Path) -> None:
+def test_replay_has_the_same_canonical_journal_as_the_live_run(cassette_path: Path) -> None:
     agent = typed()
     replies = [completion(BAD), completion(GOOD)]
-    done = replay(agent, record(tape, agent, *replies))
+    done = replay(agent, record(cassette_path, agent, *replies))
     assert canonical(done.journal) == canonical(live(agent, Scripted(replies)).records("live-1"))
 
 
-def test_message_and_params(tape: Path) -> None:
+def test_replay_uses_the_given_message_and_params(cassette_path: Path) -> None:
     agent = package()
-    record(tape, agent, completion("ok"), message="No paper.", team="office")
-    done = replay(agent, tape, "No paper.", team="office")
+    record(cassette_path, agent, completion("ok"), message="No paper.", team="office")
+    done = replay(agent, cassette_path, "No paper.", team="office")
     started: Any = done.journal[0].fact
     assert started.input.parts[0].text == "No paper."
     assert started.instructions == "You sort tickets for the office team.\n\nAnswer briefly."
@@ -90,47 +90,47 @@ def test_message_and_params(tape: Path) -> None:
     assert done.exit_code == 0
 
 
-def test_run_id(tape: Path) -> None:
+def test_run_id_depends_on_package_input_and_cassette(cassette_path: Path) -> None:
     """One package, input and tape: one id. Anything else: another."""
     agent = package()
-    record(tape, agent, completion("ok"))
-    one, two = replay(agent, tape), replay(agent, tape)
+    record(cassette_path, agent, completion("ok"))
+    one, two = replay(agent, cassette_path), replay(agent, cassette_path)
     assert one.journal == two.journal
     assert one.outcome.run.startswith("replay-")
     others = [
-        replay_package(agent, tape, fingerprint="sha256:other"),
-        replay(agent, tape, "Other."),
-        replay(agent, tape, "The printer of support is on fire.", team="other"),
-        replay(agent, record(tape, agent, completion("other"))),
+        replay_package(agent, cassette_path, fingerprint="sha256:other"),
+        replay(agent, cassette_path, "Other."),
+        replay(agent, cassette_path, "The printer of support is on fire.", team="other"),
+        replay(agent, record(cassette_path, agent, completion("other"))),
     ]
     assert len({one.outcome.run, *(other.outcome.run for other in others)}) == 5
 
 
-def test_provider_failure(tape: Path) -> None:
+def test_recorded_provider_failure_is_replayed(cassette_path: Path) -> None:
     agent = package()
-    done = replay(agent, record(tape, agent, *[failure(429, "Slow down", retry_after="7")] * 4))
+    done = replay(agent, record(cassette_path, agent, *[failure(429, "Slow down", retry_after="7")] * 4))
     assert (done.outcome.code, done.exit_code, done.unused_error) == ("provider.rate_limited", 6, None)
     assert done.outcome.fields == {"status": 429, "retry_after": 7, "turn": 1, "attempts": 4}
     assert [fact_kind(record.fact) for record in done.journal[-2:]] == ["model_failed", "run_stopped"]
 
 
-def test_waits_between_attempts_take_no_time(tape: Path) -> None:
+def test_retry_waits_of_a_replay_take_no_real_time(cassette_path: Path) -> None:
     """The wait is decided again and jumped over; the tape's own moments come first."""
     agent = package()
     failures = [failure(503), failure(429, retry_after="9")]
-    done = replay(agent, record(tape, agent, *failures, completion("ok")))
+    done = replay(agent, record(cassette_path, agent, *failures, completion("ok")))
     assert (done.outcome.answer, done.exit_code, done.unused_error) == ("ok", 0, None)
     planned = [(record, record.fact) for record in done.journal if isinstance(record.fact, RetryPlanned)]
     assert [fact.until - record.at for record, fact in planned] == [fact.wait for _, fact in planned]
     assert planned[1][1].wait >= 9000, "what the provider asks for is the least"
     asked = [record.at for record in done.journal if isinstance(record.fact, ModelAsked)]
     assert asked[1:] == [fact.until for _, fact in planned], "and it is waited for on the clock of the replay"
-    assert done.journal == replay(agent, tape).journal
+    assert done.journal == replay(agent, cassette_path).journal
 
 
-def test_miss(tape: Path) -> None:
-    record(tape, package(), completion("ok"))
-    done = replay(package(model={"temperature": 0.7}), tape)
+def test_changed_request_is_a_miss_that_says_what_differs(cassette_path: Path) -> None:
+    record(cassette_path, package(), completion("ok"))
+    done = replay(package(model={"temperature": 0.7}), cassette_path)
     assert (done.outcome.status, done.outcome.code, done.exit_code) == ("failed", "cassette.miss", 3)
     fields = done.outcome.fields
     assert (fields["turn"], fields["nearest"], fields["difference"]) == (
@@ -141,24 +141,24 @@ def test_miss(tape: Path) -> None:
     assert isinstance(done.unused_error, CassetteError), "the rest of the tape is left, as a consequence"
 
 
-def test_miss_in_a_later_turn(tape: Path) -> None:
+def test_miss_in_a_later_turn_names_the_turn(cassette_path: Path) -> None:
     agent = typed()
-    record(tape, agent, completion(BAD), completion(GOOD))
-    before, _, after = tape.read_text(encoding="utf-8").rpartition("kitchen")
-    tape.write_text(f"{before}cellar{after}", encoding="utf-8")
-    done = replay(agent, tape)
+    record(cassette_path, agent, completion(BAD), completion(GOOD))
+    before, _, after = cassette_path.read_text(encoding="utf-8").rpartition("kitchen")
+    cassette_path.write_text(f"{before}cellar{after}", encoding="utf-8")
+    done = replay(agent, cassette_path)
     assert (done.outcome.code, done.outcome.fields["turn"]) == ("cassette.miss", 2)
     assert "kitchen" in done.outcome.fields["difference"]
 
 
-def test_unused(tape: Path) -> None:
-    record(tape, typed(), completion(BAD), completion(GOOD))
+def test_unused_interactions_fail_a_completed_replay(cassette_path: Path) -> None:
+    record(cassette_path, typed(), completion(BAD), completion(GOOD))
     shorter = typed(output={"repairs": 0})
-    assert replay(shorter, tape).outcome.code == "output.invalid"
-    record(tape, package(), completion("ok"))
-    text = tape.read_text(encoding="utf-8")
-    tape.write_text(text + text.partition("interactions:\n")[2], encoding="utf-8")
-    done = replay(package(), tape)
+    assert replay(shorter, cassette_path).outcome.code == "output.invalid"
+    record(cassette_path, package(), completion("ok"))
+    text = cassette_path.read_text(encoding="utf-8")
+    cassette_path.write_text(text + text.partition("interactions:\n")[2], encoding="utf-8")
+    done = replay(package(), cassette_path)
     assert done.outcome.status == "completed", "the journal says what the run did"
     assert done.unused_error is not None
     assert (done.unused_error.code, done.unused_error.fields["unused"]) == ("cassette.unused", [2])
@@ -168,36 +168,36 @@ def test_unused(tape: Path) -> None:
 # --- before the run exists ---------------------------------------------------------------------------------
 
 
-def refused(agent: Package, tape: Path, **request: Any) -> AgentrunError:
+def replay_error(agent: Package, cassette_path: Path, **request: Any) -> AgentrunError:
     with pytest.raises(AgentrunError) as caught:
-        replay(agent, tape, **request)
+        replay(agent, cassette_path, **request)
     return caught.value
 
 
-def test_refused_before_it_starts(tape: Path) -> None:
-    record(tape, package(), completion("ok"))
+def test_invalid_package_request_or_cassette_is_refused_before_the_run(cassette_path: Path) -> None:
+    record(cassette_path, package(), completion("ok"))
     other = package(model={"routes": [ROUTE | {"provider": "nobody"}]})
-    assert isinstance(error := refused(other, tape), HostError)
+    assert isinstance(error := replay_error(other, cassette_path), HostError)
     assert (error.code, error.fields) == ("provider.not_found", {"provider": "nobody"})
-    error = refused(package(model={"routes": [ROUTE | {"options": {"stream": True}}]}), tape)
+    error = replay_error(package(model={"routes": [ROUTE | {"options": {"stream": True}}]}), cassette_path)
     assert isinstance(error, PackageError)
     assert error.code == "package.invalid"
-    error = refused(package(output={"schema": {"$ref": "https://example.com/x"}}), tape)
+    error = replay_error(package(output={"schema": {"$ref": "https://example.com/x"}}), cassette_path)
     assert (error.code, error.fields) == ("package.invalid", {"pointer": "/output/schema"})
-    error = refused(package(budgets={"turns": 0}), tape)
+    error = replay_error(package(budgets={"turns": 0}), cassette_path)
     assert (error.code, error.fields) == ("package.invalid", {"pointer": "/budgets/turns"})
-    error = refused(package(), tape, nobody=1)
+    error = replay_error(package(), cassette_path, nobody=1)
     assert isinstance(error, RequestError)
     assert error.code == "input.rejected"
-    assert refused(package(), tape.with_name("other.yaml")).code == "cassette.miss"
-    tape.write_text("version: 1\n", encoding="utf-8")
-    assert refused(package(), tape).code == "cassette.damaged"
+    assert replay_error(package(), cassette_path.with_name("other.yaml")).code == "cassette.miss"
+    cassette_path.write_text("version: 1\n", encoding="utf-8")
+    assert replay_error(package(), cassette_path).code == "cassette.damaged"
 
 
-def test_template_that_cannot_be_filled(tape: Path) -> None:
+def test_template_that_cannot_be_rendered_is_refused(cassette_path: Path) -> None:
     agent = package(params={"order": {"type": "object"}}, instructions=["{{ order.id }}"], input="x")
-    record(tape, package(), completion("x"))
-    error = refused(agent, tape, order={})
+    record(cassette_path, package(), completion("x"))
+    error = replay_error(agent, cassette_path, order={})
     assert (error.code, error.fields["reason"]) == ("input.rejected", "template")
 
 
@@ -219,16 +219,16 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(socket, name, went_live)
 
 
-def test_replay_never_goes_live(tape: Path, no_network: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_never_goes_live(cassette_path: Path, no_network: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hit, a miss and a leftover, with a key at hand and every way to the network blocked and watched."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-something")
     agent = typed()
-    record(tape, agent, completion(BAD), completion(GOOD))
-    assert replay(agent, tape).exit_code == 0
-    assert replay(agent, tape, "something that was never recorded").outcome.code == "cassette.miss"
+    record(cassette_path, agent, completion(BAD), completion(GOOD))
+    assert replay(agent, cassette_path).exit_code == 0
+    assert replay(agent, cassette_path, "something that was never recorded").outcome.code == "cassette.miss"
 
 
-def test_block_planted(no_network: None) -> None:
+def test_blocked_network_raises_on_connect(no_network: None) -> None:
     """The block does block."""
     with pytest.raises(WentLive):
         socket.create_connection(("127.0.0.1", 9))
@@ -261,9 +261,9 @@ print(json.dumps({
 """
 
 
-def in_a_process(agent: dict[str, Any], tape: Path, seed: str) -> dict[str, Any]:
+def replay_in_process(agent: dict[str, Any], cassette_path: Path, seed: str) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, json.dumps(agent), str(tape)],
+        [sys.executable, "-c", SCRIPT, json.dumps(agent), str(cassette_path)],
         env={"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": seed},
         capture_output=True,
         text=True,
@@ -273,15 +273,15 @@ def in_a_process(agent: dict[str, Any], tape: Path, seed: str) -> dict[str, Any]
     return dict(json.loads(done.stdout))
 
 
-def test_same_bytes_under_any_hash_seed(tape: Path) -> None:
+def test_replay_journal_is_the_same_under_any_hash_seed(cassette_path: Path) -> None:
     """Also with many errors in one answer: their order must not come from a hash table either."""
     fields = {f"field_{n}": {"type": "integer"} for n in range(30)}
     schema = {"type": "object", "properties": fields, "required": [*fields, "missing"]}
     agent = typed(output={"schema": schema, "repairs": 1})
     wrong = json.dumps(dict.fromkeys(fields, "text"))
-    record(tape, agent, completion(wrong), completion("{}"))
+    record(cassette_path, agent, completion(wrong), completion("{}"))
     plain = BASE | {"output": {**BASE["output"], "schema": schema, "repairs": 1}}
-    runs = [in_a_process(plain, tape, seed) for seed in ("0", "1", "12345")]
+    runs = [replay_in_process(plain, cassette_path, seed) for seed in ("0", "1", "12345")]
     assert len({run.pop("seed") for run in runs}) == 3, "the seeds do differ"
     assert runs[0] == runs[1] == runs[2]
     assert '"output.invalid"' in runs[0]["outcome"]

@@ -1,4 +1,4 @@
-"""The public object: registries, looking at runs, going on with them, telling them and their children something."""
+"""`Runtime`: registries, snapshots, subscriptions, resuming, and answers to sub-agents."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from agentrun.testing import Crash, CrashingJournals, approving, call, calls, sc
 
 from ..core.script import agent_tool, rule, writing
 from ..packages import package
-from .hosts import ASKING, TOOLS, Home
+from .memory_runtime import ASKING, TOOLS, Home
 
 PAY = (calls("pay", n=1), text("Done."))
 
@@ -27,7 +27,7 @@ PAY = (calls("pay", n=1), text("Done."))
 
 
 @pytest.mark.parametrize("kind", ["providers", "executors", "hooks", "sinks"])
-def test_a_name_is_given_once(kind: str) -> None:
+def test_registry_refuses_a_duplicate_name(kind: str) -> None:
     runtime = Runtime(**{kind: {"x": stub()}})  # type: ignore[arg-type]  # the test gives the right kind
     registry: Registry[Any] = getattr(runtime, kind)
     with pytest.raises(ValueError, match="'x'"):
@@ -38,7 +38,7 @@ def test_a_name_is_given_once(kind: str) -> None:
     assert (list(registry), len(registry)) == (["x", "y"], 2)
 
 
-def test_what_is_added_later_counts() -> None:
+def test_sink_added_later_is_used() -> None:
     home, agent = Home(), package(sinks={"report": {"kind": "stdout", "delivery": "required", "timeout": 1000}})
     with pytest.raises(AgentrunError, match=r"host\.missing"):
         home.start(agent)
@@ -49,7 +49,7 @@ def test_what_is_added_later_counts() -> None:
 # --- looking --------------------------------------------------------------------------------------------------
 
 
-def test_snapshot() -> None:
+def test_snapshot_shows_status_turns_and_spend() -> None:
     home = Home(*PAY)
     handle = home.start(ASKING)
     first = home.runtime.snapshot("r1")
@@ -65,7 +65,7 @@ def test_snapshot() -> None:
     assert (last.turns, last.tokens, last.cost, last.tool_calls) == (2, 30, 0, 1)
 
 
-def test_snapshot_of_a_run_without_an_owner() -> None:
+def test_snapshot_of_a_run_of_another_runtime() -> None:
     home = Home(*PAY)
     home.run(ASKING)
     other = Home(journals=home.journals)
@@ -75,7 +75,7 @@ def test_snapshot_of_a_run_without_an_owner() -> None:
 
 @pytest.mark.parametrize("what", ["snapshot", "records", "cancel", "resume"])
 @pytest.mark.parametrize("runtime", [Home().runtime, Runtime()], ids=["empty", "nothing"])
-def test_unknown_run(runtime: Runtime, what: str) -> None:
+def test_unknown_run_is_not_found(runtime: Runtime, what: str) -> None:
     with pytest.raises(AgentrunError) as caught:
         getattr(runtime, what)("nowhere")
     if runtime.journals is None and what == "resume":
@@ -85,7 +85,7 @@ def test_unknown_run(runtime: Runtime, what: str) -> None:
     assert (caught.value.retry, caught.value.exit_code) == ("repair", 2)
 
 
-def test_run_count() -> None:
+def test_run_count_counts_the_started_runs() -> None:
     home = Home("a", "b")
     assert home.runtime.run_count == 0
     home.run()
@@ -93,7 +93,7 @@ def test_run_count() -> None:
     assert home.runtime.run_count == 2
 
 
-def test_subscribe() -> None:
+def test_subscribe_filters_by_scope_and_starts_at_a_cursor() -> None:
     home = Home("a", "b")
     everything, one = home.runtime.subscribe(), home.runtime.subscribe(run_scope("r2"))
     agents = home.runtime.subscribe(agent_scope("triage"))
@@ -110,7 +110,7 @@ def test_subscribe() -> None:
     assert (caught.value.code, caught.value.fields) == ("host.missing", {"name": "events"})
 
 
-def test_every_event_is_journaled_before_it_is_told() -> None:
+def test_every_event_is_journaled_before_it_is_published() -> None:
     home = Home(*PAY)
     seen: list[tuple[int, int]] = []
     tell = home.runtime._events.publish  # type: ignore[union-attr]  # it is there in this test
@@ -128,7 +128,7 @@ def test_every_event_is_journaled_before_it_is_told() -> None:
 # --- going on -------------------------------------------------------------------------------------------------
 
 
-def crashed(at: int, *script: Any, agent: Package = TOOLS) -> Home:
+def home_after_crash(at: int, *script: Any, agent: Package = TOOLS) -> Home:
     """A host with the journals of one that died after its nth record."""
     dead = CrashingJournals(at, "after")
     with pytest.raises(Crash):
@@ -140,8 +140,8 @@ def crashed(at: int, *script: Any, agent: Package = TOOLS) -> Home:
     return home
 
 
-def test_resume() -> None:
-    home = crashed(2, "Hello.", agent=package())
+def test_resume_continues_a_crashed_run_in_a_new_epoch() -> None:
+    home = home_after_crash(2, "Hello.", agent=package())
     handle = home.runtime.resume("r1")
     assert home.kinds() == ["RunStarted", "ModelAsked", "RunResumed", "WorkLost"]
     assert home.facts()[3] == WorkLost("m1.1")
@@ -150,7 +150,7 @@ def test_resume() -> None:
     assert epochs == [1, 1, *[2] * (len(epochs) - 2)]
 
 
-def test_resume_of_a_finished_run() -> None:
+def test_resume_of_a_finished_run_is_refused() -> None:
     home = Home()
     home.run()
     before = home.journals.text("r1")
@@ -162,7 +162,7 @@ def test_resume_of_a_finished_run() -> None:
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_the_outcome_of_a_finished_run_may_be_asked_for(is_known: bool) -> None:
+def test_resume_with_finished_ok_returns_the_outcome(is_known: bool) -> None:
     home = Home("Hello.")
     home.run()
     before = home.journals.text("r1")
@@ -177,7 +177,7 @@ def test_the_outcome_of_a_finished_run_may_be_asked_for(is_known: bool) -> None:
     assert home.model.requests == [] or is_known
 
 
-def test_resume_of_a_run_that_is_worked_on() -> None:
+def test_resume_of_a_running_run_is_refused() -> None:
     refused: list[str] = []
 
     def reply(request: Any) -> Any:
@@ -191,23 +191,23 @@ def test_resume_of_a_run_that_is_worked_on() -> None:
     assert refused == ["run.invalid_state"]
 
 
-def test_resume_with_another_package() -> None:
+def test_resume_with_another_package_records_and_keeps_it() -> None:
     """Recorded, and gone on with from then on."""
-    home = crashed(2, "Hello.", agent=package())
+    home = home_after_crash(2, "Hello.", agent=package())
     other = seal_package(package(instructions=["Be brief."]))
     handle = home.runtime.resume("r1", with_package=other)
     assert home.facts()[2] == RunResumed(other.fingerprint)
     home.wait(handle)
     assert home.journals.package("r1", other.fingerprint) == other
-    again = crashed(2, "Hello.", agent=package())
+    again = home_after_crash(2, "Hello.", agent=package())
     again.runtime.resume("r1", with_package=other)
     again.runtime._runs.clear()
     again.runtime.resume("r1")
     assert [fact.package for fact in again.facts() if isinstance(fact, RunResumed)] == [other.fingerprint] * 2
 
 
-def test_resume_looks_at_the_world() -> None:
-    home = crashed(2, "Hello.", agent=package())
+def test_resume_with_a_missing_port_is_refused() -> None:
+    home = home_after_crash(2, "Hello.", agent=package())
     other = seal_package(package(sinks={"x": {"kind": "stdout", "delivery": "required", "timeout": 1}}))
     before = home.journals.text("r1")
     with pytest.raises(AgentrunError) as caught:
@@ -216,8 +216,8 @@ def test_resume_looks_at_the_world() -> None:
     assert home.journals.text("r1") == before
 
 
-def test_resume_with_a_package_that_cannot_be_run() -> None:
-    home = crashed(2, "Hello.", agent=package())
+def test_resume_with_an_invalid_package_is_refused() -> None:
+    home = home_after_crash(2, "Hello.", agent=package())
     before = home.journals.text("r1")
     with pytest.raises(AgentrunError) as caught:
         home.runtime.resume("r1", with_package=seal_package(package(budgets={"turns": 0})))
@@ -225,8 +225,8 @@ def test_resume_with_a_package_that_cannot_be_run() -> None:
     assert home.journals.text("r1") == before
 
 
-def test_resume_without_the_package() -> None:
-    home = crashed(2, "Hello.", agent=package())
+def test_resume_without_a_stored_package_fails() -> None:
+    home = home_after_crash(2, "Hello.", agent=package())
     lonely = MemoryJournals()
     lonely.restore("r1", home.journals.records("r1"))
     with pytest.raises(StorageError) as caught:
@@ -234,8 +234,8 @@ def test_resume_without_the_package() -> None:
     assert (caught.value.code, caught.value.exit_code) == ("recovery.failed", 7)
 
 
-def test_resume_when_another_package_is_stored() -> None:
-    home = crashed(2, "Hello.", agent=package())
+def test_resume_refuses_a_stored_package_with_another_fingerprint() -> None:
+    home = home_after_crash(2, "Hello.", agent=package())
     other = seal_package(package(instructions=["Be brief."]))
     home.journals.package = lambda run, fingerprint: other  # type: ignore[method-assign]  # replaced on purpose
     with pytest.raises(AgentrunError) as caught:
@@ -244,15 +244,15 @@ def test_resume_when_another_package_is_stored() -> None:
     assert caught.value.fields["found"] == other.fingerprint
 
 
-def test_events_of_a_resumed_run() -> None:
+def test_events_of_a_resumed_run_include_those_before_the_crash() -> None:
     """Also those that were told to another host."""
-    home = crashed(2, "Hello.", agent=package())
+    home = home_after_crash(2, "Hello.", agent=package())
     handle = home.runtime.resume("r1")
     home.wait(handle)
     assert [event.what for event in handle.events()] == list(home.journals.records("r1"))
 
 
-def test_an_owner_that_wakes_late() -> None:
+def test_answer_by_a_former_owner_is_a_stale_owner_error() -> None:
     home = Home(*PAY)
     old = home.start(ASKING)
     waiting = home.wait(old)
@@ -282,7 +282,7 @@ def question_of(home: Home, run: str) -> Question:
     return Question(asked.subject, asked.question, asked.target, None, asked.rules, asked.reason)
 
 
-def test_answer_to_a_child() -> None:
+def test_answer_to_a_suspended_sub_agent() -> None:
     home = Home(*SCRIPT)
     waiting = home.run(PARENT)
     assert isinstance(waiting, Suspended)
@@ -297,7 +297,7 @@ def test_answer_to_a_child() -> None:
     assert home.runtime.run_count == 1, "a child is not a run that somebody started"
 
 
-def test_answer_to_a_child_that_is_worked_on() -> None:
+def test_first_answer_to_a_running_sub_agent_wins() -> None:
     """Somebody is being asked; somebody else is faster."""
 
     class Slow:
@@ -312,11 +312,11 @@ def test_answer_to_a_child_that_is_worked_on() -> None:
     assert (outcome.answer, home.pay.count) == ("All done.", 0)
 
 
-def test_settle_in_a_child() -> None:
+def test_settle_decides_an_interrupted_call_of_a_sub_agent() -> None:
     """Record 8 of all is the intent of the child's call."""
     careless = msgspec.to_builtins(package(name="billing", tools={"pay": writing()}, policy={"default": "allow"}))
     parent = package(tools={"billing": agent_tool()}, agents={"billing": careless}, policy={"default": "allow"})
-    home = crashed(10, *SCRIPT, agent=parent)
+    home = home_after_crash(10, *SCRIPT, agent=parent)
     home.model.go_to(2)
     assert home.kinds("r1.c1.0")[-1] == "ToolStarted"
     handle = home.runtime.resume("r1")
@@ -328,7 +328,7 @@ def test_settle_in_a_child() -> None:
     assert (outcome.answer, home.pay.count) == ("All done.", 0)
 
 
-def test_cancel_cascades() -> None:
+def test_cancel_stops_the_run_and_its_sub_agent() -> None:
     home = Home(*SCRIPT[:2], executors={"pay": stub()})
     allowed = msgspec.to_builtins(package(name="billing", tools={"pay": writing()}, policy={"default": "allow"}))
     parent = package(tools={"billing": agent_tool()}, agents={"billing": allowed}, policy={"default": "allow"})
@@ -346,7 +346,7 @@ def test_cancel_cascades() -> None:
         assert home.runtime.snapshot(run).status == "failed"
 
 
-def test_events_of_children() -> None:
+def test_events_of_sub_agents_are_published() -> None:
     home = Home(*SCRIPT, approver=approving())
     everything = home.runtime.subscribe()
     home.run(PARENT)
@@ -358,14 +358,14 @@ def test_events_of_children() -> None:
 # --- without anything special ---------------------------------------------------------------------------------
 
 
-def test_in_memory_keeps_what_is_given() -> None:
+def test_in_memory_uses_the_given_journals() -> None:
     journals = MemoryJournals()
     runtime = Runtime.in_memory(journals=journals, providers={"openai": scripted("Hello.")})
     assert runtime.journals is journals
     assert runtime.content is not None
 
 
-def test_width() -> None:
+def test_width_limits_the_effects_at_once() -> None:
     """No more effects at once than that."""
     for width in (1, 2, 5):
         home = Home(calls(*(call("search", q=str(number)) for number in range(5))), text("Done."), width=width)

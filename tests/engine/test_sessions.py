@@ -1,4 +1,4 @@
-"""Lists of runs, and what the next run knows of the ones before."""
+"""Sessions, and the messages, counts and approvals that they carry from run to run."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from agentrun.testing import approving, call, calls, fails, hook, says, scripted
 from ..core import script
 from ..core.script import rule, tool, writing
 from ..packages import ROUTE, package
-from .hosts import ASKING, TOOLS, Home
+from .memory_runtime import ASKING, TOOLS, Home
 
 
 class Talk(Home):
@@ -54,7 +54,7 @@ def short(message: Message) -> str:
 # --- what is carried ------------------------------------------------------------------------------------------
 
 
-def test_full_history() -> None:
+def test_full_history_is_carried_to_the_next_run() -> None:
     talk = Talk(calls("search", q="a"), text("One."), calls("search", q="b"), text("Two."), text("Three."))
     talk.say("First.", TOOLS)
     talk.say("Second.", TOOLS)
@@ -76,7 +76,7 @@ def test_full_history() -> None:
         ({"history": "none"}, []),
     ],
 )
-def test_what_is_carried(session: dict[str, Any], heard: list[str]) -> None:
+def test_session_settings_limit_the_carried_history(session: dict[str, Any], heard: list[str]) -> None:
     agent = package(tools={"search": tool()}, policy={"default": "allow"}, session=session)
     talk = Talk("One.", calls("search", q="b"), text("Two."), text("Three."))
     talk.say("One?", agent)
@@ -86,7 +86,7 @@ def test_what_is_carried(session: dict[str, Any], heard: list[str]) -> None:
     assert talk.earlier(3).runs == 2, "counted, whether carried or not"
 
 
-def test_failed_runs() -> None:
+def test_failed_run_carries_its_message_only_in_full_history() -> None:
     """In full, what was said before the failure; of answers, nothing."""
     for history, heard in (("full", ["user One?"]), ("answers", [])):
         agent = package(session={"history": history})
@@ -96,7 +96,7 @@ def test_failed_runs() -> None:
         assert talk.heard == [*heard, "user Two?"]
 
 
-def test_failed_between_call_and_result() -> None:
+def test_call_without_a_result_is_not_carried() -> None:
     """A call without its result is not carried."""
     talk = Talk(calls("pay", n=1), text("Hello."), executors={"search": stub(), "pay": stub(fails="tool.fatal")})
     talk.say("One?", TOOLS)
@@ -104,7 +104,7 @@ def test_failed_between_call_and_result() -> None:
     assert talk.heard == ["user One?", "user Two?"]
 
 
-def test_answer_as_it_was_given() -> None:
+def test_modified_answer_is_carried_instead_of_the_original() -> None:
     """What a hook made of an answer is what was said; the original does not come back."""
     agent = package(hooks=[script.hook("on_output", id="mask")])
     talk = Talk("The secret is 42.", "Yes.", hooks={"mask": hook(lambda question: Modify("***"))})
@@ -113,7 +113,7 @@ def test_answer_as_it_was_given() -> None:
     assert talk.heard == ["user One?", "assistant ***", "user Two?"]
 
 
-def test_answer_of_a_terminal_tool() -> None:
+def test_result_of_a_terminal_tool_is_carried() -> None:
     agent = package(tools={"pay": writing(terminal=True)}, policy={"default": "allow"})
     talk = Talk(calls("pay", n=1), text("Bye."))
     talk.say("One?", agent)
@@ -121,7 +121,7 @@ def test_answer_of_a_terminal_tool() -> None:
     assert talk.heard == ["user One?", "assistant  r1.c1.0", "r1.c1.0 paid", "user Two?"]
 
 
-def test_summed_up_history_stands_for_all_before() -> None:
+def test_compacted_history_replaces_earlier_messages() -> None:
     agent = package(
         context={"overflow": "compact", "keep": 1},
         model={"routes": [ROUTE | {"context_window": 400}]},
@@ -148,14 +148,14 @@ def test_carried_calls_are_renamed_once() -> None:
 # --- what is counted ------------------------------------------------------------------------------------------
 
 
-def test_batches_across_runs() -> None:
+def test_repeated_batches_are_counted_across_runs() -> None:
     talk = Talk(*[calls("search", q="1"), text("Done.")] * 3)
     guards = {"repeated_batch": 2, "batch_scope": "session", "repeated_call": None, "cycle": None}
     agent = package(tools={"search": tool()}, policy={"default": "allow"}, guards=guards)
     assert [_code(talk.say(message, agent)) for message in "abc"] == [None, None, "guard.repeated_batch"]
 
 
-def test_texts_across_runs() -> None:
+def test_stagnation_is_counted_across_runs() -> None:
     """Words that were not the last of their run: two are allowed in the session."""
     talk = Talk(*[says("Let me look.", call("search", q="1")), text("Done.")] * 3)
     guards = {"stagnation": 2, "repeated_batch": None, "repeated_call": None, "cycle": None}
@@ -168,7 +168,7 @@ def _code(ended: Ending) -> str | None:
     return ended.code
 
 
-def test_grants_of_the_session() -> None:
+def test_approval_for_the_session_answers_only_the_same_question() -> None:
     """An approval for the session answers the same question in the next run, and no other one."""
     agent = package(tools={"pay": writing()}, policy={"default": "deny", "rules": [rule("ask", "pay")]})
     person = approving("approved_for_session")
@@ -183,7 +183,7 @@ def test_grants_of_the_session() -> None:
 # --- one at a time --------------------------------------------------------------------------------------------
 
 
-def test_busy() -> None:
+def test_session_with_an_open_run_is_busy() -> None:
     talk = Talk(calls("pay", n=1), text("Done."), text("Next."))
     waiting = talk.say("One?", ASKING)
     assert isinstance(waiting, Suspended)
@@ -197,7 +197,7 @@ def test_busy() -> None:
     assert isinstance(talk.say("Three?", ASKING), Outcome)
 
 
-def test_unknown() -> None:
+def test_unknown_session_is_not_found() -> None:
     home = Home()
     with pytest.raises(AgentrunError) as caught:
         home.start(session="nowhere")
@@ -206,7 +206,7 @@ def test_unknown() -> None:
     assert home.journals.runs == ()
 
 
-def test_names_are_given_once() -> None:
+def test_duplicate_session_name_is_refused() -> None:
     sessions = Sessions()
     sessions.create("s")
     with pytest.raises(ValueError, match="'s'"):
@@ -218,7 +218,7 @@ def test_names_are_given_once() -> None:
 ONCE = package(admission={"dedupe": True})
 
 
-def test_duplicates_in_one_session() -> None:
+def test_dedupe_refuses_a_repeated_message_in_one_session() -> None:
     talk = Talk(scripted(*["Hello."] * 5))
     talk.say("Hi.", ONCE)
     with pytest.raises(AgentrunError) as caught:
@@ -235,7 +235,7 @@ def test_duplicates_in_one_session() -> None:
     assert isinstance(talk.say("Hi.", package()), Outcome), "off by default"
 
 
-def test_going_on_after_a_failure() -> None:
+def test_goes_on_continues_the_session_after_a_failed_run() -> None:
     """The last run failed before it answered: the next one goes on without a new message."""
     talk = Talk(fails("provider.fatal"), text("Here I am."))
     talk.say("Hello?")

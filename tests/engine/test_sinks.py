@@ -1,4 +1,4 @@
-"""Deliveries."""
+"""`deliver_to_sink`: deliveries, timeouts, exceptions and invalid answers of sinks."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from agentrun.core.facts import DeliveryFinished
 from agentrun.core.fault import Fault
 from agentrun.engine.perform import deliver_to_sink
 
-from .places import Place, delivery
+from .memory_worlds import Place, delivery
 
 
 class Box:
@@ -33,13 +33,13 @@ class Box:
 
 
 @pytest.mark.parametrize("wait", [0, 1000])
-def test_delivered(wait: int) -> None:
+def test_delivery_gives_text_output_and_key_to_the_sink(wait: int) -> None:
     box = Box(wait=wait)
     assert box.give(delivery({"queue": "billing"})) == DeliveryFinished("out")
     assert [(got.text, got.output, got.key) for got in box.got] == [("the answer", {"queue": "billing"}, "key")]
 
 
-def failed(box: Box) -> dict[str, Any]:
+def fields_of_failure(box: Box) -> dict[str, Any]:
     finished = box.give(delivery())
     assert finished.sink == "out"
     assert finished.fault is not None
@@ -48,22 +48,22 @@ def failed(box: Box) -> dict[str, Any]:
     return finished.fault.fields
 
 
-def test_late() -> None:
-    assert failed(Box(wait=1001)) == {"sink": "out", "reason": "timeout"}
+def test_sink_that_takes_too_long_fails() -> None:
+    assert fields_of_failure(Box(wait=1001)) == {"sink": "out", "reason": "timeout"}
 
 
 @pytest.mark.parametrize("error", [OSError("full"), TimeoutError(), SystemExit(1)])
-def test_sink_that_raises(error: BaseException) -> None:
-    assert failed(Box(error)) == {"sink": "out", "reason": "exception", "error": type(error).__name__}
+def test_sink_that_raises_fails(error: BaseException) -> None:
+    assert fields_of_failure(Box(error)) == {"sink": "out", "reason": "exception", "error": type(error).__name__}
 
 
-def test_sink_that_refuses() -> None:
-    assert failed(Box(Fault("provider.overloaded", "later")))["reason"] == "provider.overloaded"
+def test_fault_of_a_sink_is_the_reason_of_the_failure() -> None:
+    assert fields_of_failure(Box(Fault("provider.overloaded", "later")))["reason"] == "provider.overloaded"
 
 
 @pytest.mark.parametrize("rubbish", [False, True, "ok"])
-def test_what_is_no_answer_is_no_delivery(rubbish: Any) -> None:
-    assert failed(Box(rubbish))["reason"] == "answer"
+def test_invalid_answer_of_a_sink_fails(rubbish: Any) -> None:
+    assert fields_of_failure(Box(rubbish))["reason"] == "answer"
 
 
 def test_sink_cannot_change_the_output() -> None:

@@ -1,4 +1,4 @@
-"""The time of the machine."""
+"""`SystemClock`, the clock of real runs."""
 
 import asyncio
 import threading
@@ -9,27 +9,27 @@ import pytest
 from agentrun.engine.system_clock import SystemClock
 
 
-def test_is_the_wall_clock_at_first() -> None:
+def test_clock_starts_at_the_wall_clock() -> None:
     before = time.time_ns() // 1_000_000
     clock = SystemClock()
     assert before <= clock.now() <= time.time_ns() // 1_000_000 + 1
 
 
-def test_cannot_be_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clock_ignores_a_wall_clock_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SystemClock()
     before = clock.now()
     monkeypatch.setattr(time, "time_ns", lambda: 0)
     assert clock.now() >= before
 
 
-def test_sleep_until() -> None:
+def test_sleep_until_waits_for_the_time() -> None:
     clock = SystemClock()
     at = clock.now() + 20
     asyncio.run(clock.sleep_until(at))
     assert clock.now() >= at
 
 
-def test_sleep_until_a_time_that_is_over() -> None:
+def test_sleep_until_a_past_time_returns_at_once() -> None:
     """Whoever sleeps goes on the next time that it is their turn."""
     clock = SystemClock()
 
@@ -42,7 +42,7 @@ def test_sleep_until_a_time_that_is_over() -> None:
     asyncio.run(root())
 
 
-def test_within() -> None:
+def test_within_returns_the_result_or_stops_late_work() -> None:
     clock, seen = SystemClock(), []
 
     async def work(length: int) -> str:
@@ -62,7 +62,7 @@ def test_within() -> None:
     asyncio.run(root())
 
 
-def test_cancelled_from_outside_stops_the_work() -> None:
+def test_cancelling_within_stops_the_work() -> None:
     clock, seen = SystemClock(), []
 
     async def work() -> None:
@@ -82,7 +82,7 @@ def test_cancelled_from_outside_stops_the_work() -> None:
     assert seen == ["stopped"]
 
 
-def test_work_that_cancels_itself_has_failed() -> None:
+def test_work_that_cancels_itself_raises_runtime_error() -> None:
     """Nobody asked for it: taken for a cancellation of the run it would end the run without a reason."""
 
     async def work() -> None:
@@ -104,7 +104,7 @@ def test_aside_does_not_block() -> None:
     assert asyncio.run(root())
 
 
-def test_aside_raises_what_the_function_raises() -> None:
+def test_aside_raises_the_exception_of_the_function() -> None:
     def fails() -> None:
         raise SystemExit(3)
 
@@ -115,7 +115,7 @@ def test_aside_raises_what_the_function_raises() -> None:
         asyncio.run(root())
 
 
-def test_no_exit_waits_for_what_is_aside() -> None:
+def test_event_loop_closes_without_waiting_for_aside() -> None:
     """A function that never ends, given up after a moment: the event loop closes all the same."""
     never = threading.Event()
 

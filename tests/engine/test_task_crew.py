@@ -1,4 +1,4 @@
-"""Effects in flight, in real time."""
+"""`TaskCrew`, which runs effects as tasks in real time."""
 
 import asyncio
 import gc
@@ -17,7 +17,7 @@ from agentrun.engine.system_clock import SystemClock
 from agentrun.engine.task_crew import TaskCrew
 from agentrun.errors import InternalError
 
-from .crews import effect, fact, question
+from .crew_effects import effect, fact, question
 
 T = TypeVar("T")
 LONG = 120
@@ -57,7 +57,7 @@ class Gates:
         return fact(effect)
 
 
-def test_in_the_order_in_which_work_ends() -> None:
+def test_facts_come_in_the_order_effects_end() -> None:
     async def root() -> list[Fact | None]:
         gates = Gates()
         crew = crew_of(gates.perform)
@@ -75,7 +75,7 @@ def test_in_the_order_in_which_work_ends() -> None:
     assert run(root) == [fact(name) for name in "bca"]
 
 
-def test_two_hundred_at_once() -> None:
+def test_two_hundred_effects_run_at_once() -> None:
     """Each waits for all the others: none would end if they did not run together."""
 
     async def root() -> None:
@@ -99,7 +99,7 @@ def test_two_hundred_at_once() -> None:
     run(root)
 
 
-def test_width() -> None:
+def test_free_never_allows_more_effects_than_the_width() -> None:
     """Whoever starts no more than are free never has more than that under way."""
 
     async def root() -> int:
@@ -124,7 +124,7 @@ def test_width() -> None:
     assert run(root) == 3
 
 
-def test_close_leaves_nothing() -> None:
+def test_close_stops_all_effects_and_leaves_no_task() -> None:
     async def root() -> None:
         before = asyncio.all_tasks()
         gates = Gates()
@@ -141,7 +141,7 @@ def test_close_leaves_nothing() -> None:
     run(root)
 
 
-def test_close_that_is_cancelled_leaves_nothing() -> None:
+def test_cancelled_close_still_stops_all_effects() -> None:
     async def root() -> None:
         gates = Gates()
         crew = crew_of(gates.perform)
@@ -157,7 +157,7 @@ def test_close_that_is_cancelled_leaves_nothing() -> None:
     run(root)
 
 
-def test_cancelled_while_waiting_leaves_nothing() -> None:
+def test_effects_are_stopped_when_the_driver_is_cancelled() -> None:
     """As the driver does it: whatever comes out of `settled`, the crew is closed."""
 
     async def root() -> None:
@@ -181,7 +181,7 @@ def test_cancelled_while_waiting_leaves_nothing() -> None:
     run(root)
 
 
-def test_close_twice() -> None:
+def test_close_may_be_called_twice() -> None:
     async def root() -> None:
         crew = crew_of(Gates().perform)
         crew.start(effect("a"))
@@ -191,7 +191,7 @@ def test_close_twice() -> None:
     run(root)
 
 
-def test_keep() -> None:
+def test_keep_only_stops_the_other_effects() -> None:
     async def root() -> None:
         gates = Gates()
         crew = crew_of(gates.perform)
@@ -212,7 +212,7 @@ def test_keep() -> None:
     run(root)
 
 
-def test_what_stopped_work_raises_is_not_heard() -> None:
+def test_exception_of_a_stopped_effect_is_ignored() -> None:
     complaints: list[Any] = []
 
     async def root() -> None:
@@ -237,7 +237,7 @@ def test_what_stopped_work_raises_is_not_heard() -> None:
     assert complaints == []
 
 
-def test_the_same_effect_again_after_it_was_stopped() -> None:
+def test_fact_of_a_stopped_effect_is_not_taken_for_the_restarted_one() -> None:
     """What the stopped one gives is not taken for the new one's."""
 
     async def root() -> None:
@@ -264,7 +264,7 @@ def test_the_same_effect_again_after_it_was_stopped() -> None:
     run(root)
 
 
-def test_work_that_raises() -> None:
+def test_exception_of_an_effect_is_raised() -> None:
     async def root() -> None:
         async def perform(effect: Effect) -> Fact:
             raise KeyError(effect.id)
@@ -278,7 +278,7 @@ def test_work_that_raises() -> None:
     run(root)
 
 
-def test_work_that_cancels_itself() -> None:
+def test_effect_that_cancels_itself_is_an_internal_error() -> None:
     """It must not look as if somebody cancelled the run."""
 
     async def root() -> None:
@@ -293,7 +293,7 @@ def test_work_that_cancels_itself() -> None:
     run(root)
 
 
-def test_deadline() -> None:
+def test_next_fact_returns_none_at_the_deadline() -> None:
     async def root() -> None:
         clock, gates = SystemClock(), Gates()
         crew = TaskCrew(gates.perform, width=1, clock=clock)
@@ -320,7 +320,7 @@ class Hasty(SystemClock):
         return await super().within(0 if self.alarms == 1 else milliseconds, work)
 
 
-def test_alarm_that_rings_early() -> None:
+def test_early_timeout_of_the_clock_is_waited_out() -> None:
     async def root() -> None:
         clock = Hasty()
         deadline = clock.now() + 20
@@ -331,7 +331,7 @@ def test_alarm_that_rings_early() -> None:
     run(root)
 
 
-def test_what_is_done_counts_also_after_the_deadline() -> None:
+def test_finished_effect_is_returned_after_the_deadline() -> None:
     async def root() -> None:
         gates = Gates()
         crew = crew_of(gates.perform)
@@ -344,7 +344,7 @@ def test_what_is_done_counts_also_after_the_deadline() -> None:
     run(root)
 
 
-def test_posted_from_another_thread() -> None:
+def test_fact_posted_in_another_thread_wakes_the_crew() -> None:
     async def root() -> Fact | None:
         crew = crew_of(Gates().perform)
         timer = threading.Timer(0.01, crew.post, [CancelRequested("thread")])
@@ -358,7 +358,7 @@ def test_posted_from_another_thread() -> None:
     assert time.monotonic() - began < LONG / 2  # the loop was woken, and did not wake up by itself
 
 
-def test_a_crowd_posts() -> None:
+def test_facts_posted_by_many_threads_come_once_and_in_order() -> None:
     """From many threads, while facts are taken both ways: each comes exactly once, and in its thread's order."""
 
     async def root() -> None:
@@ -386,7 +386,7 @@ def test_a_crowd_posts() -> None:
     run(root)
 
 
-def test_posted_before_and_after() -> None:
+def test_facts_may_be_posted_outside_the_event_loop() -> None:
     crew = crew_of(Gates().perform)
     crew.post(CancelRequested("before"))
     assert crew.busy
@@ -399,7 +399,7 @@ def test_posted_before_and_after() -> None:
     assert crew.take_posted() == (CancelRequested("after"),)
 
 
-def test_questions() -> None:
+def test_questions_are_asked_once_and_withdrawn_ones_are_stopped() -> None:
     async def root() -> None:
         asked: list[str] = []
         gone: list[str] = []
@@ -429,7 +429,7 @@ def test_questions() -> None:
     run(root)
 
 
-def test_nobody_to_ask() -> None:
+def test_questions_are_ignored_without_an_approver() -> None:
     crew = crew_of(Gates().perform)
     crew.consult([question("c1.0")])
     assert not crew.busy

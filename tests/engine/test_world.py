@@ -1,4 +1,4 @@
-"""What a world has, and what a package misses in it."""
+"""The ports of a world, how they are found, and which of them a package is missing."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from agentrun.engine.world import World, find_executor, find_missing_port, find_
 from agentrun.errors import HostError, StorageError
 
 from ..packages import ROUTE, package
-from .places import AGENT, HOOK, MCP, PYTHON, Place, delivery, tool
+from .memory_worlds import AGENT, HOOK, MCP, PYTHON, Place, delivery, tool
 
 SINK = {"kind": "stdout", "delivery": "optional", "timeout": 1000}
 ANYTHING: Any = object()
@@ -63,7 +63,7 @@ ORDER = [
 
 
 @pytest.mark.parametrize("count", range(len(ORDER)))
-def test_the_first_that_is_missing(count: int) -> None:
+def test_first_missing_port_is_found_in_order(count: int) -> None:
     """Providers, then hooks, executors, sinks; sub-agents included."""
     error = find_missing_port(world(*(name for name, _ in ORDER[:count])), agent())
     name, code = ORDER[count]
@@ -73,11 +73,11 @@ def test_the_first_that_is_missing(count: int) -> None:
     assert error.fields[field] == name.partition(":")[2]
 
 
-def test_nothing_is_missing() -> None:
+def test_world_with_all_ports_misses_nothing() -> None:
     assert find_missing_port(world(*(name for name, _ in ORDER)), agent()) is None
 
 
-def test_agents_of_agents() -> None:
+def test_ports_of_nested_sub_agents_are_checked() -> None:
     middle = package(tools={"inner": AGENT}, agents={"inner": msgspec.to_builtins(agent())})
     outer = package(tools={"middle": AGENT}, agents={"middle": msgspec.to_builtins(middle)})
     error = find_missing_port(world("providers:openai", "providers:fallback"), outer)
@@ -85,7 +85,7 @@ def test_agents_of_agents() -> None:
     assert error.fields["provider"] == "inner-provider"
 
 
-def test_kinds_serve_all() -> None:
+def test_executor_and_sink_kinds_serve_all_names() -> None:
     names = [name for name, _ in ORDER if name.startswith(("providers", "hooks"))]
     assert find_missing_port(world(*names, "executors:python", "sinks:stdout"), agent()) is None
 
@@ -99,7 +99,7 @@ def test_disabled_sinks_are_not_missed() -> None:
     ("executor", "found"),
     [("docs", True), ("mcp", True), ("docs.search", True), ("doc", False), ("docsearch", False), ("python", False)],
 )
-def test_tools_of_a_server(executor: str, found: bool) -> None:
+def test_one_executor_of_a_server_is_enough(executor: str, found: bool) -> None:
     """Which tools a server has is not known before it is asked: one of them is enough."""
     error = find_missing_port(world("providers:openai", f"executors:{executor}"), package(tools={"docs": MCP}))
     assert (error is None) == found
@@ -117,7 +117,7 @@ def test_names_win_over_kinds() -> None:
         find_executor(Place().world, "refund", tool())
 
 
-def test_listeners_hear_what_is_written() -> None:
+def test_listener_gets_every_written_record() -> None:
     """After it is written, and only then."""
     place = Place()
     log = begin(world_of_run(place.world, "run-1"), package(), REQUEST, admit(package(), "hello", {}))
@@ -126,7 +126,7 @@ def test_listeners_hear_what_is_written() -> None:
     assert open_run_log(world_of_run(place.world, "run-1")).state == log.state
 
 
-def test_what_is_not_written_is_not_heard() -> None:
+def test_listener_gets_no_record_that_was_not_written() -> None:
     class Full(MemoryJournals):
         def append(self, run: str, record: Record) -> None:
             raise StorageError("storage.failed", "no space left")

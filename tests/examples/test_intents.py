@@ -1,4 +1,4 @@
-"""A law over the shipped cases: every intent of their journals stands for exactly one effect."""
+"""Every intent in the journals of the shipped cases belongs to exactly one effect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agentrun.testing.suite.discovery import LocatedCase, find_case_files, read_
 from agentrun.testing.suite.replay import CompiledAgents, replay_case
 from agentrun.testing.suite.snapshots import snapshot_path, snapshot_text
 
-from ..cli.agent import ROOT
+from ..cli.command import ROOT
 
 PREPARATIONS = CompiledAgents()
 FOUND = [each for file in find_case_files([ROOT / "specs"]) for each in read_located_cases(file)]
@@ -37,7 +37,7 @@ def effects_of(
 
 
 @pytest.mark.parametrize("found", FOUND, ids=lambda found: f"{found.file.name}::{found.case.name}")
-def test_every_intent_stands_for_one_effect(found: LocatedCase) -> None:
+def test_every_intent_belongs_to_one_effect(found: LocatedCase) -> None:
     prepared = PREPARATIONS.for_case(found)
     played = replay_case(found, prepared)
     assert snapshot_text(played.runs) == snapshot_path(found).read_text(encoding="utf-8")

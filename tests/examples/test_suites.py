@@ -1,4 +1,4 @@
-"""The suites that are shipped: by the command and by pytest, without a network, in any order, in two processes."""
+"""The shipped suites pass with the command and with pytest, offline, in any order and in two processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from agentrun.spec.v1.cases import CaseTurn
 from agentrun.testing.suite.discovery import find_case_files, read_located_cases
 from agentrun.testing.suite.snapshots import snapshot_path
 
-from ..cli.agent import ROOT, SCRIPT
+from ..cli.command import ROOT, SCRIPT
 
 SPECS = sorted(each for each in (ROOT / "specs").glob("*.yaml") if not each.name.endswith(".cases.yaml"))
 FOUND = [each for file in find_case_files([ROOT / "specs"]) for each in read_located_cases(file)]
@@ -70,7 +70,7 @@ def test_every_snapshot_has_its_case() -> None:
     assert set((ROOT / "specs" / "__snapshots__").rglob("*.journal")) == claimed
 
 
-def test_the_suites_use_the_whole_language() -> None:
+def test_suites_use_every_assertion_type_and_case_key() -> None:
     claims = [claim for each in FOUND for claim in each.case.assertions]
     turns = [turn for each in FOUND if each.case.turns is not UNSET for turn in each.case.turns]
     claims += [claim for turn in turns if isinstance(turn, CaseTurn) for claim in turn.assertions]
@@ -87,7 +87,7 @@ def test_the_suites_use_the_whole_language() -> None:
         assert any(getattr(each.case, key) is not UNSET for each in FOUND), key
 
 
-def test_both_ways_give_the_same_verdicts(project: Path) -> None:
+def test_command_and_pytest_pass_every_case(project: Path) -> None:
     command = by_command(project)
     assert command == by_pytest(project)
     assert set(command.values()) == {"passed"}
@@ -96,7 +96,7 @@ def test_both_ways_give_the_same_verdicts(project: Path) -> None:
     assert not [name for name in traces if (project / name).exists()], "no tool ran"
 
 
-def test_both_ways_give_the_same_verdicts_on_what_is_wrong(project: Path) -> None:
+def test_command_and_pytest_agree_on_failing_cases(project: Path) -> None:
     cases = project / "specs" / "support.cases.yaml"
     text = cases.read_text(encoding="utf-8")
     text = text.replace('{type: contains, value: "39.90 euro"}', '{type: contains, value: "40 euro"}', 1)
@@ -118,16 +118,16 @@ def test_both_ways_give_the_same_verdicts_on_what_is_wrong(project: Path) -> Non
     assert {name: "failed" if word == "missed" else word for name, word in command.items()} == found
 
 
-def test_in_any_order(project: Path) -> None:
+def test_suites_pass_in_any_order(project: Path) -> None:
     ids = [f"specs/{each.file.name}::{each.case.name}" for each in FOUND]
     random.Random(7).shuffle(ids)  # noqa: S311  # any order will do
     assert by_command(project, *ids) == by_pytest(project, *ids) == dict.fromkeys(ids, "passed")
 
 
-def test_in_two_processes(project: Path) -> None:
+def test_suites_pass_in_two_processes(project: Path) -> None:
     assert by_command(project, "specs", "-n", "2") == by_pytest(project, "specs", "-n", "2") == by_command(project)
 
 
-def test_fingerprints(snapshot: SnapshotAssertion) -> None:
+def test_fingerprints_of_the_shipped_specs(snapshot: SnapshotAssertion) -> None:
     """The same on every machine and with every Python: what is written here was made on another one."""
     assert {spec.stem: compile_or_raise(spec)[1].fingerprint for spec in SPECS} == snapshot

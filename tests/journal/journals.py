@@ -1,4 +1,4 @@
-"""Journals made by hand, and facts of every kind."""
+"""Handmade journals, and strategies for facts of every kind."""
 
 from collections.abc import Iterable
 from functools import cache

@@ -219,7 +219,7 @@ def written(run: Run) -> MemoryJournal:
     return journal
 
 
-def comes_to(records: Iterable[Record]) -> str:
+def outcome_json(records: Iterable[Record]) -> str:
     """What a journal comes to: the outcome, what was said, and what is remembered for the session."""
     state = fold(records)
     whole = {
@@ -244,7 +244,7 @@ def write() -> None:
             (folder / f"{name}.{child}.jsonl").write_bytes(written(inner).text())
     for path in golden():
         records = tuple(read_journal_file(path))
-        path.with_suffix(".json").write_text(comes_to(records), encoding="utf-8")
+        path.with_suffix(".json").write_text(outcome_json(records), encoding="utf-8")
         path.with_suffix(".yaml").write_text(canonical(records, children(path)), encoding="utf-8")
 
 

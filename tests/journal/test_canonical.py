@@ -1,4 +1,4 @@
-"""The form of journals that people compare."""
+"""The canonical form of journals, in which two runs are compared."""
 
 from typing import Any, get_type_hints
 
@@ -96,13 +96,13 @@ def loaded(text: str) -> Any:
     return yaml.load(text, Loader)  # noqa: S506  # a safe loader
 
 
-def test_form() -> None:
+def test_canonical_form_of_a_journal() -> None:
     text = canonical(RECORDS)
     assert text.startswith(STARTED + "\n- tool_finished:\n")
     assert text.endswith("\n- run_stopped:\n    status: completed\n")
 
 
-def test_equal_runs_are_equal() -> None:
+def test_canonical_form_omits_time_ids_hashes_and_epochs() -> None:
     """Time, ids, hashes, epochs, and where the world came from do not count; usage does."""
     other = []
     for record in RECORDS:
@@ -117,7 +117,7 @@ def test_equal_runs_are_equal() -> None:
     assert "sha256" not in canonical(RECORDS)
 
 
-def test_what_differs_is_seen() -> None:
+def test_different_usage_and_cost_give_different_text() -> None:
     fact = replied("Hello")
     usage = replace(fact, reply=replace(fact.reply, usage=Usage(20, 6)))
     missing = replace(fact, reply=replace(fact.reply, usage=None))
@@ -127,14 +127,14 @@ def test_what_differs_is_seen() -> None:
     assert "usage: null" in fact_block(missing)
 
 
-def test_ids_of_calls_and_thoughts() -> None:
+def test_call_ids_are_shown_but_wire_ids_and_reasoning_are_not() -> None:
     parts = (Reasoning("c2VjcmV0", "openai/o3"), ToolCall("c1.0", "search", '{"q": 1}', "call_abc"))
     text = fact_block(ModelReplied("m1.1", 1, 1, Reply(Assistant(parts), "tool_calls", None, None, "x")))
     assert "c1.0" in text
     assert not any(word in text for word in ("call_abc", "c2VjcmV0", "o3", "reasoning"))
 
 
-def test_users_data_is_kept_whole() -> None:
+def test_output_values_named_like_internal_keys_are_kept() -> None:
     """A user's own key that is named like one of ours is not ours, and neither is its null."""
     text = fact_block(RunStopped("completed", output={"run": None, "b": {"wire_id": 2, "a": []}, "package": {}}))
     assert text.partition("output:\n")[2] == (
@@ -143,35 +143,37 @@ def test_users_data_is_kept_whole() -> None:
 
 
 @given(VALUES)
-def test_says_everything(value: Any) -> None:
+def test_canonical_text_is_yaml_that_gives_the_values_back(value: Any) -> None:
     """The text is YAML, and reading it gives back all that was shown: nothing is lost, so no two values look alike."""
     text = canonical([Record(1, 0, 1, "", RunStopped("completed", output=value))] * 2)
     assert text.isascii() or all(line.replace("\t", " ").isprintable() for line in text.split("\n"))
     assert [fact["run_stopped"]["output"] for fact in loaded(text)] == [value, value]
 
 
-def still(value: Any) -> Any:
+def without_volatile_values(value: Any) -> Any:
     """A value with everything volatile in it set to one thing."""
     if isinstance(value, Struct):
         hints = get_type_hints(type(value), include_extras=True)
         changes = {
-            name: None if VOLATILE in getattr(hints[name], "__metadata__", ()) else still(getattr(value, name))
+            name: None
+            if VOLATILE in getattr(hints[name], "__metadata__", ())
+            else without_volatile_values(getattr(value, name))
             for name in value.__struct_fields__
         }
         return replace(value, **changes)
     if isinstance(value, tuple):
-        return tuple(still(item) for item in value if not isinstance(item, Reasoning))
+        return tuple(without_volatile_values(item) for item in value if not isinstance(item, Reasoning))
     return value
 
 
 @given(ANY_FACT)
-def test_any_fact_can_be_built_again(fact: Fact) -> None:
+def test_any_fact_can_be_rebuilt_from_its_canonical_text(fact: Fact) -> None:
     """A fact's text gives the fact back, but for what is volatile: what is left out is known without being shown."""
     ((name, shown),) = loaded(fact_block(fact))[0].items()
     for field, value in _required(type(fact)).items():
         shown.setdefault(field, value)
     built = msgspec.convert(_filled({"type": name, **shown}), type(fact))
-    assert still(built) == still(fact)
+    assert without_volatile_values(built) == without_volatile_values(fact)
 
 
 def _required(cls: type) -> dict[str, Any]:
@@ -205,11 +207,11 @@ def _filled(plain: Any) -> Any:
     return inner
 
 
-def test_no_output_and_null_differ() -> None:
+def test_missing_output_and_null_output_differ() -> None:
     assert fact_block(RunStopped("completed", output=None)) != fact_block(RunStopped("completed", output=UNSET))
 
 
-def test_fault() -> None:
+def test_canonical_form_of_a_fault() -> None:
     text = fact_block(RunStopped("failed", Fault("output.invalid", "the answer", {"errors": ["a: b"]}, None)))
     assert text == (
         "- run_stopped:\n"
@@ -223,7 +225,7 @@ def test_fault() -> None:
     )
 
 
-def test_lines_of_a_text_are_lines() -> None:
+def test_changed_line_of_a_text_changes_one_line() -> None:
     one = fact_block(started(input=User((Text("a\nb\nc\n"),)))).splitlines()
     two = fact_block(started(input=User((Text("a\nB\nc\n"),)))).splitlines()
     assert sum(a != b for a, b in zip(one, two, strict=True)) == 1
@@ -242,7 +244,7 @@ PARENT = journal(
 )
 
 
-def test_child_stands_inside() -> None:
+def test_journal_of_a_child_is_nested_in_its_parent() -> None:
     text = canonical(PARENT.records(), {"run-1/c1.0": CHILD.records()})
     assert "    journal:\n      - run_started:\n          agent: billing\n          rules: 2\n" in text
     assert "\n          instructions: |-\n            You sort tickets.\n\n            Answer briefly.\n" in text
@@ -252,7 +254,7 @@ def test_child_stands_inside() -> None:
     assert "journal" not in told[5]["child_started"]
 
 
-def test_children_of_children() -> None:
+def test_journal_of_a_grandchild_is_nested() -> None:
     middle = journal(
         started(run="run-1/c1.0"),
         asked(),
@@ -265,7 +267,7 @@ def test_children_of_children() -> None:
     assert inner == loaded(canonical(CHILD.records()))
 
 
-def test_a_child_that_differs_is_seen() -> None:
+def test_different_child_journal_gives_different_text() -> None:
     other = journal(started(run="run-1/c1.0", agent="billing", params={}), STOPPED)
     texts = {canonical(PARENT.records(), {"run-1/c1.0": child.records()}) for child in (CHILD, other)}
     assert len({*texts, canonical(PARENT.records())}) == 3

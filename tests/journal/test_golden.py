@@ -1,4 +1,4 @@
-"""Journals that were written once are read for ever: as the same facts, to the same end, in the same canonical form."""
+"""Released golden journals give the same facts, outcome and canonical form as when they were written."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,26 +18,26 @@ from agentrun.journal.storage import FileJournal, read_journal_file
 from ..core.script import Run, Stuck, called, hook, rule, said, tool
 from ..packages import package
 from .journals import KINDS
-from .shapes import SHAPES, children, comes_to, golden, written
+from .shapes import SHAPES, children, golden, outcome_json, written
 
 FILES = golden()
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_golden(path: Path) -> None:
+def test_golden_journal_gives_its_outcome_and_canonical_form(path: Path) -> None:
     records = tuple(read_journal_file(path))
-    assert comes_to(records) == path.with_suffix(".json").read_text(encoding="utf-8")
+    assert outcome_json(records) == path.with_suffix(".json").read_text(encoding="utf-8")
     assert canonical(records, children(path)) == path.with_suffix(".yaml").read_text(encoding="utf-8")
 
 
-def test_every_version_has_its_journals() -> None:
+def test_golden_journals_cover_every_version_and_fact() -> None:
     assert {path.parent.name for path in FILES} == {"v1", "v2"}
     seen = {type(record.fact) for path in FILES for record in read_journal_file(path)}
     assert {kind.__name__ for kind in KINDS if kind not in seen} == set(), "a golden journal of these is missing"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_another_owner_can_go_on(path: Path, tmp_path: Path) -> None:
+def test_golden_journal_can_be_resumed_after_any_record(path: Path, tmp_path: Path) -> None:
     """From any record of any release."""
     lines = path.read_bytes().splitlines(keepends=True)
     for count in range(1, len(lines) + 1):
@@ -51,7 +51,7 @@ def test_another_owner_can_go_on(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_same_every_time(shape: str) -> None:
+def test_run_shape_writes_the_same_journal_every_time(shape: str) -> None:
     one, two = SHAPES[shape](), SHAPES[shape]()
     assert one.finish() == two.finish()
     assert written(one).text() == written(two).text()
@@ -63,7 +63,7 @@ ALONE = [shape for shape in SHAPES if shape not in ("cancelled", "followed_up", 
 """Shapes in which nothing comes from outside by itself."""
 
 
-def cut(shape: str) -> Iterator[tuple[int, str]]:
+def interrupted_forms(shape: str) -> Iterator[tuple[int, str]]:
     """The canonical form of a run that loses its owner after each record but the last."""
     whole = SHAPES[shape]()
     whole.finish()
@@ -91,19 +91,19 @@ def _finish(run: Run) -> None:
 
 
 @pytest.mark.parametrize("shape", ALONE)
-def test_cut_anywhere(shape: str) -> None:
+def test_crash_after_any_record_gives_the_same_canonical_form(shape: str) -> None:
     whole = SHAPES[shape]()
     whole.finish()
-    for count, text in cut(shape):
+    for count, text in interrupted_forms(shape):
         assert text == canonical(written(whole).records()), f"cut after record {count}"
 
 
-def test_cut_anywhere_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_lost_work_in_the_canonical_form_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A canonical form that tells lost work too differs at every cut inside an effect, and only there."""
     whole: Any = SHAPES["parallel"]()
     whole.finish()
     monkeypatch.setattr("agentrun.journal.canonical._work_key", lambda fact: repr(id(fact)))
-    same = [text == canonical(written(whole).records()) for _, text in cut("parallel")]
+    same = [text == canonical(written(whole).records()) for _, text in interrupted_forms("parallel")]
     assert any(same)
     assert not all(same)
 
@@ -118,7 +118,7 @@ BUSY = package(
 
 
 @given(st.randoms(use_true_random=False))
-def test_done_in_any_order(random: Random) -> None:
+def test_completion_order_does_not_change_the_canonical_form(random: Random) -> None:
     """Calls that pass hooks, policy and people, and end in any order, leave one canonical form."""
     batch = called("search", "refund", "read", "unknown", "search")
 

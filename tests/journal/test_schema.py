@@ -1,4 +1,4 @@
-"""schemas/journal.schema.json: every line that was ever written keeps it, a damaged one does not."""
+"""schemas/journal.schema.json accepts every journal line that was ever written and refuses damaged ones."""
 
 import copy
 from pathlib import Path
@@ -19,13 +19,13 @@ FILES = sorted(GOLDEN.glob("v*/*.jsonl"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_golden_lines(path: Path) -> None:
+def test_golden_lines_are_valid(path: Path) -> None:
     for line in path.read_bytes().splitlines():
         validator("journal").validate(msgspec.json.decode(line))
 
 
 @given(ANY_FACT)
-def test_any_fact(fact: Fact) -> None:
+def test_any_fact_is_valid(fact: Fact) -> None:
     validator("journal").validate(msgspec.json.decode(journal(fact).text()))
 
 
@@ -54,33 +54,33 @@ def damaged() -> list[Any]:
 
 
 @pytest.mark.parametrize("line", damaged())
-def test_damage(line: Any) -> None:
+def test_damaged_record_is_invalid(line: Any) -> None:
     assert validator("journal").is_valid(msgspec.json.decode(LINES[0]))
     assert not validator("journal").is_valid(line)
 
 
 @pytest.mark.parametrize("key", ["seq", "at", "epoch", "prev", "fact"])
-def test_nothing_may_be_missing(key: str) -> None:
+def test_record_with_a_missing_key_is_invalid(key: str) -> None:
     for line in LINES:
         whole = msgspec.json.decode(line)
         del whole[key]
         assert not validator("journal").is_valid(whole)
 
 
-def test_unknown_fact() -> None:
+def test_unknown_fact_type_is_reported_at_its_place() -> None:
     whole = msgspec.json.decode(LINES[1])
     whole["fact"]["type"] = "model_teased"
     (error,) = validator("journal").iter_errors(whole)
     assert error.instance_path == ["fact", "type"]
 
 
-def test_kinds() -> None:
+def test_schema_lists_exactly_the_fact_types() -> None:
     kinds = {str(kind.__struct_config__.tag) for kind in get_args(Fact)}
     assert set(shipped("journal")["properties"]["fact"]["properties"]["type"]["enum"]) == kinds
     assert {record.fact.__struct_config__.tag for record in JOURNAL.records()} < kinds
 
 
-def test_words_are_used_and_do_not_hide_the_code() -> None:
+def test_field_descriptions_are_needed_and_used() -> None:
     """A text in the table is one that no field says itself, for at least one field."""
     needed = set()
     for kind in _structs():

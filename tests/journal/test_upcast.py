@@ -1,4 +1,4 @@
-"""Journals of earlier releases: read as today's facts, checked as they stand."""
+"""Journals of earlier releases are read as today's facts, and checked by the rules they were written under."""
 
 from pathlib import Path
 from typing import Any
@@ -29,31 +29,31 @@ def plain(line: bytes) -> dict[str, Any]:
     return fact
 
 
-def said_of_old(now: Any, then: Any) -> Any:
+def common_part(now: Any, then: Any) -> Any:
     """As much of a value as an older one speaks of."""
     if isinstance(now, dict) and isinstance(then, dict):
-        return {key: said_of_old(now[key], then[key]) for key in then}
+        return {key: common_part(now[key], then[key]) for key in then}
     if isinstance(now, list) and isinstance(then, list) and len(now) == len(then):
-        return [said_of_old(*pair) for pair in zip(now, then, strict=True)]
+        return [common_part(*pair) for pair in zip(now, then, strict=True)]
     return now
 
 
 @pytest.mark.parametrize("path", OLD, ids=lambda path: path.stem)
-def test_read(path: Path) -> None:
+def test_old_journal_keeps_all_its_values(path: Path) -> None:
     records = tuple(read_journal_file(path))
     assert [record.seq for record in records] == list(range(1, len(records) + 1))
     for record, line in zip(records, lines(path), strict=True):
         now, then = plain(sorted_json(record)), plain(line)
-        assert said_of_old(now, then) == then, "what was said is still said"
+        assert common_part(now, then) == then, "what was said is still said"
 
 
-def test_all_kinds_of_the_first_release_are_seen() -> None:
+def test_golden_journals_cover_every_upcast_of_version_1() -> None:
     seen = {plain(line)["type"] for path in OLD for line in lines(path)}
     assert {(kind, 1) for kind in seen} == {step for step in UPCASTS if step[1] == 1}
 
 
 @pytest.mark.parametrize("path", OLD, ids=lambda path: path.stem)
-def test_nothing_is_left_to_a_default(path: Path) -> None:
+def test_upcast_writes_every_field(path: Path) -> None:
     """Every field of today's fact is written out by the steps, so that a new default changes no old journal."""
     kinds = {kind.__struct_config__.tag: kind for kind in KINDS}
     for line in lines(path):
@@ -62,7 +62,7 @@ def test_nothing_is_left_to_a_default(path: Path) -> None:
         assert sorted_json(fact) == sorted_json(made)
 
 
-def test_every_version_knows_its_kinds() -> None:
+def test_upcast_steps_lead_to_known_fact_types() -> None:
     """A step leads to a kind that the next version knows; the last leads to today's."""
     assert {version for _, version in UPCASTS} == set(range(1, RULES_VERSION))
     today = {kind.__struct_config__.tag for kind in KINDS}
@@ -105,12 +105,12 @@ def refused(*facts: dict[str, Any]) -> tuple[str, Any]:
     ],
     ids=str,
 )
-def test_what_the_first_release_did_not_write(fact: dict[str, Any]) -> None:
+def test_fact_that_version_1_did_not_write_is_refused(fact: dict[str, Any]) -> None:
     assert len(list(read_records(chained(START, ASKED)))) == 2
     assert refused(START, fact) == ("journal.damaged", 2)
 
 
-def test_form_and_chain_are_checked_as_they_stand() -> None:
+def test_format_and_chain_of_an_old_journal_are_checked() -> None:
     first, second, *rest = lines(GOLDEN / "v1" / "plain.jsonl")
     for damaged in (
         [first.replace(b'"seq":1', b'"seq": 1'), second],
@@ -124,7 +124,7 @@ def test_form_and_chain_are_checked_as_they_stand() -> None:
         assert caught.value.code == "journal.damaged"
 
 
-def test_a_later_owner_writes_todays_form() -> None:
+def test_resumed_old_journal_continues_in_the_current_format() -> None:
     """Its records are today's, those before it are not: each is held to the form of its own owner."""
     resumed = {"type": "run_resumed", "package": "sha256:1", "rules": 2}
     today = {**ASKED, "cost": 7, "purpose": "answer", "hidden": []}
@@ -134,7 +134,7 @@ def test_a_later_owner_writes_todays_form() -> None:
     assert refused(START, today) == ("journal.damaged", 2)
 
 
-def test_canonical() -> None:
+def test_old_journal_has_a_canonical_form() -> None:
     """An old journal is compared like any other."""
     text = canonical(read_journal_file(GOLDEN / "v1" / "plain.jsonl"))
     assert text.startswith("- run_started:\n    agent: triage\n    rules: 1\n")

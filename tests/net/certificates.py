@@ -1,4 +1,4 @@
-"""A certificate for the loopback interface that nobody vouches for."""
+"""A self-signed certificate for the loopback interface."""
 
 import ssl
 from datetime import UTC, datetime, timedelta

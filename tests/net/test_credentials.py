@@ -1,4 +1,4 @@
-"""Which values of an environment no command may show."""
+"""Which values of environment variables are credentials."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def values(**environment: str) -> set[str]:
     return {value.reveal() for _, value in find_credentials(environment)}
 
 
-def test_names_and_shapes() -> None:
+def test_credentials_are_found_by_name_and_shape() -> None:
     assert values(SHOP_TOKEN="plain-words-here", PLACE="other-words-here") == {"plain-words-here"}
     assert values(SOMETHING="see sk-proj-abcdefghij0123456789") == {"sk-proj-abcdefghij0123456789"}
     assert values(SHOP_TOKEN="short") == set()
     assert values(SHOP_TOKEN="  with space around \n") == {"with space around"}
 
 
-def test_variables_that_are_named() -> None:
+def test_named_variables_are_credentials() -> None:
     found = find_credentials({"TEAM": "blue-team-of-nine"}, named={"TEAM"})
     assert [(name, value.reveal()) for name, value in found] == [("TEAM", "blue-team-of-nine")]
 
@@ -47,15 +47,15 @@ PAIR = b64encode(b"svc:pass-word-1").decode()
     ],
     ids=lambda value: value[:20] if isinstance(value, str) else "",
 )
-def test_parts(value: str, parts: set[str]) -> None:
+def test_parts_of_a_credential_are_credentials(value: str, parts: set[str]) -> None:
     found = values(SHOP_SECRET=value)
     assert found >= parts | {value.strip()}
     assert "not-a-secret" not in found
 
 
-def test_passwords_of_addresses() -> None:
+def test_passwords_in_urls_are_found() -> None:
     assert values(DATABASE_URL="postgres://svc:p%40ss-word9@host/db") == {"p%40ss-word9", "p@ss-word9"}
 
 
-def test_the_folder_of_a_shell_is_no_password() -> None:
+def test_pwd_is_no_credential() -> None:
     assert values(PWD="/srv/somebody/project", SHOP_PWD="plain-words-here") == {"plain-words-here"}

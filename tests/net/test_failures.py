@@ -1,4 +1,4 @@
-"""Everything that the network can do wrong, over a real socket: each has its code, and leaves nothing."""
+"""Network failures over a real socket, each with its code and without leftovers."""
 
 import asyncio
 import gzip
@@ -20,7 +20,7 @@ from agentrun.wire import HttpReply
 
 from ..servers import CLOSE, LAST, RESET, STREAM, Drip, Plan, Server, Wait, chunk, closed_port, head, plain, streamed
 from .certificates import Certificate
-from .sending import GOOD, call, failing, send, sending
+from .http_requests import GOOD, call, error_of, send, with_sender
 
 JSON = ("Content-Type", "application/json")
 LONG = ("Content-Length", "100")
@@ -51,28 +51,30 @@ CHUNKED = ("Transfer-Encoding", "chunked")
     ],
 )
 @pytest.mark.parametrize("streams", [False, True])
-def test_broken_replies(plan: Plan, code: str, fields: dict[str, Any], streams: bool) -> None:
+def test_broken_reply_has_its_code_and_leaves_no_connection(
+    plan: Plan, code: str, fields: dict[str, Any], streams: bool
+) -> None:
     with Server(plan) as server:
-        error = failing(server.url, heard=(lambda data: None) if streams else None)
+        error = error_of(server.url, heard=(lambda data: None) if streams else None)
         assert server.is_quiet()
     assert (error.code, error.fields) == (code, fields)
 
 
-def test_json_without_a_length_that_is_whole() -> None:
+def test_complete_json_without_a_length_is_accepted() -> None:
     with Server([head(200, JSON) + b'{"a": 1}', CLOSE]) as server:
         assert send(server.url).body == b'{"a": 1}'
 
 
 @pytest.mark.parametrize("status", [400, 503])
-def test_a_refusal_without_a_length_is_taken_as_it_is(status: int) -> None:
+def test_incomplete_error_reply_without_a_length_is_kept(status: int) -> None:
     with Server([head(status, JSON) + b'{"a":', CLOSE]) as server:
         assert send(server.url) == HttpReply(status, (("content-type", "application/json"),), b'{"a":')
 
 
-def test_nobody_there() -> None:
-    error = failing(f"http://127.0.0.1:{closed_port()}")
+def test_refused_connection_and_unknown_host_are_transient() -> None:
+    error = error_of(f"http://127.0.0.1:{closed_port()}")
     assert (error.code, error.fields) == ("provider.transient", {"status": None, "reason": "refused"})
-    error = failing("http://nowhere.invalid")
+    error = error_of("http://nowhere.invalid")
     assert (error.code, error.fields) == ("provider.transient", {"status": None, "reason": "dns"})
 
 
@@ -85,19 +87,19 @@ def test_error_shows_the_attempted_host_and_port_but_no_credential() -> None:
         ("${API_TOKEN}/a", "API_TOKEN"),
     ):
         value = f"http://ada:hunter2@127.0.0.1:{port}/hunter2"
-        error = failing(url, BASE_URL=value, API_TOKEN=value)
+        error = error_of(url, BASE_URL=value, API_TOKEN=value)
         assert error.message == f"no reply came from {host}: the connection was refused"
 
 
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1/", "127.0.0.1", "http://[::1", "http://a:b/", "http://a\nb/"])
-def test_no_address(url: str) -> None:
-    assert failing(url).code == "provider.fatal"
+def test_invalid_url_is_fatal(url: str) -> None:
+    assert error_of(url).code == "provider.fatal"
 
 
 @pytest.mark.parametrize("value", ["two\r\nlines: x", "caf\u20ac", "nul\0"])
-def test_no_header(value: str) -> None:
+def test_value_that_does_not_fit_in_a_header_is_fatal_and_not_sent(value: str) -> None:
     with Server(GOOD) as server:
-        error = failing(server.url, KEY=value)
+        error = error_of(server.url, KEY=value)
     assert error.code == "provider.fatal"
     assert server.requests == []
 
@@ -105,34 +107,36 @@ def test_no_header(value: str) -> None:
 # --- TLS --------------------------------------------------------------------------------------------------------
 
 
-def test_a_certificate_that_nobody_vouches_for(tmp_path: Path) -> None:
+def test_untrusted_certificate_is_refused(tmp_path: Path) -> None:
     with Server(GOOD, tls=Certificate(tmp_path).server()) as server:
-        error = failing(server.url)
+        error = error_of(server.url)
     assert (error.code, error.fields) == ("provider.transient", {"status": None, "reason": "tls"})
     assert server.requests == []
 
 
-def test_a_certificate_that_the_environment_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_certificate_of_the_environment_is_used_only_with_trust_env(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     certificate = Certificate(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate.path))
     monkeypatch.setenv("no_proxy", "*")
     with Server(GOOD, tls=certificate.server()) as server:
         assert send(server.url, trust_env=True).status == 200
-        assert failing(server.url, trust_env=False).fields["reason"] == "tls"
+        assert error_of(server.url, trust_env=False).fields["reason"] == "tls"
 
 
-def test_tls_to_who_does_not_speak_it() -> None:
+def test_tls_to_a_plain_server_times_out() -> None:
     with Server(GOOD) as server:
-        error = failing(server.url.replace("http", "https"), gap=300)
+        error = error_of(server.url.replace("http", "https"), gap=300)
     assert (error.code, error.fields) == ("provider.timeout", {"status": None, "limit": 300})
 
 
-def test_a_cut_inside_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reset_inside_tls_is_zero_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     certificate = Certificate(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate.path))
     monkeypatch.setenv("no_proxy", "*")
     with Server([head(200, LONG) + b"abc", RESET], tls=certificate.server()) as server:
-        assert failing(server.url, trust_env=True).code == "provider.zero_output"
+        assert error_of(server.url, trust_env=True).code == "provider.zero_output"
 
 
 def test_plain_requests_need_no_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,11 +149,11 @@ def test_plain_requests_need_no_certificates(monkeypatch: pytest.MonkeyPatch) ->
 # --- deadlines --------------------------------------------------------------------------------------------------
 
 
-def timed(plan: Plan, **how: Any) -> tuple[str, int, float]:
+def timeout_of(plan: Plan, **how: Any) -> tuple[str, int, float]:
     """The code, the limit that tripped, and the seconds that it took at least."""
     with Server(plan) as server:
         begin = time.monotonic()
-        error = failing(server.url, **how)
+        error = error_of(server.url, **how)
         seconds = time.monotonic() - begin
         assert server.is_quiet()
     return error.code, error.fields["limit"], seconds
@@ -173,27 +177,27 @@ def ignore(data: bytes) -> None:
         ([b"HTTP/1.1 200 OK\r\n", Drip(b"x: y\r\n", 0.05)], {"gap": 60_000, "time": 500}, 500),
     ],
 )
-def test_deadlines(plan: Plan, how: dict[str, Any], limit: int) -> None:
-    code, tripped, seconds = timed(plan, **how)
+def test_silence_or_total_time_over_the_limit_times_out(plan: Plan, how: dict[str, Any], limit: int) -> None:
+    code, tripped, seconds = timeout_of(plan, **how)
     assert (code, tripped) == ("provider.timeout", limit)
     assert seconds >= limit / 1000
 
 
-def test_a_short_silence_is_none() -> None:
+def test_silences_below_the_gap_are_allowed() -> None:
     """Each is below the limit, and together they are above it."""
     with Server(streamed(b"a", Wait(0.6), b"b", Wait(0.6), b"c", Wait(0.6))) as server:
         assert send(server.url, gap=1700, heard=ignore).body == b"abc"
 
 
-def test_thinking_is_no_silence() -> None:
+def test_gap_does_not_apply_before_an_unstreamed_reply() -> None:
     with Server([Wait(0.4), *plain(GOOD)]) as server:
         assert send(server.url, gap=200).status == 200
 
 
-def test_a_server_that_does_not_read() -> None:
+def test_server_that_does_not_read_times_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        error = failing(call(url, b"x" * 50_000_000), gap=200, time=400)
+        error = error_of(call(url, b"x" * 50_000_000), gap=200, time=400)
     assert (error.code, error.fields) == ("provider.timeout", {"status": None, "limit": 400})
 
 
@@ -221,11 +225,11 @@ def test_a_request_that_is_stopped_leaves_nothing(plan: Plan) -> None:
         assert (await sender.send(call(server.url), gap=9000, time=9000)).status == 200
 
     with Server(plan, GOOD) as server:
-        sending(stopped)
+        with_sender(stopped)
     assert [request.connection for request in server.requests] == [1, 2]
 
 
-def test_stopping_some_of_many() -> None:
+def test_cancelling_some_requests_does_not_affect_the_others() -> None:
     async def some(sender: HttpxSender) -> list[int]:
         tasks = [asyncio.ensure_future(sender.send(call(server.url), gap=9000, time=9000)) for _ in range(40)]
         await asyncio.sleep(0.1)
@@ -237,10 +241,10 @@ def test_stopping_some_of_many() -> None:
         return [result.status for result in results[1::2] if isinstance(result, HttpReply)]
 
     with Server([Wait(0.4), *plain(GOOD)]) as server:
-        assert sending(some) == [200] * 20
+        assert with_sender(some) == [200] * 20
 
 
-def test_a_listener_that_fails_is_our_bug() -> None:
+def test_exception_of_a_listener_is_an_internal_error() -> None:
     def broken(data: bytes) -> None:
         raise ZeroDivisionError
 
@@ -253,13 +257,13 @@ def test_a_listener_that_fails_is_our_bug() -> None:
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> int:
+def small_body_limit(monkeypatch: pytest.MonkeyPatch) -> int:
     """A small cap, so that its both sides are quickly reached."""
     monkeypatch.setattr(body_module, "MAX_REPLY_BODY", 100_000)
     return 100_000
 
 
-def packed(pack: Callable[[bytes], bytes], kind: str, data: bytes) -> HttpReply:
+def compressed_reply(pack: Callable[[bytes], bytes], kind: str, data: bytes) -> HttpReply:
     return HttpReply(200, (("Content-Encoding", kind),), pack(data))
 
 
@@ -267,69 +271,69 @@ def packed(pack: Callable[[bytes], bytes], kind: str, data: bytes) -> HttpReply:
     "made",
     [
         lambda data: HttpReply(200, (), data),
-        lambda data: packed(gzip.compress, "gzip", data),
-        lambda data: packed(gzip.compress, "X-GZIP", data),
-        lambda data: packed(zlib.compress, "deflate", data),
-        lambda data: packed(bytes, "identity", data),
+        lambda data: compressed_reply(gzip.compress, "gzip", data),
+        lambda data: compressed_reply(gzip.compress, "X-GZIP", data),
+        lambda data: compressed_reply(zlib.compress, "deflate", data),
+        lambda data: compressed_reply(bytes, "identity", data),
     ],
 )
-def test_the_largest_body(small: int, made: Callable[[bytes], HttpReply]) -> None:
-    with Server(made(b"x" * small)) as server:
-        assert send(server.url).body == b"x" * small
-    with Server(made(b"x" * (small + 1))) as server:
-        error = failing(server.url)
+def test_body_over_the_limit_is_a_decode_error(small_body_limit: int, made: Callable[[bytes], HttpReply]) -> None:
+    with Server(made(b"x" * small_body_limit)) as server:
+        assert send(server.url).body == b"x" * small_body_limit
+    with Server(made(b"x" * (small_body_limit + 1))) as server:
+        error = error_of(server.url)
         assert server.is_quiet()
-    assert (error.code, error.fields) == ("provider.decode", {"offset": small, "limit": small})
+    assert (error.code, error.fields) == ("provider.decode", {"offset": small_body_limit, "limit": small_body_limit})
 
 
-def test_a_bomb_does_not_go_off() -> None:
+def test_decompression_bomb_uses_little_memory() -> None:
     """200 kB on the wire, 200 MiB in memory."""
     bomb = gzip.compress(bytes(200 * 1024 * 1024))
     with Server(HttpReply(200, (("Content-Encoding", "gzip"),), bomb)) as server:
         tracemalloc.start()
-        error = failing(server.url)
+        error = error_of(server.url)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert error.fields["limit"] == 64 * 1024 * 1024
     assert peak < 8 * 1024 * 1024
 
 
-def test_compressed_bytes_that_decode_to_nothing(small: int) -> None:
+def test_compressed_size_is_limited_too(small_body_limit: int) -> None:
     """They are bounded too, with some room for what compressing may add."""
     packer = zlib.compressobj(wbits=zlib.MAX_WBITS + 16)
     nothing = b"\x00\x00\x00\xff\xff"  # a block without any bytes
     start = packer.compress(b"x") + packer.flush(zlib.Z_FULL_FLUSH)
-    most = small + 64 * 1024
+    most = small_body_limit + 64 * 1024
     for size, code in ((most, "provider.zero_output"), (most + 10, "provider.decode")):
         body = start + nothing * ((size - len(start)) // len(nothing))
         with Server(HttpReply(200, (("Content-Encoding", "gzip"),), body)) as server:
-            assert failing(server.url).code == code
+            assert error_of(server.url).code == code
 
 
 @pytest.mark.parametrize(
     "encodings", [("gzip, gzip",), ("gzip", "gzip"), ("identity", "gzip"), ("gzip", "identity"), ("br",)]
 )
-def test_encodings_that_are_refused(encodings: tuple[str, ...]) -> None:
+def test_unsupported_content_encodings_are_refused(encodings: tuple[str, ...]) -> None:
     data = gzip.compress(gzip.compress(b"x"))
     with Server(HttpReply(200, tuple(("Content-Encoding", each) for each in encodings), data)) as server:
-        error = failing(server.url)
+        error = error_of(server.url)
         assert server.is_quiet()
     assert (error.code, error.fields["encoding"]) == ("provider.decode", ", ".join(encodings))
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_the_largest_stream(monkeypatch: pytest.MonkeyPatch, pack: Callable[[bytes], bytes]) -> None:
+def test_streamed_body_has_a_smaller_limit(monkeypatch: pytest.MonkeyPatch, pack: Callable[[bytes], bytes]) -> None:
     """Its cap is smaller than that of a reply that nobody hears before it is whole."""
     monkeypatch.setattr(sender_module, "MAX_STREAMED_BODY", 1000)
     fields = () if pack is bytes else (("Content-Encoding", "gzip"),)
     with Server(*(HttpReply(200, fields, pack(b"x\n" * lines)) for lines in (500, 501, 501))) as server:
         assert len(send(server.url, heard=ignore).body) == 1000
-        error = failing(server.url, heard=ignore)
+        error = error_of(server.url, heard=ignore)
         assert len(send(server.url).body) == 1002
     assert (error.code, error.fields["limit"]) == ("provider.decode", 1000)
 
 
-def test_a_compressed_stream_is_heard_decoded() -> None:
+def test_compressed_stream_is_decoded_for_the_listener() -> None:
     data = gzip.compress(b"data: 1\n\n")
     heard: list[bytes] = []
     plan = [head(200, CHUNKED, ("Content-Encoding", "gzip")), *(chunk(data[at : at + 1]) for at in range(len(data)))]
@@ -346,18 +350,18 @@ def test_a_compressed_stream_is_heard_decoded() -> None:
         (b"plain", "provider.decode"),
     ],
 )
-def test_what_is_not_compressed_as_it_says(data: bytes, code: str) -> None:
+def test_invalid_gzip_body_is_an_error(data: bytes, code: str) -> None:
     with Server(HttpReply(200, (("Content-Encoding", "gzip"),), data)) as server:
-        assert failing(server.url).code == code
+        assert error_of(server.url).code == code
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r"])
-def test_the_longest_line(monkeypatch: pytest.MonkeyPatch, end: bytes) -> None:
+def test_stream_line_over_the_limit_is_a_decode_error(monkeypatch: pytest.MonkeyPatch, end: bytes) -> None:
     monkeypatch.setattr(body_module, "MAX_STREAM_LINE", 1000)
     with Server(streamed(*[b"x" * 500, b"x" * 499 + end] * 5)) as server:
         assert len(send(server.url, heard=ignore).body) == 5000
     as_text = HttpReply(200, (("Content-Type", "text/plain"),), b"x" * 1001 + end)
     for plan in (streamed(b"x" * 500, b"x" * 501, b"\n"), as_text):
         with Server(plan) as server:
-            error = failing(server.url, heard=ignore)
+            error = error_of(server.url, heard=ignore)
         assert (error.code, error.fields["limit"]) == ("provider.decode", 1000)

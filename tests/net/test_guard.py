@@ -1,4 +1,4 @@
-"""Where the requests of tools may go: forms of hosts, lists, addresses, and what is connected to in the end."""
+"""The network guard of tool requests, with its checks of hosts and addresses and the connections that follow."""
 
 import asyncio
 from contextlib import nullcontext
@@ -16,7 +16,7 @@ from agentrun.wire import METADATA_HOSTS, HttpAuth, HttpCall, HttpReply, Network
 
 from ..servers import Server
 from .certificates import Certificate
-from .sending import GOOD, values
+from .http_requests import GOOD, values
 
 ANY = "0.0.0.0"  # noqa: S104  # nobody listens on it here
 PRIVATE_V4 = (
@@ -32,7 +32,7 @@ PRIVATE_V6 = (
 PUBLIC = ("1.1.1.1", "8.8.8.8", "93.184.216.34", "2606:4700::1111", "2001:4860:4860::8888", "64:ff9b::808:808")
 
 
-def wrapped(v4: str) -> list[str]:
+def ipv6_forms_of(v4: str) -> list[str]:
     """The v6 addresses that lead to a v4 address."""
     number = int(IPv4Address(v4))
     high, low = number >> 16, number & 0xFFFF
@@ -67,54 +67,54 @@ def reason(host: str, allowed: NetworkAccess, *answers: str) -> Any:
 # --- addresses ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("address", [*PRIVATE_V4, *PRIVATE_V6, *(w for v4 in PRIVATE_V4 for w in wrapped(v4))])
-def test_what_is_not_public(address: str) -> None:
+@pytest.mark.parametrize("address", [*PRIVATE_V4, *PRIVATE_V6, *(w for v4 in PRIVATE_V4 for w in ipv6_forms_of(v4))])
+def test_private_address_is_refused(address: str) -> None:
     assert not is_public(address)
     assert reason("a.example", reach("a.example"), address) in ("private_network", "metadata")
 
 
-@pytest.mark.parametrize("address", [*PUBLIC, *wrapped("8.8.8.8")])
-def test_what_is_public(address: str) -> None:
+@pytest.mark.parametrize("address", [*PUBLIC, *ipv6_forms_of("8.8.8.8")])
+def test_public_address_is_allowed(address: str) -> None:
     assert is_public(address)
     assert addresses("a.example", reach("a.example"), address) == [address]
 
 
 @given(st.ip_addresses(v=4))
-def test_no_wrapping_makes_an_address_public(address: Any) -> None:
+def test_ipv6_form_of_an_ipv4_address_is_as_public_as_the_address(address: Any) -> None:
     public = is_public(str(address))
     assert public <= address.is_global
-    assert [is_public(each) for each in wrapped(str(address))] == [public] * 8
+    assert [is_public(each) for each in ipv6_forms_of(str(address))] == [public] * 8
 
 
 @given(st.ip_addresses(v=6))
-def test_an_address_of_any_kind_is_judged(address: Any) -> None:
+def test_public_ipv6_addresses_are_global_and_not_multicast(address: Any) -> None:
     if is_public(str(address)):
         assert address.is_global or address.sixtofour or address.teredo
         assert not address.is_multicast
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_all_answers_count(first: bool) -> None:
+def test_one_private_answer_refuses_the_host(first: bool) -> None:
     answers = ("8.8.8.8", "10.0.0.1")
     assert reason("a.example", reach("a.example"), *(answers if first else answers[::-1])) == "private_network"
 
 
-def test_private_addresses_where_they_are_allowed() -> None:
+def test_private_network_allows_private_addresses() -> None:
     assert addresses("a.example", reach(private=True), "10.0.0.1", "::1", "10.0.0.1") == ["10.0.0.1", "::1"]
     assert addresses("127.0.0.1", reach(private=True)) == ["127.0.0.1"]
 
 
 @pytest.mark.parametrize("host", [each for each in sorted(METADATA_HOSTS) if ":" not in each])
-def test_metadata_needs_its_name(host: str) -> None:
+def test_metadata_host_must_be_listed_by_name(host: str) -> None:
     answer = host if host[0].isdigit() else "169.254.169.254"
     assert reason(host, reach(host)) == "metadata"
     assert reason(host, reach("*.internal", private=True)) == "metadata"
     assert reason("a.example", reach("a.example", private=True), answer) == "metadata"
-    assert reason("a.example", reach("a.example", private=True), wrapped("169.254.169.254")[0]) == "metadata"
+    assert reason("a.example", reach("a.example", private=True), ipv6_forms_of("169.254.169.254")[0]) == "metadata"
     assert addresses(host, reach(host, private=True), answer) == [answer]
 
 
-def test_a_name_that_nobody_knows() -> None:
+def test_unknown_host_is_a_dns_failure() -> None:
     assert reason("a.example", reach("a.example")) == "dns"
 
 
@@ -150,12 +150,12 @@ def test_odd_forms_are_refused(address: str) -> None:
         ("http://my_host/", ("http", "my_host", 80)),
     ],
 )
-def test_usual_forms(address: str, origin: tuple[str, str, int]) -> None:
+def test_usual_url_forms_give_their_origin(address: str, origin: tuple[str, str, int]) -> None:
     assert url_origin(address) == UrlOrigin(*origin)
 
 
 @given(st.text(st.sampled_from("ht:p/[]%@#?\\.-_0123456789abcdefxX:é \t\n"), max_size=40))
-def test_any_text_is_refused_or_plain(text: str) -> None:
+def test_any_url_is_refused_or_has_a_plain_host(text: str) -> None:
     try:
         origin = url_origin("http://" + text)
     except RequestBlocked:
@@ -193,7 +193,7 @@ def test_any_text_is_refused_or_plain(text: str) -> None:
         ("https://a.example/", (), False),
     ],
 )
-def test_lists(address: str, hosts: tuple[str, ...], expected: bool) -> None:
+def test_host_list_allows_only_its_hosts_and_ports(address: str, hosts: tuple[str, ...], expected: bool) -> None:
     with nullcontext() if expected else pytest.raises(RequestBlocked):
         refuse_other_origins(url_origin(address), reach(*hosts), url_origin("https://home.example/x"))
 
@@ -214,7 +214,7 @@ class Names:
         return self._answers[min(self.asked, len(self._answers)) - 1]
 
 
-def sent(names: Names, *calls: HttpCall, trust_env: bool = False, **known: str) -> list[HttpReply | ProviderError]:
+def send_all(names: Names, *calls: HttpCall, trust_env: bool = False, **known: str) -> list[HttpReply | ProviderError]:
     async def all_of_them() -> list[HttpReply | ProviderError]:
         sender = HttpxSender(values(KEY="value-of-key", **known), trust_env=trust_env, resolve=names)
         got: list[HttpReply | ProviderError] = []
@@ -233,10 +233,10 @@ def get(url: str, allowed: NetworkAccess, method: str = "GET") -> HttpCall:
     return HttpCall(method, url, (("x-mine", "1"),), b"", HttpAuth("x-api-key", "", "KEY"), allowed)
 
 
-def test_the_checked_address_is_connected_to_with_the_name_of_the_host() -> None:
+def test_checked_address_is_connected_to_with_the_host_header() -> None:
     with Server(GOOD) as server:
         url = f"http://shop.example:{server.port}/x"
-        (reply,) = sent(Names(["127.0.0.1"]), get(url, reach(private=True, home=url)))
+        (reply,) = send_all(Names(["127.0.0.1"]), get(url, reach(private=True, home=url)))
     assert isinstance(reply, HttpReply)
     assert reply.status == 200
     assert server.requests[0].headers["host"] == f"shop.example:{server.port}"
@@ -246,27 +246,27 @@ def test_the_checked_address_is_connected_to_with_the_name_of_the_host() -> None
 def test_the_first_address_that_answers_is_taken(answers: list[str]) -> None:
     with Server(GOOD) as server:
         url = f"http://shop.example:{server.port}/x"
-        (reply,) = sent(Names(answers), get(url, reach(private=True, home=url)))
+        (reply,) = send_all(Names(answers), get(url, reach(private=True, home=url)))
     assert isinstance(reply, HttpReply)
 
 
-def test_a_name_that_means_something_else_a_moment_later() -> None:
+def test_host_name_is_resolved_once_for_check_and_connection() -> None:
     """Public when it is checked, loopback when it is connected to: one lookup serves both. And it is done each time."""
     names = Names(["8.8.8.8", "127.0.0.1"], ["127.0.0.1"], ["10.0.0.1"])
     with Server(GOOD) as server:
         url = f"http://shop.example:{server.port}/x"
-        got = sent(names, *[get(url, reach(home=url))] * 3)
+        got = send_all(names, *[get(url, reach(home=url))] * 3)
     assert [each.fields["reason"] for each in got if isinstance(each, ProviderError)] == ["private_network"] * 3
     assert names.asked == 3
     assert server.connections == 0
 
 
-def test_a_kept_connection_is_used_for_the_address_that_it_was_made_to() -> None:
+def test_connection_is_reused_only_for_the_same_address() -> None:
     names = Names(["127.0.0.1"], ["127.0.0.1"], ["127.0.0.2"], ["8.8.8.8", "127.0.0.1"])
     with Server(GOOD) as server:
         url = f"http://shop.example:{server.port}/x"
         open_call, shut = get(url, reach(private=True, home=url)), get(url, reach(home=url))
-        first, second, third, fourth = sent(names, open_call, open_call, open_call, shut)
+        first, second, third, fourth = send_all(names, open_call, open_call, open_call, shut)
     assert [type(each) for each in (first, second)] == [HttpReply, HttpReply]
     assert [request.connection for request in server.requests] == [1, 1]
     assert isinstance(third, ProviderError), "nobody listens on the other address, and the old connection is not taken"
@@ -278,37 +278,37 @@ def test_a_connection_of_a_model_is_not_taken() -> None:
         model = HttpCall("GET", f"{server.url}/v1", (), b"")
         tool = get(f"{server.url}/x", reach(home=server.url))
         allowed = get(f"{server.url}/x", reach(home=server.url, private=True))
-        first, second, third = sent(Names(), model, tool, allowed)
+        first, second, third = send_all(Names(), model, tool, allowed)
     assert isinstance(first, HttpReply)
     assert isinstance(second, ProviderError)
     assert isinstance(third, HttpReply)
     assert [request.connection for request in server.requests] == [1, 2]
 
 
-def test_a_request_that_changes_something_gets_a_connection_of_its_own() -> None:
+def test_post_request_uses_a_new_connection() -> None:
     with Server(GOOD) as server:
         allowed = reach(home=server.url, private=True)
-        sent(Names(), *[get(f"{server.url}/x", allowed, "POST")] * 2, get(f"{server.url}/x", allowed))
+        send_all(Names(), *[get(f"{server.url}/x", allowed, "POST")] * 2, get(f"{server.url}/x", allowed))
         assert server.is_quiet()
     assert [request.connection for request in server.requests] == [1, 2, 3]
 
 
-def test_credentials_stay_at_home() -> None:
+def test_credentials_are_sent_only_to_the_declared_host() -> None:
     with Server(GOOD) as home, Server(GOOD) as other:
         allowed = NetworkAccess((f"127.0.0.1:{home.port}", f"127.0.0.1:{other.port}"), True, 1000, f"{home.url}/a")
-        sent(Names(), get(f"{home.url}/b", allowed), get(f"{other.url}/b", allowed))
+        send_all(Names(), get(f"{home.url}/b", allowed), get(f"{other.url}/b", allowed))
     assert home.requests[0].headers["x-api-key"] == "value-of-key"
     assert home.requests[0].headers["x-mine"] == "1"
     assert not {"x-api-key", "x-mine"} & other.requests[0].headers.keys()
 
 
-def test_a_variable_is_checked_when_it_is_filled_in() -> None:
+def test_url_is_checked_after_its_variable_is_filled_in() -> None:
     with Server(GOOD) as server:
         allowed = NetworkAccess((), True, 1000, "${BASE}/x")
-        reply, other = sent(
+        reply, other = send_all(
             Names(), get("${BASE}/x", allowed), get(f"http://127.0.0.2:{server.port}/", allowed), BASE=server.url
         )
-        (refused,) = sent(Names(), get("${BASE}/x", allowed), BASE="http://x@127.0.0.1/")
+        (refused,) = send_all(Names(), get("${BASE}/x", allowed), BASE="http://x@127.0.0.1/")
     assert isinstance(reply, HttpReply)
     assert isinstance(other, ProviderError)
     assert other.fields["reason"] == "hosts"
@@ -316,22 +316,22 @@ def test_a_variable_is_checked_when_it_is_filled_in() -> None:
     assert "127" not in refused.message
 
 
-def test_no_proxy_stands_between(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tool_requests_do_not_use_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     with Server(GOOD) as server, Server(GOOD) as proxy:
         monkeypatch.setenv("http_proxy", proxy.url)
         monkeypatch.setenv("HTTP_PROXY", proxy.url)
         monkeypatch.delenv("no_proxy", raising=False)
         tool = get(f"{server.url}/x", reach(home=server.url, private=True))
         shut = get(f"{server.url}/x", reach(home=server.url))
-        sent(Names(), tool, shut, HttpCall("GET", "http://model.example/", (), b""), trust_env=True)
+        send_all(Names(), tool, shut, HttpCall("GET", "http://model.example/", (), b""), trust_env=True)
     assert len(server.requests) == 1
     assert [request.line for request in proxy.requests] == ["GET http://model.example/ HTTP/1.1"], "the model's"
 
 
 @pytest.mark.parametrize(("size", "fits"), [(1000, True), (1001, False)])
-def test_the_largest_reply(size: int, fits: bool) -> None:
+def test_reply_over_the_limit_of_the_tool_is_a_decode_error(size: int, fits: bool) -> None:
     with Server(HttpReply(200, (), b"x" * size)) as server:
-        (got,) = sent(Names(), get(server.url, reach(home=server.url, private=True)))
+        (got,) = send_all(Names(), get(server.url, reach(home=server.url, private=True)))
     if fits:
         assert isinstance(got, HttpReply)
     else:
@@ -339,13 +339,13 @@ def test_the_largest_reply(size: int, fits: bool) -> None:
         assert (got.code, got.fields["limit"], got.fields["status"]) == ("provider.decode", 1000, 200)
 
 
-def test_tls_is_spoken_with_the_host_and_not_the_address(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_certificate_is_checked_for_the_host_name(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The certificate is for 127.0.0.1: under another name nobody may show it, although the address is the same."""
     certificate = Certificate(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate.path))
     with Server(GOOD, tls=certificate.server()) as server:
         other = f"https://shop.example:{server.port}/"
-        good, bad = sent(
+        good, bad = send_all(
             Names(["127.0.0.1"]),
             get(server.url, reach(home=server.url, private=True)),
             get(other, reach(home=other, private=True)),

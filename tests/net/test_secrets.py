@@ -1,4 +1,4 @@
-"""No error, log or traceback shows what a request was sent with: not even one that shows local variables."""
+"""No error, log or traceback shows the credentials of a request."""
 
 import asyncio
 import logging
@@ -14,13 +14,13 @@ from agentrun.secret import Secret
 from agentrun.wire import HttpAuth, HttpCall, HttpReply
 
 from ..servers import CLOSE, RESET, Drip, Plan, Server, Wait, chunk, closed_port, head, streamed
-from .sending import GOOD, values
+from .http_requests import GOOD, values
 
 CANARIES = {"KEY": "canary-in-the-key", "TEAM": "canary-in-a-header", "PART": "canary-in-the-address"}
 AUTH = HttpAuth("x-api-key", "", "KEY")
 
 
-def sent_to(url: str) -> HttpCall:
+def request_to(url: str) -> HttpCall:
     return HttpCall("POST", url + "/${PART}?key=${PART}", (("x-team", "${TEAM}"),), b"{}", AUTH)
 
 
@@ -33,17 +33,19 @@ def logged(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], str]]:
         yield lambda: "\n".join(f"{record.getMessage()} {record.args}" for record in caplog.records)
 
 
-def shown(error: BaseException) -> str:
+def traceback_with_locals(error: BaseException) -> str:
     """An error as the most talkative of tools shows it."""
     lines = list(traceback.TracebackException.from_exception(error, capture_locals=True).format())
     return "\n".join([*lines, repr(error), str(error), str(vars(error)), str(error.__context__)])
 
 
-def seen(text: str) -> list[str]:
+def leaked_values(text: str) -> list[str]:
     return [value for value in CANARIES.values() if value in text]
 
 
-async def caught(sender: HttpxSender, call: HttpCall, heard: Callable[[bytes], None] | None = None) -> BaseException:
+async def error_of_send(
+    sender: HttpxSender, call: HttpCall, heard: Callable[[bytes], None] | None = None
+) -> BaseException:
     try:
         await sender.send(call, gap=1000, time=1000, heard=heard)
     except BaseException as error:  # noqa: BLE001  # whatever it is
@@ -51,11 +53,11 @@ async def caught(sender: HttpxSender, call: HttpCall, heard: Callable[[bytes], N
     raise AssertionError("nothing was raised")
 
 
-def failing(call: HttpCall, heard: Callable[[bytes], None] | None = None) -> BaseException:
+def error_of(call: HttpCall, heard: Callable[[bytes], None] | None = None) -> BaseException:
     async def one() -> BaseException:
         sender = HttpxSender(values(**CANARIES))
         try:
-            return await caught(sender, call, heard)
+            return await error_of_send(sender, call, heard)
         finally:
             await sender.close()
 
@@ -76,34 +78,34 @@ PLANS: list[Plan] = [
 
 
 @pytest.mark.parametrize("plan", PLANS)
-def test_failures(plan: Plan, logged: Callable[[], str]) -> None:
+def test_failed_request_shows_no_credential(plan: Plan, logged: Callable[[], str]) -> None:
     with Server(plan) as server:
-        error = failing(sent_to(server.url))
+        error = error_of(request_to(server.url))
     assert server.requests[0].headers["x-api-key"] == CANARIES["KEY"], "it was sent"
-    assert seen(shown(error)) == []
+    assert leaked_values(traceback_with_locals(error)) == []
     assert error.__context__ is None
-    assert seen("" if "X-Echo" in str(plan) else logged()) == []
+    assert leaked_values("" if "X-Echo" in str(plan) else logged()) == []
 
 
 @pytest.mark.parametrize("scheme", ["http", "https", "ftp"])
-def test_no_connection(scheme: str, logged: Callable[[], str]) -> None:
-    error = failing(sent_to(f"{scheme}://127.0.0.1:{closed_port()}"))
-    assert seen(shown(error) + logged()) == []
+def test_refused_connection_shows_no_credential(scheme: str, logged: Callable[[], str]) -> None:
+    error = error_of(request_to(f"{scheme}://127.0.0.1:{closed_port()}"))
+    assert leaked_values(traceback_with_locals(error) + logged()) == []
 
 
-def test_a_value_that_no_header_can_hold(logged: Callable[[], str]) -> None:
+def test_value_that_does_not_fit_in_a_header_is_not_shown(logged: Callable[[], str]) -> None:
     """The HTTP library quotes it in its error."""
     for value in (CANARIES["KEY"] + "\r\n", CANARIES["KEY"] + "\u20ac"):
         with Server(GOOD) as server:
             sender = HttpxSender(values(**{**CANARIES, "KEY": value}))
-            error = asyncio.run(caught(sender, sent_to(server.url)))
-        assert seen(shown(error) + logged()) == []
+            error = asyncio.run(error_of_send(sender, request_to(server.url)))
+        assert leaked_values(traceback_with_locals(error) + logged()) == []
 
 
-def test_a_request_that_is_stopped() -> None:
+def test_cancelled_request_shows_no_credential() -> None:
     async def stopped() -> BaseException:
         sender = HttpxSender(values(**CANARIES))
-        task = asyncio.ensure_future(sender.send(sent_to(server.url), gap=9000, time=9000))
+        task = asyncio.ensure_future(sender.send(request_to(server.url), gap=9000, time=9000))
         await asyncio.sleep(0.1)
         task.cancel()
         try:
@@ -115,36 +117,36 @@ def test_a_request_that_is_stopped() -> None:
         raise AssertionError
 
     with Server([Wait(9)]) as server:
-        assert seen(shown(asyncio.run(stopped()))) == []
+        assert leaked_values(traceback_with_locals(asyncio.run(stopped()))) == []
 
 
-def test_an_interrupt_in_the_middle() -> None:
+def test_interrupted_request_shows_no_credential() -> None:
     def interrupt(data: bytes) -> None:
         raise KeyboardInterrupt
 
     async def one() -> BaseException:
-        return await caught(HttpxSender(values(**CANARIES)), sent_to(server.url), interrupt)
+        return await error_of_send(HttpxSender(values(**CANARIES)), request_to(server.url), interrupt)
 
     with Server(streamed(b"a", Wait(9))) as server:
         error = asyncio.run(one())
     assert isinstance(error, KeyboardInterrupt)
-    assert seen(shown(error)) == []
+    assert leaked_values(traceback_with_locals(error)) == []
 
 
-def test_a_variable_that_is_missing() -> None:
+def test_missing_variable_error_shows_no_credential() -> None:
     def lookup(name: str) -> Secret:
         if name == "KEY":
             raise HostError("host.missing", "KEY is not set", fields={"name": "KEY"}, hint="set it")
         return values(**CANARIES)(name)
 
-    error = asyncio.run(caught(HttpxSender(lookup), sent_to("http://127.0.0.1:1")))
+    error = asyncio.run(error_of_send(HttpxSender(lookup), request_to("http://127.0.0.1:1")))
     assert isinstance(error, HostError)
     assert (error.code, error.fields, error.hint) == ("host.missing", {"name": "KEY"}, "set it")
-    assert seen(shown(error)) == []
+    assert leaked_values(traceback_with_locals(error)) == []
 
 
 @pytest.mark.parametrize("status", [200, 401])
-def test_a_server_that_repeats_what_it_was_sent(status: int) -> None:
+def test_credentials_repeated_in_an_error_reply_are_masked(status: int) -> None:
     """Some quote the key that they refuse. A good reply is the model's, and stays as it is."""
     words = " and ".join(CANARIES.values())
     reply = HttpReply(status, (("X-Echo", CANARIES["KEY"]),), words.encode())
@@ -152,7 +154,7 @@ def test_a_server_that_repeats_what_it_was_sent(status: int) -> None:
     async def one() -> HttpReply:
         sender = HttpxSender(values(**CANARIES))
         try:
-            return await sender.send(sent_to(server.url), gap=9000, time=9000)
+            return await sender.send(request_to(server.url), gap=9000, time=9000)
         finally:
             await sender.close()
 
@@ -179,7 +181,7 @@ def test_short_values_are_not_hidden() -> None:
         assert asyncio.run(one()).body == b"a bad thing"
 
 
-def test_the_canaries_sing() -> None:
+def test_plain_httpx_error_shows_the_credentials() -> None:
     """The same without care shows them all."""
     import httpx
 
@@ -190,16 +192,16 @@ def test_the_canaries_sing() -> None:
         try:
             await transport.handle_async_request(httpx.Request("POST", url, headers=fields))
         except httpx.HTTPError as error:
-            return shown(error)
+            return traceback_with_locals(error)
         finally:
             await transport.aclose()
         return ""
 
     with Server([CLOSE]) as server:
-        assert len(seen(asyncio.run(careless()))) == 3
+        assert len(leaked_values(asyncio.run(careless()))) == 3
 
 
-def test_names() -> None:
+def test_request_variables_lists_the_variables_of_a_request() -> None:
     call = HttpCall("POST", "${A}/x/${B_2}", (("h", "${C}${A}"), ("i", "$D ${} ${1X} ${d-e}")), b"${F}", AUTH)
     assert list(request_variables(call)) == ["A", "B_2", "C", "A", "KEY"]
     assert list(request_variables(HttpCall("GET", "https://a", (), b""))) == []

@@ -1,4 +1,4 @@
-"""Requests over real connections: what is sent, what comes back, what is kept."""
+"""`HttpxSender`: what it sends and returns over real connections, and what it keeps."""
 
 import asyncio
 import threading
@@ -9,10 +9,10 @@ from agentrun.net.sender import HttpxSender
 from agentrun.wire import HttpAuth, HttpCall, HttpReply
 
 from ..servers import CLOSE, Server, Until, head, plain, streamed
-from .sending import GOOD, KEY, call, send, sending
+from .http_requests import GOOD, KEY, call, send, with_sender
 
 
-def test_exchange() -> None:
+def test_request_and_reply_are_sent_and_read_exactly() -> None:
     with Server(HttpReply(201, (("X-Odd", "caf\xe9"), ("X-Odd", "2")), b"made")) as server:
         reply = send(call(f"{server.url}/v1/x?a=b", b"body", HttpAuth("authorization", "Bearer ", "KEY"), accept="a/b"))
     assert reply == HttpReply(201, (("x-odd", "caf\xe9"), ("x-odd", "2"), ("content-length", "4")), b"made")
@@ -43,7 +43,7 @@ def test_a_header_of_the_request_wins() -> None:
     assert server.requests[0].headers["user-agent"] == "mine"
 
 
-def test_connections_are_used_again_and_keep_nothing() -> None:
+def test_connection_is_reused_and_keeps_no_cookies() -> None:
     cookie = HttpReply(200, (("Set-Cookie", "a=b; Path=/"),), b"{}")
 
     async def thrice(sender: HttpxSender) -> None:
@@ -51,7 +51,7 @@ def test_connections_are_used_again_and_keep_nothing() -> None:
             await sender.send(call(server.url), gap=9000, time=9000)
 
     with Server(cookie) as server:
-        sending(thrice)
+        with_sender(thrice)
         assert server.is_quiet(), "closing the sender closes its connections"
     assert [request.connection for request in server.requests] == [1, 1, 1]
     assert all("cookie" not in request.headers for request in server.requests)
@@ -66,7 +66,7 @@ def test_a_connection_that_the_server_closed_is_not_used_again() -> None:
         return statuses
 
     with Server([*plain(GOOD), CLOSE]) as server:
-        assert sending(twice) == [200, 200]
+        assert with_sender(twice) == [200, 200]
     assert server.connections == 2
 
 
@@ -80,7 +80,7 @@ def test_redirects_are_not_followed() -> None:
 
 
 @pytest.mark.parametrize("trusted", [False, True])
-def test_proxies(monkeypatch: pytest.MonkeyPatch, trusted: bool) -> None:
+def test_proxy_of_the_environment_is_used_only_with_trust_env(monkeypatch: pytest.MonkeyPatch, trusted: bool) -> None:
     """The environment's proxy is used when asked for, and not for what it excepts."""
     with Server(GOOD) as proxy, Server(GOOD) as server:
         for name in ("http_proxy", "HTTP_PROXY"):
@@ -95,14 +95,14 @@ def test_proxies(monkeypatch: pytest.MonkeyPatch, trusted: bool) -> None:
         assert proxy.requests[0].line == f"POST {server.url}/ HTTP/1.1"
 
 
-def test_a_stream_is_heard() -> None:
+def test_listener_gets_the_whole_stream() -> None:
     heard: list[bytes] = []
     with Server(streamed(b"data: 1\n\n", b"data: 2\n\n")) as server:
         reply = send(server.url, heard=heard.append)
     assert b"".join(heard) == reply.body == b"data: 1\n\ndata: 2\n\n"
 
 
-def test_it_is_heard_while_it_arrives() -> None:
+def test_listener_gets_the_stream_while_it_arrives() -> None:
     """The server says the second half when the first one was heard."""
     heard: list[tuple[bytes, bool]] = []
     first = threading.Event()
@@ -117,25 +117,25 @@ def test_it_is_heard_while_it_arrives() -> None:
 
 
 @pytest.mark.parametrize("status", [201, 400, 500])
-def test_what_is_no_success_is_not_heard(status: int) -> None:
+def test_listener_gets_nothing_of_an_unsuccessful_reply(status: int) -> None:
     heard: list[bytes] = []
     with Server(HttpReply(status, (), b"no")) as server:
         assert send(server.url, heard=heard.append).body == b"no"
     assert heard == []
 
 
-def test_many_at_once() -> None:
+def test_two_hundred_requests_at_once() -> None:
     async def all_of_them(sender: HttpxSender) -> set[int]:
         sends = [sender.send(call(server.url), gap=9000, time=9000) for _ in range(200)]
         return {reply.status for reply in await asyncio.gather(*sends)}
 
     with Server(GOOD) as server:
-        assert sending(all_of_them) == {200}
+        assert with_sender(all_of_them) == {200}
     assert len(server.requests) == 200
 
 
 @pytest.mark.parametrize("length", [0, 1, 65_536, 1_000_000])
-def test_bodies_of_any_size(length: int) -> None:
+def test_bodies_of_any_size_are_sent_and_read(length: int) -> None:
     body = bytes(index % 251 for index in range(length))
     with Server(HttpReply(200, (), body)) as server:
         assert send(call(server.url, body)).body == body
@@ -147,6 +147,6 @@ def test_informational_replies_are_skipped() -> None:
         assert send(server.url).status == 200
 
 
-def test_no_body_at_all() -> None:
+def test_reply_without_a_body_is_read() -> None:
     with Server([head(204)]) as server:
         assert send(server.url) == HttpReply(204, (), b"")

@@ -1,4 +1,4 @@
-"""Conversations of every shape, for tests of what encodes them."""
+"""Hypothesis strategies for conversations of every shape."""
 
 from hypothesis import strategies as st
 

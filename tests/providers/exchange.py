@@ -1,4 +1,4 @@
-"""Requests for codecs, and what is asked of every decoder, whatever its provider.
+"""Requests, golden files and checks that the codec tests of all providers share.
 
 A golden folder has replies in one piece (`x.reply.json`) and the same streamed (`x.stream.sse`): both come to what is
 in `x.decoded.json`. Requests are in `y.request.json`. `AGENTRUN_GOLDEN=write` writes what is expected anew.
@@ -64,22 +64,22 @@ def body(codec: Codec, asked: ModelRequest) -> dict[str, Any]:
     return dict(json.loads(encoded(codec, asked).body))
 
 
-def agrees(path: Path, text: str) -> None:
+def check_golden_file(path: Path, text: str) -> None:
     """The golden file has this text."""
     if os.environ.get("AGENTRUN_GOLDEN") == "write":
         path.write_text(text, encoding="utf-8")
     assert text == path.read_text(encoding="utf-8")
 
 
-def shown(call: HttpCall) -> str:
+def request_json(call: HttpCall) -> str:
     return pretty_json({"url": call.url, "headers": dict(call.headers), "body": json.loads(call.body)})
 
 
-def told(found: ReplyOrFault) -> str:
+def decoded_json(found: ReplyOrFault) -> str:
     return pretty_json({type(found).__name__.lower(): msgspec.to_builtins(found)})
 
 
-def stories(provider: str) -> list[str]:
+def golden_names(provider: str) -> list[str]:
     return sorted(path.name.removesuffix(".reply.json") for path in (GOLDEN / provider).glob("*.reply.json"))
 
 
@@ -104,7 +104,7 @@ def streamed(codec: Codec, asked: ModelRequest, data: bytes, cuts: list[int] | N
     return "".join(texts), decoder.end()
 
 
-def is_sound(found: ReplyOrFault) -> bool:
+def is_reply_or_known_fault(found: ReplyOrFault) -> bool:
     return isinstance(found, Reply) or found.code in ERROR_CODES
 
 
@@ -136,7 +136,7 @@ def cuts(whole: bytes) -> st.SearchStrategy[list[int]]:
     return st.lists(st.integers(0, len(whole)), max_size=12)
 
 
-def never_partial(asked: ModelRequest, codec: Codec, whole: bytes, last: Callable[[bytes], int]) -> None:
+def check_that_cut_streams_fail(asked: ModelRequest, codec: Codec, whole: bytes, last: Callable[[bytes], int]) -> None:
     """No stream that was cut before its last event is a reply."""
     for cut in range(last(whole)):
         found = streamed(codec, asked, whole[:cut])[1]

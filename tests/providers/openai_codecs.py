@@ -1,4 +1,4 @@
-"""Both codecs of OpenAI, with a request each."""
+"""Both OpenAI codecs, each with a request."""
 
 from agentrun.providers.codec import Codec
 from agentrun.providers.registry import codec_for

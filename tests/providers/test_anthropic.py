@@ -1,4 +1,4 @@
-"""Anthropic Messages: neutral requests in, bytes out."""
+"""Anthropic Messages: encoding of requests."""
 
 import json
 from typing import Any
@@ -24,7 +24,7 @@ from agentrun.wire import HttpAuth
 from ..core.script import mcp_tool, pins
 from ..packages import TRIAGE, package
 from . import exchange
-from .exchange import NOW, SEARCH, agrees, encoded, shown
+from .exchange import NOW, SEARCH, check_golden_file, encoded, request_json
 
 CODEC = Anthropic()
 HAIKU = "claude-haiku-4-5"
@@ -65,8 +65,8 @@ def test_it_is_registered() -> None:
         ),
     ],
 )
-def test_golden(story: str, asked: ModelRequest) -> None:
-    agrees(exchange.GOLDEN / "anthropic" / f"{story}.request.json", shown(encoded(CODEC, asked)))
+def test_request_matches_the_golden_file(story: str, asked: ModelRequest) -> None:
+    check_golden_file(exchange.GOLDEN / "anthropic" / f"{story}.request.json", request_json(encoded(CODEC, asked)))
 
 
 def test_bytes_are_compact_and_sorted() -> None:
@@ -88,11 +88,11 @@ def test_bytes_are_compact_and_sorted() -> None:
         ("${GATEWAY}/claude", "${GATEWAY}/claude/v1/messages"),
     ],
 )
-def test_address(base: str | None, url: str) -> None:
+def test_url_is_built_from_the_base_url(base: str | None, url: str) -> None:
     assert encoded(CODEC, request(route={"base_url": base})).url == url
 
 
-def test_headers() -> None:
+def test_headers_have_version_accept_and_beta() -> None:
     plain = dict(encoded(CODEC, request()).headers)
     assert plain == {
         "accept": "application/json",
@@ -110,7 +110,7 @@ def test_headers() -> None:
     assert bound["anthropic-beta"] == f"context-1m,{BINDING_BETA}"
 
 
-def test_no_credential_in_a_call() -> None:
+def test_request_contains_no_credential() -> None:
     call = encoded(CODEC, request(route={"api_key": "${MY_KEY}"}))
     assert b"KEY" not in call.body
     assert not {"x-api-key", "authorization"} & dict(call.headers).keys()
@@ -144,14 +144,16 @@ def test_max_tokens_is_always_there() -> None:
         ("some-model", "low", {"type": "enabled", "budget_tokens": 1024}, None),
     ],
 )
-def test_reasoning(name: str, reasoning: str | None, thinking: Any, effort: str | None) -> None:
+def test_reasoning_becomes_thinking_or_effort(
+    name: str, reasoning: str | None, thinking: Any, effort: str | None
+) -> None:
     asked = body(request(name=name, reasoning=reasoning))
     assert asked.get("thinking") == thinking
     assert asked.get("output_config", {}).get("effort") == effort
 
 
 @pytest.mark.parametrize("reasoning", [None, "high"])
-def test_thoughts_that_no_longer_fit_are_to_be_dropped(reasoning: str | None) -> None:
+def test_models_with_bound_reasoning_drop_mismatched_blocks(reasoning: str | None) -> None:
     """A summary changes what stood before a thought; a model with bound thoughts would refuse the request."""
     thinking = body(request(name="claude-fable-5-1", reasoning=reasoning))["thinking"]
     assert thinking == {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
@@ -167,19 +169,19 @@ def test_thoughts_that_no_longer_fit_are_to_be_dropped(reasoning: str | None) ->
         ("hidden", None),
     ],
 )
-def test_tool_choice(choice: str, expected: Any) -> None:
+def test_tool_choice_is_sent_only_with_tools(choice: str, expected: Any) -> None:
     assert body(request(tool_choice=choice, tools=(SEARCH,))).get("tool_choice") == expected
     assert "tool_choice" not in body(request(tool_choice=choice))
 
 
-def test_tools() -> None:
+def test_tools_have_wire_name_description_and_schema() -> None:
     assert body(request(tools=(SEARCH, NOW)))["tools"] == [
         {"name": "docs__search", "description": "Search the docs.", "input_schema": SEARCH.args},
         {"name": "now", "input_schema": NOW.args},
     ]
 
 
-def test_a_history_with_calls_declares_them() -> None:
+def test_tools_of_the_history_are_declared_in_a_summary_request() -> None:
     """The request for a summary offers no tools, and the API wants every tool of the history declared."""
     calls = (ToolCall("c1.0", "docs.search", "{}"), ToolCall("c1.1", "now", "{}"), ToolCall("c1.2", "now", "{}"))
     asked = body(request(user_message("Hi"), Assistant(calls), *(ToolResult(call.id, (Text("x"),)) for call in calls)))
@@ -190,14 +192,14 @@ def test_a_history_with_calls_declares_them() -> None:
     assert asked["tool_choice"] == {"type": "none"}
 
 
-def test_a_schema_is_promised_where_it_can_be() -> None:
+def test_supported_output_schema_is_sent_as_format() -> None:
     asked = body(request(output=TRIAGE))
     assert asked["output_config"] == {"format": {"type": "json_schema", "schema": TRIAGE}}
     assert asked["system"] == "Be brief."
 
 
 @pytest.mark.parametrize(("name", "schema"), [(HAIKU, LOOSE), ("claude-opus-4-1", TRIAGE), ("some-model", TRIAGE)])
-def test_a_schema_is_told_in_words_elsewhere(name: str, schema: dict[str, Any]) -> None:
+def test_unsupported_output_schema_is_sent_in_the_instructions(name: str, schema: dict[str, Any]) -> None:
     asked = body(request(name=name, output=schema))
     assert "output_config" not in asked
     start, _, told = asked["system"].partition(f"\n\n{SCHEMA_GUIDANCE}")
@@ -205,7 +207,7 @@ def test_a_schema_is_told_in_words_elsewhere(name: str, schema: dict[str, Any]) 
     assert body(request(name=name, output=schema, instructions=""))["system"].startswith(SCHEMA_GUIDANCE)
 
 
-def test_no_instructions() -> None:
+def test_empty_instructions_are_not_sent() -> None:
     assert "system" not in body(request(instructions=""))
 
 
@@ -249,12 +251,12 @@ def problems(**more: Any) -> list[str]:
         ({"tool_choice": "required", "name": "claude-haiku-5-5", "reasoning": "none"}, []),
     ],
 )
-def test_problems(more: dict[str, Any], keys: list[str]) -> None:
+def test_unsupported_settings_are_problems(more: dict[str, Any], keys: list[str]) -> None:
     assert problems(**more) == keys
 
 
 @pytest.mark.parametrize("key", sorted(ANTHROPIC_FIELDS))
-def test_options_cannot_override(key: str) -> None:
+def test_options_cannot_override_fields_of_the_codec(key: str) -> None:
     asked = request(route={"options": {key: "x", "top_k": 1}})
     assert exchange.problems(CODEC, asked) == [f"model.options cannot set {key}"]
     with pytest.raises(PackageError) as caught:
@@ -262,20 +264,20 @@ def test_options_cannot_override(key: str) -> None:
     assert caught.value.fields == {"pointer": f"/model/options/{key}"}
 
 
-def test_every_field_that_is_set_is_owned() -> None:
+def test_every_sent_field_is_reserved() -> None:
     every: dict[str, Any] = {"top_p": 1.0, "stop": ["a"], "max_output_tokens": 99, "reasoning": "high", "stream": True}
     asked = request(output=TRIAGE, tools=(SEARCH,), tool_choice="none", **every)
     assert body(asked).keys() <= ANTHROPIC_FIELDS
 
 
-def test_tools_that_cannot_be_offered() -> None:
+def test_tools_with_clashing_names_or_schemas_are_problems() -> None:
     made = package(tools={"a.b": _tool({}), "a__b": _tool({"type": "object", "anyOf": []})}).tools
     asked = request()
     found = CODEC.problems(asked.settings, asked.route, made, output=False)
     assert [problem.split(":")[0] for problem in found] == ["tools", "tools.a__b.args"]
 
 
-def test_tools_of_a_server_that_cannot_be_offered() -> None:
+def test_mcp_tools_with_clashing_names_or_schemas_are_problems() -> None:
     made = package(
         tools={"a": mcp_tool("b", pinned=pins("b", args={"type": "object", "oneOf": []})), "a__b": _tool({})}
     )
@@ -290,7 +292,7 @@ def _tool(args: dict[str, Any]) -> dict[str, Any]:
     return {"kind": "python", "aborts_siblings": False, "on_denied": "tell", "args": args, **fixed, **source}
 
 
-def test_protocol() -> None:
+def test_request_without_special_settings_has_no_problems() -> None:
     tools: dict[str, Tool] = {}
     asked = request()
     assert CODEC.problems(asked.settings, asked.route, tools, output=True) == []

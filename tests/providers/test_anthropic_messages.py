@@ -1,4 +1,4 @@
-"""A conversation as Anthropic Messages reads it."""
+"""Anthropic Messages: encoding of conversations."""
 
 import json
 from typing import Any
@@ -27,7 +27,7 @@ from agentrun.providers.anthropic import Anthropic
 from agentrun.providers.codec import ConversationEncoder
 
 from . import exchange
-from .exchange import BLOBS, NOTE, NOW, PDF, PICTURE, SEARCH, agrees, encoded, shown
+from .exchange import BLOBS, NOTE, NOW, PDF, PICTURE, SEARCH, check_golden_file, encoded, request_json
 
 CODEC = Anthropic()
 HAIKU = "claude-haiku-4-5"
@@ -58,12 +58,12 @@ TALK = (
 )
 
 
-def test_golden() -> None:
+def test_conversation_matches_the_golden_file() -> None:
     asked = request(*TALK, tools=(SEARCH, NOW))
-    agrees(exchange.GOLDEN / "anthropic" / "conversation.request.json", shown(encoded(CODEC, asked)))
+    check_golden_file(exchange.GOLDEN / "anthropic" / "conversation.request.json", request_json(encoded(CODEC, asked)))
 
 
-def test_all_results_of_a_batch_are_one_message_and_come_first() -> None:
+def test_results_of_a_batch_are_one_message_before_the_text() -> None:
     late = (user_message("Hurry."), *TALK[2:4])
     for history in (TALK[:5], (*TALK[:2], *late)):
         answer = messages(*history)[-1]
@@ -72,14 +72,14 @@ def test_all_results_of_a_batch_are_one_message_and_come_first() -> None:
         assert kinds == [("tool_result", "toolu_1"), ("tool_result", "toolu_2"), ("text", None)]
 
 
-def test_another_route_gets_neither_thoughts_nor_ids() -> None:
+def test_another_route_gets_no_reasoning_and_derived_ids() -> None:
     elsewhere = messages(*TALK[:4], name="claude-sonnet-4-5")
     assert [block["type"] for block in elsewhere[1]["content"]] == ["text", "tool_use", "tool_use"]
     assert [block["id"] for block in elsewhere[1]["content"][1:]] == ["c1_0", "c1_1"]
     assert [block["tool_use_id"] for block in elsewhere[2]["content"]] == ["c1_0", "c1_1"]
 
 
-def test_thoughts_go_back_unchanged_and_in_place() -> None:
+def test_reasoning_is_sent_back_unchanged_in_place() -> None:
     redacted = '{"data":"x","new_field":[1.0],"type":"redacted_thinking"}'
     parts = (Reasoning(THOUGHT, HERE), Text("a"), Reasoning(redacted, HERE), CALLS[1])
     data = encoded(CODEC, request(user_message("Hi"), Assistant(parts), TALK[3])).body
@@ -87,7 +87,7 @@ def test_thoughts_go_back_unchanged_and_in_place() -> None:
     assert b'"content":[' + thought + b"," + text + b"," + redacted.encode() + b',{"id":"toolu_2"' in data
 
 
-def test_a_thought_that_is_no_json_is_left_out() -> None:
+def test_reasoning_that_is_no_json_is_left_out() -> None:
     assert messages(user_message("Hi"), Assistant((Reasoning("{", HERE), Text("a"))))[1]["content"] == [
         {"type": "text", "text": "a"}
     ]
@@ -106,7 +106,7 @@ def test_a_thought_that_is_no_json_is_left_out() -> None:
         ('{"a":' + "[" * 100_000 + "]" * 100_000 + "}", None),
     ],
 )
-def test_arguments_are_an_object(arguments: str, expected: Any) -> None:
+def test_arguments_are_sent_as_an_object(arguments: str, expected: Any) -> None:
     asked = request(
         user_message("Hi"), Assistant((ToolCall("c1.0", "now", arguments),)), ToolResult("c1.0", (Text("x"),))
     )
@@ -133,11 +133,11 @@ def test_blank_texts_and_empty_messages_are_left_out() -> None:
     ]
 
 
-def test_refusals_are_words() -> None:
+def test_refusals_are_sent_as_text() -> None:
     assert messages(user_message("Hi"), Assistant((Refusal("No."),)))[1]["content"] == [{"type": "text", "text": "No."}]
 
 
-def test_two_calls_of_one_id_are_told_apart() -> None:
+def test_calls_with_the_same_wire_id_get_derived_ids() -> None:
     twice = tuple(replace(call, wire_id="same") for call in CALLS)
     blocks = [block for item in messages(user_message("Hi"), Assistant(twice), *TALK[2:4]) for block in item["content"]]
     assert [block["id"] for block in blocks if block["type"] == "tool_use"] == ["c1_0", "c1_1"]
@@ -145,7 +145,7 @@ def test_two_calls_of_one_id_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize("part", [Image("image/tiff", "sha256:a", 4), replace(PDF, media_type="application/zip")])
-def test_what_cannot_be_shown(part: Any) -> None:
+def test_unsupported_media_type_fails(part: Any) -> None:
     with pytest.raises(LimitError) as caught:
         encoded(CODEC, request(User((part,))))
     assert (caught.value.code, caught.value.fields["reason"]) == ("context.failed", "unsupported")

@@ -1,4 +1,4 @@
-"""What the models of Anthropic take, by their names."""
+"""Features of Anthropic models by name."""
 
 import pytest
 
@@ -28,7 +28,9 @@ from agentrun.providers.anthropic import claude_features
         ("smollm2", False, True, "disabled", False, False),
     ],
 )
-def test_names(name: str, effort: bool, samples: bool, off: str | None, bound: bool, structured: bool) -> None:
+def test_features_of_each_model_name(
+    name: str, effort: bool, samples: bool, off: str | None, bound: bool, structured: bool
+) -> None:
     takes = claude_features(name)
     assert (takes.effort, takes.samples, takes.off, takes.bound, takes.structured) == (
         effort,
@@ -42,12 +44,12 @@ def test_names(name: str, effort: bool, samples: bool, off: str | None, bound: b
 @pytest.mark.parametrize(
     ("name", "both"), [("claude-opus-4-0", True), ("claude-opus-4-1", False), ("smollm2", True), ("claude-5", False)]
 )
-def test_both_samplings(name: str, both: bool) -> None:
+def test_models_that_take_temperature_and_top_p(name: str, both: bool) -> None:
     assert claude_features(name).samples_both == both
 
 
 @pytest.mark.parametrize(
     ("name", "forced"), [("claude-opus-5", True), ("claude-opus-5-5", False), ("claude-haiku-5-5", True)]
 )
-def test_forced_calls(name: str, forced: bool) -> None:
+def test_models_that_take_forced_calls(name: str, forced: bool) -> None:
     assert claude_features(name).forced == forced

@@ -1,4 +1,4 @@
-"""Anthropic Messages: bytes in, neutral replies or faults out."""
+"""Anthropic Messages: decoding of replies and errors."""
 
 import json
 from typing import Any
@@ -13,7 +13,19 @@ from agentrun.providers.anthropic_reply import DECLINED
 from agentrun.providers.codec import ReplyOrFault
 
 from . import exchange
-from .exchange import GOLDEN, NOW, SEARCH, agrees, damaged, fault, is_sound, reply, reply_of, stories, told
+from .exchange import (
+    GOLDEN,
+    NOW,
+    SEARCH,
+    check_golden_file,
+    damaged,
+    decoded_json,
+    fault,
+    golden_names,
+    is_reply_or_known_fault,
+    reply,
+    reply_of,
+)
 
 CODEC = Anthropic()
 ASKED = exchange.request("anthropic", "claude-haiku-4-5", tools=(SEARCH, NOW))
@@ -33,12 +45,14 @@ def text(words: str = "Hi") -> dict[str, Any]:
     return {"type": "text", "text": words}
 
 
-@pytest.mark.parametrize("story", stories("anthropic"))
-def test_golden(story: str) -> None:
-    agrees(GOLDEN / "anthropic" / f"{story}.decoded.json", told(decoded(reply_of("anthropic", story))))
+@pytest.mark.parametrize("story", golden_names("anthropic"))
+def test_reply_decodes_to_the_golden_file(story: str) -> None:
+    check_golden_file(
+        GOLDEN / "anthropic" / f"{story}.decoded.json", decoded_json(decoded(reply_of("anthropic", story)))
+    )
 
 
-def test_the_least() -> None:
+def test_minimal_reply_is_decoded() -> None:
     found = reply(decoded(b'{"content":[{"type":"text","text":"Hi"}]}'))
     assert found.message == Assistant((Text("Hi"),))
     assert (found.finish, found.usage, found.model, found.wire_id) == ("unknown", None, None, None)
@@ -57,7 +71,7 @@ def test_the_least() -> None:
         (None, "unknown"),
     ],
 )
-def test_finish(stop: str | None, finish: FinishReason) -> None:
+def test_stop_reason_becomes_finish(stop: str | None, finish: FinishReason) -> None:
     assert reply(decoded(message(text(), stop=stop))).finish == finish
 
 
@@ -77,17 +91,17 @@ def test_finish(stop: str | None, finish: FinishReason) -> None:
         ({"input_tokens": 1, "cache_read_input_tokens": None, "output_tokens_details": None}, Usage(input=1)),
     ],
 )
-def test_usage(usage: dict[str, Any], expected: Usage) -> None:
+def test_usage_is_decoded(usage: dict[str, Any], expected: Usage) -> None:
     assert reply(decoded(message(text(), usage=usage))).usage == expected
 
 
 @pytest.mark.parametrize("tokens", [-1, 2**53, "3", 1.5, True, 10**30])
-def test_absurd_usage(tokens: Any) -> None:
+def test_invalid_usage_is_a_decode_fault(tokens: Any) -> None:
     found = fault(decoded(message(text(), usage={"input_tokens": tokens})))
     assert (found.code, found.fields["pointer"]) == ("provider.decode", "/usage/input_tokens")
 
 
-def test_calls() -> None:
+def test_tool_calls_are_decoded() -> None:
     content = (
         {"type": "tool_use", "id": "a", "name": "docs__search", "input": {"q": 1}},
         {"type": "tool_use", "id": "b", "name": "un__known", "input": {}},
@@ -101,7 +115,7 @@ def test_calls() -> None:
 
 
 @pytest.mark.parametrize("given", ['{"a": 1, "a": 2}', '{"a":' + "9" * 5000 + "}", "[]", '"x"', "{ }"])
-def test_arguments_are_kept_as_they_were_written(given: str) -> None:
+def test_arguments_keep_their_exact_text(given: str) -> None:
     """Whoever runs the call judges them: a second key of one name would be lost by reading them here."""
     data = message(text()).replace(b'{"type": "text", "text": "Hi"}', _call(given))
     assert reply(decoded(data)).message.calls[0].arguments == given
@@ -111,7 +125,7 @@ def _call(given: str) -> bytes:
     return b'{"type":"tool_use","id":"a","name":"now","input":' + given.encode() + b"}"
 
 
-def test_thoughts_are_kept_as_they_came() -> None:
+def test_reasoning_blocks_are_kept_unchanged() -> None:
     blocks = [
         {"type": "thinking", "thinking": "", "signature": "s"},
         {"type": "redacted_thinking", "data": "d"},
@@ -127,7 +141,7 @@ def test_thoughts_are_kept_as_they_came() -> None:
     ("details", "words"),
     [(None, DECLINED), ({}, DECLINED), ({"explanation": None}, DECLINED), ({"explanation": "Harmful."}, "Harmful.")],
 )
-def test_a_refusal_is_no_answer(details: Any, words: str) -> None:
+def test_refusal_replaces_the_content(details: Any, words: str) -> None:
     call = {"type": "tool_use", "id": "a", "name": "now", "input": {}}
     for content in ((), (text("To do it,"), call)):
         found = reply(decoded(message(*content, stop="refusal", stop_details=details)))
@@ -136,7 +150,7 @@ def test_a_refusal_is_no_answer(details: Any, words: str) -> None:
 
 
 @pytest.mark.parametrize("content", [(), (text(""),), ({"type": "thinking", "thinking": "Hm"},)])
-def test_empty(content: tuple[Any, ...]) -> None:
+def test_reply_without_content_is_empty(content: tuple[Any, ...]) -> None:
     found = fault(decoded(message(*content, stop="max_tokens")))
     assert (found.code, found.fields) == ("provider.empty", {"finish": "max_tokens"})
     full = fault(decoded(message(*content, stop="model_context_window_exceeded")))
@@ -159,7 +173,7 @@ def test_empty(content: tuple[Any, ...]) -> None:
         (json.dumps(OVERLOADED).encode(), {"pointer": ""}),
     ],
 )
-def test_not_the_protocol(data: bytes, fields: dict[str, Any]) -> None:
+def test_malformed_reply_is_a_decode_fault(data: bytes, fields: dict[str, Any]) -> None:
     found = fault(decoded(data))
     assert (found.code, found.fields) == ("provider.decode", fields)
 
@@ -186,7 +200,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("status", "kind", "code"), ERRORS)
-def test_errors(status: int, kind: str, code: str) -> None:
+def test_error_type_and_status_become_a_code(status: int, kind: str, code: str) -> None:
     found = fault(decoded(error(kind), status))
     assert (found.code, found.fields["status"]) == (code, status)
     assert found.message == f"the provider answered {status}: Sorry"
@@ -199,29 +213,29 @@ def test_errors(status: int, kind: str, code: str) -> None:
         "input length and `max_tokens` exceed context limit: 178959 + 64000 > 200000, decrease input length",
     ],
 )
-def test_too_long(words: str) -> None:
+def test_prompt_too_long_is_a_context_overflow(words: str) -> None:
     assert fault(decoded(error("invalid_request_error", words), 400)).code == "provider.context_overflow"
     assert fault(decoded(error("api_error", words), 500)).code == "provider.transient"
 
 
-def test_a_spent_month_is_not_waited_for() -> None:
+def test_spend_limit_is_fatal() -> None:
     spent = {"error_code": "enforced_spend_limit_reached"}
     assert fault(decoded(error("rate_limit_error", details=spent), 429)).code == "provider.fatal"
     for other in ({"error_code": "ramp_limit_exceeded"}, [spent], "enforced_spend_limit_reached", None):
         assert fault(decoded(error("rate_limit_error", details=other), 429)).code == "provider.rate_limited"
 
 
-def test_retry_after() -> None:
+def test_retry_after_header_is_read() -> None:
     assert fault(decoded(error("rate_limit_error"), 429, retry_after="7")).fields["retry_after"] == 7
     assert fault(decoded(error("rate_limit_error"), 429)).fields["retry_after"] is None
 
 
 @pytest.mark.parametrize("data", [b"", b"<b>Bad  gateway</b>", b"\xff", b'{"error": "text"}', b"[" * 10_000])
-def test_status_with_another_body(data: bytes) -> None:
+def test_error_status_with_another_body_is_transient(data: bytes) -> None:
     assert fault(decoded(data, 502)).code == "provider.transient"
 
 
-def test_words_are_masked() -> None:
+def test_keys_in_error_messages_are_masked() -> None:
     found = fault(decoded(error("authentication_error", "bad key sk-ant-api03-" + "Ab1" * 30), 401))
     assert "Ab1Ab1Ab1" not in found.message
 
@@ -229,20 +243,20 @@ def test_words_are_masked() -> None:
 # --- any bytes ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("story", stories("anthropic"))
+@pytest.mark.parametrize("story", golden_names("anthropic"))
 @given(st.data())
-def test_damaged(story: str, data: st.DataObject) -> None:
+def test_damaged_reply_is_a_reply_or_a_known_fault(story: str, data: st.DataObject) -> None:
     status = data.draw(st.sampled_from([200, 400, 429, 500]))
-    assert is_sound(decoded(data.draw(damaged(reply_of("anthropic", story))), status))
+    assert is_reply_or_known_fault(decoded(data.draw(damaged(reply_of("anthropic", story))), status))
 
 
-@pytest.mark.parametrize("story", stories("anthropic"))
-def test_cut_anywhere(story: str) -> None:
+@pytest.mark.parametrize("story", golden_names("anthropic"))
+def test_truncated_reply_is_a_decode_fault(story: str) -> None:
     whole = reply_of("anthropic", story)
     for cut in range(len(whole)):
         assert fault(decoded(whole[:cut])).code == "provider.decode"
 
 
 @given(st.binary(max_size=60), st.integers(100, 599))
-def test_any_bytes(data: bytes, status: int) -> None:
+def test_any_bytes_are_a_fault(data: bytes, status: int) -> None:
     fault(decoded(data, status))

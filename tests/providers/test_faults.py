@@ -1,4 +1,4 @@
-"""Which fault a status and a provider's words are."""
+"""Fault codes of HTTP statuses and provider error messages."""
 
 import json
 from typing import Any
@@ -11,7 +11,7 @@ from agentrun.providers.faults import code_of_status, inner_fault
 from agentrun.providers.openai_faults import OpenAIError, openai_inner_fault, openai_status_fault, to_openai_error
 from agentrun.wire import HttpReply
 
-from ..worlds import failure
+from ..scripted_service import failure
 
 
 def json_reply(value: Any, status: int) -> HttpReply:
@@ -44,14 +44,14 @@ def fault(reply: HttpReply) -> Fault:
         (529, "provider.overloaded"),
     ],
 )
-def test_status(status: int, code: str) -> None:
+def test_status_gives_its_code(status: int, code: str) -> None:
     found = fault(failure(status, "Sorry"))
     assert found.code == code
     assert found.fields["status"] == status
     assert found.message == f"the provider answered {status}: Sorry"
 
 
-def test_errors_that_say_more() -> None:
+def test_error_code_in_the_body_refines_the_status() -> None:
     assert fault(failure(400, "too long", "context_length_exceeded")).code == "provider.context_overflow"
     assert fault(failure(429, "pay first", "insufficient_quota")).code == "provider.fatal"
     assert fault(failure(500, "too long", "context_length_exceeded")).code == "provider.transient"
@@ -60,14 +60,14 @@ def test_errors_that_say_more() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"<html>\n<b>Bad  gateway</b>", b"\xff\xfe", b'{"error": "text"}', b"[" * 10_000]
 )
-def test_status_with_another_body(data: bytes) -> None:
+def test_error_status_with_another_body_is_transient(data: bytes) -> None:
     found = fault(HttpReply(502, (), data))
     assert found.code == "provider.transient"
     assert "\n" not in found.message
     assert len(found.message) < 400
 
 
-def test_words_are_masked() -> None:
+def test_keys_in_error_messages_are_masked() -> None:
     found = fault(failure(401, "Incorrect API key provided: sk-proj-abcdefghij0123456789ABCDEFGHIJ."))
     assert "abcdefghij0123456789" not in found.message
     assert "***" in found.message
@@ -94,7 +94,7 @@ def test_words_are_masked() -> None:
         ({"retry_after": "Sat, 31 Jan 2026 12:00 GMT", "date": "Sat, 31 Jan 2026 12:00:00 GMT"}, None),
     ],
 )
-def test_retry_after(headers: dict[str, str], seconds: int | None) -> None:
+def test_retry_after_headers_are_read(headers: dict[str, str], seconds: int | None) -> None:
     assert fault(failure(429, **headers)).fields == {"status": 429, "retry_after": seconds}
 
 
@@ -110,7 +110,7 @@ def test_retry_after(headers: dict[str, str], seconds: int | None) -> None:
         (400, {"message": "max_tokens is too large"}, "provider.fatal"),
     ],
 )
-def test_too_long_in_the_words_of_other_servers(status: int, error: dict[str, str], code: str) -> None:
+def test_context_overflow_messages_of_other_servers(status: int, error: dict[str, str], code: str) -> None:
     assert fault(json_reply({"error": error}, status)).code == code
 
 
@@ -133,14 +133,14 @@ def test_too_long_in_the_words_of_other_servers(status: int, error: dict[str, st
         (OpenAIError(), "provider.transient"),
     ],
 )
-def test_errors_inside_a_reply(error: OpenAIError, code: str) -> None:
+def test_error_inside_a_reply_gives_its_code(error: OpenAIError, code: str) -> None:
     found = openai_inner_fault(error)
     assert found.code == code
     assert found.code in ERROR_CODES
     assert ("retry_after" in found.fields) == (code == "provider.rate_limited")
 
 
-def test_an_inner_error_means_what_its_status_means() -> None:
+def test_error_inside_a_reply_with_a_status_has_its_code() -> None:
     for status in (400, 401, 408, 429, 500, 503, 529):
         assert openai_inner_fault(OpenAIError("x", status)) == inner_fault("x", code_of_status(status), status)
 
@@ -155,5 +155,5 @@ def test_an_inner_error_means_what_its_status_means() -> None:
         (7, OpenAIError()),
     ],
 )
-def test_an_error_in_any_form(value: Any, error: OpenAIError) -> None:
+def test_error_value_of_any_type_is_read(value: Any, error: OpenAIError) -> None:
     assert to_openai_error(value) == error

@@ -1,4 +1,4 @@
-"""Gemini: neutral requests in, bytes out."""
+"""Gemini: encoding of requests."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ from agentrun.wire import HttpAuth
 
 from ..packages import TRIAGE
 from . import exchange
-from .exchange import NOW, SEARCH, agrees, encoded, shown
+from .exchange import NOW, SEARCH, check_golden_file, encoded, request_json
 
 CODEC = GeminiGenerate()
 FLASH, FLASH_3 = "gemini-2.5-flash", "gemini-3-flash-preview"
@@ -66,8 +66,8 @@ def test_it_is_registered() -> None:
         ),
     ],
 )
-def test_golden(story: str, asked: ModelRequest) -> None:
-    agrees(exchange.GOLDEN / "gemini" / f"{story}.request.json", shown(encoded(CODEC, asked)))
+def test_request_matches_the_golden_file(story: str, asked: ModelRequest) -> None:
+    check_golden_file(exchange.GOLDEN / "gemini" / f"{story}.request.json", request_json(encoded(CODEC, asked)))
 
 
 def test_bytes_are_compact_and_sorted() -> None:
@@ -94,11 +94,11 @@ HOST = "https://generativelanguage.googleapis.com"
         ("http://h/vault", "m", False, "http://h/vault/v1beta/models/m:generateContent"),
     ],
 )
-def test_address(base: str | None, name: str, stream: bool, url: str) -> None:
+def test_url_has_model_and_method(base: str | None, name: str, stream: bool, url: str) -> None:
     assert encoded(CODEC, request(name=name, stream=stream, route={"base_url": base})).url == url
 
 
-def test_headers_have_no_credential() -> None:
+def test_request_contains_no_credential() -> None:
     call = encoded(CODEC, request(route={"api_key": "${GEMINI_API_KEY}", "headers": {"Accept": "x/y"}}, stream=True))
     assert call.headers == (("accept", "x/y"), ("content-type", "application/json"))
     assert b"KEY" not in call.body
@@ -111,7 +111,7 @@ def test_headers_have_no_credential() -> None:
 # --- settings ----------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_set_that_was_not_asked_for() -> None:
+def test_unset_settings_are_not_sent() -> None:
     assert body(request(instructions="")).keys() == {"contents"}
 
 
@@ -131,7 +131,7 @@ def test_nothing_is_set_that_was_not_asked_for() -> None:
         ("gemini-2.0-flash", "none", None),
     ],
 )
-def test_reasoning(name: str, reasoning: str | None, thinking: Any) -> None:
+def test_reasoning_becomes_thinking_config(name: str, reasoning: str | None, thinking: Any) -> None:
     assert config(name=name, reasoning=reasoning).get("thinkingConfig") == thinking
 
 
@@ -145,13 +145,13 @@ def test_reasoning(name: str, reasoning: str | None, thinking: Any) -> None:
         ("hidden", None),
     ],
 )
-def test_tool_choice(choice: str, expected: Any) -> None:
+def test_tool_choice_is_sent_only_with_tools(choice: str, expected: Any) -> None:
     found = body(request(tool_choice=choice, tools=(SEARCH,))).get("toolConfig")
     assert found == (expected and {"functionCallingConfig": expected})
     assert "toolConfig" not in body(request(tool_choice=choice))
 
 
-def test_tools() -> None:
+def test_tools_are_function_declarations() -> None:
     assert body(request(tools=(SEARCH, NOW)))["tools"] == [
         {
             "functionDeclarations": [
@@ -163,13 +163,13 @@ def test_tools() -> None:
 
 
 @pytest.mark.parametrize(("name", "tools"), [(FLASH, ()), (FLASH_3, ()), (FLASH_3, (NOW,))])
-def test_a_schema_is_asked_for_where_it_can_be(name: str, tools: Any) -> None:
+def test_supported_output_schema_is_sent_as_response_schema(name: str, tools: Any) -> None:
     asked = body(request(name=name, output=TRIAGE, tools=tools))
     assert asked["generationConfig"] == {"responseMimeType": "application/json", "responseJsonSchema": TRIAGE}
     assert asked["systemInstruction"] == {"parts": [{"text": "Be brief."}]}
 
 
-def test_a_schema_is_told_in_words_to_an_older_model_with_tools() -> None:
+def test_output_schema_is_sent_in_the_instructions_to_older_models() -> None:
     asked = body(request(output=TRIAGE, tools=(NOW,)))
     assert "generationConfig" not in asked
     told = asked["systemInstruction"]["parts"][0]["text"].partition(f"Be brief.\n\n{SCHEMA_GUIDANCE}")[2]
@@ -193,7 +193,7 @@ def test_a_schema_is_told_in_words_to_an_older_model_with_tools() -> None:
         ({"reasoning": "low", "name": "gemini-2.5-pro"}, []),
     ],
 )
-def test_problems(more: dict[str, Any], keys: list[str]) -> None:
+def test_unsupported_settings_are_problems(more: dict[str, Any], keys: list[str]) -> None:
     assert exchange.problems(CODEC, request(**more)) == keys
 
 
@@ -211,7 +211,7 @@ def test_problems(more: dict[str, Any], keys: list[str]) -> None:
         ({"generationConfig": "x"}, "generationConfig"),
     ],
 )
-def test_options_cannot_override(options: dict[str, Any], key: str) -> None:
+def test_options_cannot_override_fields_of_the_codec(options: dict[str, Any], key: str) -> None:
     asked = request(route={"options": options})
     assert exchange.problems(CODEC, asked) == [f"model.options cannot set {key}"]
     with pytest.raises(PackageError) as caught:
@@ -219,14 +219,14 @@ def test_options_cannot_override(options: dict[str, Any], key: str) -> None:
     assert caught.value.fields == {"pointer": "/model/options/" + key.replace(".", "/")}
 
 
-def test_further_options() -> None:
+def test_other_options_are_merged() -> None:
     options = {"generationConfig": {"topK": 5}, "safetySettings": []}
     asked = body(request(seed=1, route={"options": options}))
     assert asked["generationConfig"] == {"topK": 5, "seed": 1}
     assert asked["safetySettings"] == []
 
 
-def test_every_field_that_is_set_is_owned() -> None:
+def test_every_sent_field_is_reserved() -> None:
     every = {"temperature": 1.0, "top_p": 1.0, "seed": 1, "stop": ["a"], "max_output_tokens": 9, "reasoning": "high"}
     asked = body(request(output=TRIAGE, tools=(SEARCH,), tool_choice="none", name=FLASH_3, **every))
     assert asked.keys() <= GEMINI_FIELDS | {"generationConfig"}

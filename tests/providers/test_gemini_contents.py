@@ -1,4 +1,4 @@
-"""A conversation as Gemini reads it."""
+"""Gemini: encoding of conversations."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ from agentrun.providers.codec import ConversationEncoder
 from agentrun.providers.gemini import UNSIGNED_CALL, GeminiGenerate
 
 from . import exchange
-from .exchange import BLOBS, NOTE, NOW, PDF, PICTURE, SEARCH, agrees, encoded, shown
+from .exchange import BLOBS, NOTE, NOW, PDF, PICTURE, SEARCH, check_golden_file, encoded, request_json
 
 CODEC = GeminiGenerate()
 FLASH, FLASH_3 = "gemini-2.5-flash", "gemini-3-flash-preview"
@@ -56,9 +56,9 @@ TALK = (
 
 
 @pytest.mark.parametrize(("story", "name"), [("conversation", FLASH), ("fallback", FLASH_3)])
-def test_golden(story: str, name: str) -> None:
+def test_conversation_matches_the_golden_file(story: str, name: str) -> None:
     asked = request(*TALK, tools=(SEARCH, NOW), name=name)
-    agrees(exchange.GOLDEN / "gemini" / f"{story}.request.json", shown(encoded(CODEC, asked)))
+    check_golden_file(exchange.GOLDEN / "gemini" / f"{story}.request.json", request_json(encoded(CODEC, asked)))
 
 
 def parts(*said_by_model: Any, name: str = FLASH) -> list[Any]:
@@ -73,7 +73,7 @@ def test_all_results_of_a_batch_are_one_message() -> None:
         assert [role for role, _ in roles] == ["user", "user"]
 
 
-def test_signatures_go_back_with_their_parts() -> None:
+def test_signatures_are_sent_back_with_their_parts() -> None:
     sign, whole = Reasoning(SIGNATURE, HERE), Reasoning('{"thought":true,"text":"Hm"}', HERE)
     assert parts(Text("a"), sign, Text("b"), whole, sign, *CALLS) == [
         {"text": "a"},
@@ -87,7 +87,7 @@ def test_signatures_go_back_with_their_parts() -> None:
     ]
 
 
-def test_another_route_gets_neither_signatures_nor_ids() -> None:
+def test_another_route_gets_no_signatures_and_derived_ids() -> None:
     history = contents(*TALK[:4], name="gemini-2.0-flash")
     assert history[1]["parts"] == [
         {"text": "I look."},
@@ -97,7 +97,7 @@ def test_another_route_gets_neither_signatures_nor_ids() -> None:
     assert [part["functionResponse"]["id"] for part in history[2]["parts"]] == ["c1_0", "c1_1"]
 
 
-def test_a_foreign_call_says_that_it_is_not_signed() -> None:
+def test_first_call_of_another_route_is_marked_as_unsigned() -> None:
     """Generation 3 refuses a first call without a signature."""
     found = parts(*CALLS, name=FLASH_3)
     assert [part.get("thoughtSignature") for part in found] == [UNSIGNED_CALL, None]
@@ -111,7 +111,7 @@ def test_a_signature_without_its_part_is_left_out() -> None:
     assert parts(Text("a"), Reasoning("[]", HERE), Reasoning("{", HERE)) == [{"text": "a"}]
 
 
-def test_results() -> None:
+def test_results_are_function_responses() -> None:
     results = contents(*TALK[:4])
     picture = {"inlineData": {"mimeType": "image/png", "data": "iVBORw=="}}
     assert results[2:] == [
@@ -129,12 +129,12 @@ def test_results() -> None:
     assert len(current) == 3
 
 
-def test_a_result_without_its_call() -> None:
+def test_result_without_its_call_has_no_id() -> None:
     found = contents(user_message("Hi"), ToolResult("c9.0", (Text("x"),)))[0]["parts"][0]["functionResponse"]
     assert found.keys() == {"name", "response"}
 
 
-def test_media() -> None:
+def test_media_parts_are_inline_data() -> None:
     kinds = [part["inlineData"]["mimeType"] for part in contents(TALK[0])[0]["parts"][1:]]
     assert kinds == ["image/png", "application/pdf", "text/plain"]
 
@@ -147,11 +147,11 @@ def test_empty_messages_are_left_out() -> None:
     ]
 
 
-def test_refusals_are_words() -> None:
+def test_refusals_are_sent_as_text() -> None:
     assert parts(Refusal("No.")) == [{"text": "No."}]
 
 
-def test_arguments_that_are_no_object() -> None:
+def test_arguments_that_are_no_object_are_wrapped() -> None:
     call = replace(CALLS[1], arguments="[1]")
     assert parts(call)[0]["functionCall"]["args"] == {"INVALID_JSON": "[1]"}
 

@@ -1,4 +1,4 @@
-"""What the models of Gemini take, by their names."""
+"""Features of Gemini models by name."""
 
 import pytest
 
@@ -18,5 +18,5 @@ from agentrun.providers.gemini import gemini_features
         ("gemini-10", True, True, True),
     ],
 )
-def test_models(name: str, current: bool, thinks: bool, off: bool) -> None:
+def test_features_of_each_model_name(name: str, current: bool, thinks: bool, off: bool) -> None:
     assert gemini_features(name) == (current, thinks, off)

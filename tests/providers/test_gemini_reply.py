@@ -1,4 +1,4 @@
-"""Gemini: bytes in, neutral replies or faults out."""
+"""Gemini: decoding of replies and errors."""
 
 import json
 from typing import Any
@@ -12,7 +12,19 @@ from agentrun.providers.codec import ReplyOrFault
 from agentrun.providers.gemini import GeminiGenerate
 
 from . import exchange
-from .exchange import GOLDEN, NOW, SEARCH, agrees, damaged, fault, is_sound, reply, reply_of, stories, told
+from .exchange import (
+    GOLDEN,
+    NOW,
+    SEARCH,
+    check_golden_file,
+    damaged,
+    decoded_json,
+    fault,
+    golden_names,
+    is_reply_or_known_fault,
+    reply,
+    reply_of,
+)
 
 CODEC = GeminiGenerate()
 ASKED = exchange.request("gemini", "gemini-2.5-flash", tools=(SEARCH, NOW))
@@ -31,12 +43,12 @@ def response(*parts: Any, finish: str | None = "STOP", **more: Any) -> bytes:
 HI = {"text": "Hi"}
 
 
-@pytest.mark.parametrize("story", stories("gemini"))
-def test_golden(story: str) -> None:
-    agrees(GOLDEN / "gemini" / f"{story}.decoded.json", told(decoded(reply_of("gemini", story))))
+@pytest.mark.parametrize("story", golden_names("gemini"))
+def test_reply_decodes_to_the_golden_file(story: str) -> None:
+    check_golden_file(GOLDEN / "gemini" / f"{story}.decoded.json", decoded_json(decoded(reply_of("gemini", story))))
 
 
-def test_the_least() -> None:
+def test_minimal_reply_is_decoded() -> None:
     found = reply(decoded(b'{"candidates":[{"content":{"parts":[{"text":"Hi"}]}}]}'))
     assert found.message == Assistant((Text("Hi"),))
     assert (found.finish, found.usage, found.model, found.wire_id) == ("unknown", None, None, None)
@@ -60,11 +72,11 @@ def test_the_least() -> None:
         (None, "unknown"),
     ],
 )
-def test_finish(reason: str | None, finish: FinishReason) -> None:
+def test_finish_reason_becomes_finish(reason: str | None, finish: FinishReason) -> None:
     assert reply(decoded(response(HI, finish=reason))).finish == finish
 
 
-def test_a_stop_with_calls_is_for_the_calls() -> None:
+def test_stop_with_calls_becomes_tool_calls() -> None:
     call = {"functionCall": {"name": "now"}}
     assert reply(decoded(response(HI, call))).finish == "tool_calls"
     assert reply(decoded(response(HI, call, finish="MAX_TOKENS"))).finish == "length"
@@ -85,17 +97,17 @@ def test_a_stop_with_calls_is_for_the_calls() -> None:
         ({"totalTokenCount": 4}, Usage()),
     ],
 )
-def test_usage(usage: dict[str, Any], expected: Usage) -> None:
+def test_usage_is_decoded(usage: dict[str, Any], expected: Usage) -> None:
     assert reply(decoded(response(HI, usageMetadata=usage))).usage == expected
 
 
 @pytest.mark.parametrize("tokens", [-1, 2**53, "3", 1.5, True, 10**30])
-def test_absurd_usage(tokens: Any) -> None:
+def test_invalid_usage_is_a_decode_fault(tokens: Any) -> None:
     found = fault(decoded(response(HI, usageMetadata={"promptTokenCount": tokens})))
     assert (found.code, found.fields["pointer"]) == ("provider.decode", "/usageMetadata/promptTokenCount")
 
 
-def test_calls() -> None:
+def test_tool_calls_are_decoded() -> None:
     found = reply(
         decoded(
             response(
@@ -112,7 +124,7 @@ def test_calls() -> None:
     )
 
 
-def test_signatures_are_kept_before_their_parts() -> None:
+def test_signatures_become_reasoning_before_their_parts() -> None:
     found = reply(
         decoded(
             response(
@@ -136,7 +148,7 @@ def test_signatures_are_kept_before_their_parts() -> None:
     )
 
 
-def test_what_came_goes_back() -> None:
+def test_reply_is_sent_back_unchanged() -> None:
     """Sent back to the route it came from, a reply is what it was."""
     given = [
         {"thought": True, "text": "Hm", "thoughtSignature": "s0"},
@@ -160,7 +172,7 @@ def test_a_blocked_prompt_is_a_refusal(reason: str) -> None:
     assert reason in part.text
 
 
-def test_a_filtered_answer_keeps_what_was_said() -> None:
+def test_filtered_answer_keeps_its_text() -> None:
     assert reply(decoded(response(HI, finish="SAFETY"))).message == Assistant((Text("Hi"),))
 
 
@@ -176,7 +188,7 @@ def test_a_filtered_answer_keeps_what_was_said() -> None:
         response({"text": "Hm", "thought": True}),
     ],
 )
-def test_empty(data: bytes) -> None:
+def test_reply_without_content_is_empty(data: bytes) -> None:
     assert fault(decoded(data)).code == "provider.empty"
 
 
@@ -196,7 +208,7 @@ def test_empty(data: bytes) -> None:
         (response(HI, []), {"pointer": "/candidates/0/content/parts/1"}),
     ],
 )
-def test_not_the_protocol(data: bytes, fields: dict[str, Any]) -> None:
+def test_malformed_reply_is_a_decode_fault(data: bytes, fields: dict[str, Any]) -> None:
     found = fault(decoded(data))
     assert (found.code, found.fields) == ("provider.decode", fields)
 
@@ -221,14 +233,14 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("code", "status", "expected"), ERRORS)
-def test_errors(code: int, status: str, expected: str) -> None:
+def test_error_status_becomes_a_code(code: int, status: str, expected: str) -> None:
     for data in (error(code, status), [error(code, status)]):
         found = fault(decoded(json.dumps(data).encode(), code))
         assert (found.code, found.fields["status"]) == (expected, code)
         assert found.message == f"the provider answered {code}: Sorry"
 
 
-def test_too_long() -> None:
+def test_too_many_input_tokens_is_a_context_overflow() -> None:
     words = "The input token count (1200293) exceeds the maximum number of tokens allowed (1048576)."
     assert fault(decoded(json.dumps(error(400, words=words)).encode(), 400)).code == "provider.context_overflow"
     assert fault(decoded(json.dumps(error(500, words=words)).encode(), 500)).code == "provider.transient"
@@ -256,22 +268,22 @@ RETRY_INFO = "type.googleapis.com/google.rpc.RetryInfo"
         ([{"@type": RETRY_INFO, "retryDelay": "soon"}], None),
     ],
 )
-def test_retry_info(details: Any, seconds: int | None) -> None:
+def test_retry_info_is_read(details: Any, seconds: int | None) -> None:
     data = json.dumps(error(429, details=details)).encode()
     assert fault(decoded(data, 429)).fields == {"status": 429, "retry_after": seconds}
     assert fault(decoded(data, 429, retry_after="7")).fields["retry_after"] == 7
 
 
-def test_an_error_in_a_reply_with_status_200() -> None:
+def test_error_in_a_reply_with_status_200_is_a_fault() -> None:
     assert fault(decoded(json.dumps(error(503)).encode())).code == "provider.overloaded"
 
 
 @pytest.mark.parametrize("data", [b"", b"<b>Bad</b>", b"\xff", b"[]", b'{"error": "text"}', b"[" * 10_000])
-def test_status_with_another_body(data: bytes) -> None:
+def test_error_status_with_another_body_is_transient(data: bytes) -> None:
     assert fault(decoded(data, 502)).code == "provider.transient"
 
 
-def test_words_are_masked() -> None:
+def test_keys_in_error_messages_are_masked() -> None:
     key = "AIza" + "Sy0aB1cD2eF3gH4iJ5kL6mN7oP8qR9sT0u1"
     found = fault(decoded(json.dumps(error(400, words=f"API key {key} not valid")).encode(), 400))
     assert key not in found.message
@@ -280,20 +292,20 @@ def test_words_are_masked() -> None:
 # --- any bytes ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("story", stories("gemini"))
+@pytest.mark.parametrize("story", golden_names("gemini"))
 @given(st.data())
-def test_damaged(story: str, data: st.DataObject) -> None:
+def test_damaged_reply_is_a_reply_or_a_known_fault(story: str, data: st.DataObject) -> None:
     status = data.draw(st.sampled_from([200, 400, 429, 500]))
-    assert is_sound(decoded(data.draw(damaged(reply_of("gemini", story))), status))
+    assert is_reply_or_known_fault(decoded(data.draw(damaged(reply_of("gemini", story))), status))
 
 
-@pytest.mark.parametrize("story", stories("gemini"))
-def test_cut_anywhere(story: str) -> None:
+@pytest.mark.parametrize("story", golden_names("gemini"))
+def test_truncated_reply_is_a_decode_fault(story: str) -> None:
     whole = reply_of("gemini", story)
     for cut in range(len(whole)):
         assert fault(decoded(whole[:cut])).code == "provider.decode"
 
 
 @given(st.binary(max_size=60), st.integers(100, 599))
-def test_any_bytes(data: bytes, status: int) -> None:
+def test_any_bytes_are_a_fault(data: bytes, status: int) -> None:
     fault(decoded(data, status))

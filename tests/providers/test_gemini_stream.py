@@ -1,4 +1,4 @@
-"""Streams of Gemini."""
+"""Gemini: decoding of streams."""
 
 import json
 from typing import Any
@@ -17,15 +17,15 @@ from .exchange import (
     GOLDEN,
     NOW,
     SEARCH,
+    check_that_cut_streams_fail,
     cuts,
     damaged,
+    decoded_json,
     fault,
-    is_sound,
-    never_partial,
+    golden_names,
+    is_reply_or_known_fault,
     reply,
-    stories,
     stream_of,
-    told,
 )
 from .test_gemini_reply import ERRORS, error
 
@@ -46,11 +46,11 @@ def streamed(data: bytes, places: list[int] | None = None) -> tuple[str, ReplyOr
     return exchange.streamed(CODEC, ASKED, data, places)
 
 
-@pytest.mark.parametrize("story", stories("gemini"))
-def test_golden(story: str) -> None:
+@pytest.mark.parametrize("story", golden_names("gemini"))
+def test_stream_decodes_to_the_golden_file(story: str) -> None:
     """A streamed reply comes to what the same reply in one piece comes to."""
     found = streamed(stream_of("gemini", story))[1]
-    assert told(found) == (GOLDEN / "gemini" / f"{story}.decoded.json").read_text(encoding="utf-8")
+    assert decoded_json(found) == (GOLDEN / "gemini" / f"{story}.decoded.json").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -64,26 +64,26 @@ def test_golden(story: str) -> None:
         ("filtered", ""),
     ],
 )
-def test_texts_pass(story: str, texts: str) -> None:
+def test_texts_are_passed_on(story: str, texts: str) -> None:
     assert streamed(stream_of("gemini", story))[0] == texts
 
 
-@pytest.mark.parametrize("story", stories("gemini"))
+@pytest.mark.parametrize("story", golden_names("gemini"))
 @given(st.data())
-def test_any_cuts(story: str, data: st.DataObject) -> None:
+def test_chunk_boundaries_do_not_matter(story: str, data: st.DataObject) -> None:
     whole = stream_of("gemini", story)
     assert streamed(whole, data.draw(cuts(whole))) == streamed(whole)
 
 
-@pytest.mark.parametrize("story", stories("gemini"))
-def test_byte_by_byte(story: str) -> None:
+@pytest.mark.parametrize("story", golden_names("gemini"))
+def test_stream_fed_byte_by_byte_is_the_same(story: str) -> None:
     whole = stream_of("gemini", story)
     assert streamed(whole, list(range(len(whole)))) == streamed(whole)
 
 
-@pytest.mark.parametrize("story", stories("gemini"))
-def test_nothing_partial(story: str) -> None:
-    never_partial(ASKED, CODEC, stream_of("gemini", story), lambda whole: len(whole.rstrip()))
+@pytest.mark.parametrize("story", golden_names("gemini"))
+def test_truncated_stream_is_no_reply(story: str) -> None:
+    check_that_cut_streams_fail(ASKED, CODEC, stream_of("gemini", story), lambda whole: len(whole.rstrip()))
 
 
 class _Hasty(GeminiStream):
@@ -98,19 +98,19 @@ class _HastyCodec(GeminiGenerate):
     stream = staticmethod(_Hasty)
 
 
-def test_a_hasty_decoder_is_found_out() -> None:
+def test_planted_decoder_that_accepts_partial_streams_is_detected() -> None:
     with pytest.raises(AssertionError):
-        never_partial(ASKED, _HastyCodec(), stream_of("gemini", "text"), len)
+        check_that_cut_streams_fail(ASKED, _HastyCodec(), stream_of("gemini", "text"), len)
 
 
-def test_a_reason_that_is_said_too_early_is_not_the_end() -> None:
+def test_finish_reason_before_the_last_chunk_is_not_the_end() -> None:
     """Old models said STOP with every piece."""
     early = sse(chunk("a", finish="STOP"), chunk("b"))
     assert fault(streamed(early)[1]).code == "provider.empty"
     assert reply(streamed(early + sse(chunk("c", finish="STOP")))[1]).message.parts == (Text("abc"),)
 
 
-def test_usage_may_follow_the_end() -> None:
+def test_usage_after_the_finish_reason_is_read() -> None:
     tail = {"usageMetadata": {"promptTokenCount": 3}, "candidates": [{"content": {"parts": []}}]}
     found = reply(streamed(sse(chunk("a", finish="STOP"), tail))[1])
     assert found.finish == "stop"
@@ -119,16 +119,16 @@ def test_usage_may_follow_the_end() -> None:
 
 
 @pytest.mark.parametrize(("code", "status", "expected"), ERRORS)
-def test_an_error_inside_means_what_it_means_before(code: int, status: str, expected: str) -> None:
+def test_error_chunk_has_the_code_of_its_status(code: int, status: str, expected: str) -> None:
     found = fault(streamed(sse(chunk("a"), error(code, status), chunk("b", finish="STOP")))[1])
     assert (found.code, found.fields["status"]) == (expected, code)
 
 
-def test_an_error_without_a_code_may_be_tried_again() -> None:
+def test_error_chunk_without_a_code_is_transient() -> None:
     assert fault(streamed(sse({"error": {}}))[1]).code == "provider.transient"
 
 
-def test_a_delay_inside() -> None:
+def test_retry_info_of_an_error_chunk_is_read() -> None:
     details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "9s"}]
     assert fault(streamed(sse(error(429, details=details)))[1]).fields == {"status": 429, "retry_after": 9}
 
@@ -142,24 +142,24 @@ def test_a_delay_inside() -> None:
         (chunk("a"), "x", chunk("b", finish="STOP")),
     ],
 )
-def test_not_the_protocol(chunks: tuple[Any, ...]) -> None:
+def test_malformed_chunk_is_a_decode_fault(chunks: tuple[Any, ...]) -> None:
     assert fault(streamed(sse(*chunks))[1]).code == "provider.decode"
 
 
-def test_nothing_at_all() -> None:
+def test_stream_without_content_is_empty() -> None:
     assert fault(streamed(b"")[1]).code == "provider.empty"
     assert fault(streamed(sse({"candidates": [{"finishReason": "STOP"}]}))[1]).fields == {"finish": "STOP"}
 
 
-@pytest.mark.parametrize("story", stories("gemini"))
+@pytest.mark.parametrize("story", golden_names("gemini"))
 @given(st.data())
-def test_damaged(story: str, data: st.DataObject) -> None:
+def test_damaged_stream_is_a_reply_or_a_known_fault(story: str, data: st.DataObject) -> None:
     broken = data.draw(damaged(stream_of("gemini", story)))
     found = streamed(broken, data.draw(cuts(broken)))
-    assert is_sound(found[1])
+    assert is_reply_or_known_fault(found[1])
     assert found == streamed(broken)
 
 
 @given(st.binary(max_size=80), st.lists(st.integers(0, 80), max_size=5))
-def test_any_bytes(data: bytes, places: list[int]) -> None:
-    assert is_sound(streamed(data, [place for place in places if place <= len(data)])[1])
+def test_any_bytes_are_a_reply_or_a_known_fault(data: bytes, places: list[int]) -> None:
+    assert is_reply_or_known_fault(streamed(data, [place for place in places if place <= len(data)])[1])

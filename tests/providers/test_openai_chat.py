@@ -1,4 +1,4 @@
-"""OpenAI Chat Completions: neutral requests in, bytes out."""
+"""OpenAI Chat Completions: encoding of requests."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def body(asked: ModelRequest) -> dict[str, Any]:
     return exchange.body(CODEC, asked)
 
 
-def test_call() -> None:
+def test_request_bytes_are_exact() -> None:
     """To the byte: this is what recordings are found by."""
     call = encoded(CODEC, request())
     assert (call.method, call.url) == ("POST", "https://api.openai.com/v1/chat/completions")
@@ -40,11 +40,11 @@ def test_call() -> None:
     )
 
 
-def test_no_instructions() -> None:
+def test_empty_instructions_are_not_sent() -> None:
     assert body(request(instructions=""))["messages"] == [{"role": "user", "content": "Hi"}]
 
 
-def test_endpoint_is_the_declared_one() -> None:
+def test_declared_base_url_key_and_headers_are_used() -> None:
     call = encoded(
         CODEC,
         request(route={"base_url": "${MODEL_URL}/v1/", "api_key": "${KEY}", "headers": {"x-b": "2", "x-a": "${A}"}}),
@@ -54,14 +54,14 @@ def test_endpoint_is_the_declared_one() -> None:
     assert call.auth == HttpAuth("authorization", "Bearer ", "KEY")
 
 
-def test_no_credential_in_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_contains_no_credential(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-" + "a1" * 20)
     call = encoded(CODEC, request(route={"api_key": "${OPENAI_API_KEY}"}))
     assert b"sk-" not in msgspec.json.encode(call)
     assert "authorization" not in dict(call.headers)
 
 
-def test_settings() -> None:
+def test_every_setting_is_sent() -> None:
     every = body(
         request(
             temperature=0.5,
@@ -89,7 +89,7 @@ def test_settings() -> None:
 
 
 @pytest.mark.parametrize("key", sorted(CHAT_FIELDS))
-def test_options_cannot_override(key: str) -> None:
+def test_options_cannot_override_fields_of_the_codec(key: str) -> None:
     asked = request(route={"options": {key: "x", "user": "u"}})
     assert problems(CODEC, asked) == [f"model.options cannot set {key}"]
     with pytest.raises(PackageError) as caught:
@@ -98,19 +98,19 @@ def test_options_cannot_override(key: str) -> None:
     assert caught.value.fields == {"pointer": f"/model/options/{key}"}
 
 
-def test_every_field_that_is_set_is_owned() -> None:
+def test_every_sent_field_is_reserved() -> None:
     settings: dict[str, Any] = {"top_p": 1.0, "seed": 1, "stop": ["a"], "max_output_tokens": 1, "reasoning": "high"}
     asked = request(output=TRIAGE, tools=(NOW,), tool_choice="required", stream=True, **settings)
     assert body(asked).keys() == CHAT_FIELDS - {"n"}
 
 
-def test_problems() -> None:
+def test_more_than_four_stop_texts_are_a_problem() -> None:
     assert problems(CODEC, request(seed=1, stop=list("abcd"), output=TRIAGE)) == []
     assert problems(CODEC, request(stop=list("abcde"))) == ["model.stop"]
     assert problems(CODEC, request(stop=list("abcde"), route={"base_url": "http://127.0.0.1/v1"})) == []
 
 
-def test_stream() -> None:
+def test_stream_request_asks_for_usage() -> None:
     asked = request(stream=True)
     assert dict(encoded(CODEC, asked).headers)["accept"] == "text/event-stream"
     assert body(asked) == body(request()) | {"stream": True, "stream_options": {"include_usage": True}}
@@ -126,12 +126,12 @@ def test_stream() -> None:
         ("hidden", None),
     ],
 )
-def test_tool_choice(choice: str, sent: Any) -> None:
+def test_tool_choice_is_sent_only_with_tools(choice: str, sent: Any) -> None:
     assert body(request(tools=(SEARCH, NOW), tool_choice=choice)).get("tool_choice") == sent
     assert "tool_choice" not in body(request(tool_choice=choice))
 
 
-def test_messages() -> None:
+def test_conversation_is_encoded() -> None:
     calls = (ToolCall("c1.0", "search", '{"q": 1}', "call_a"), ToolCall("c1.1", "read", "{", "call_b"))
     asked = request(
         User((Text("a"), Text("b"))),
@@ -169,18 +169,18 @@ def test_messages() -> None:
         ("{" * 2000, '{"INVALID_JSON":"' + "{" * 2000 + '"}'),
     ],
 )
-def test_arguments_are_an_object(written: str, sent: str) -> None:
+def test_arguments_are_sent_as_an_object(written: str, sent: str) -> None:
     """Servers read them again, and some break over what is none."""
     (call,) = body(request(Assistant((ToolCall("c1.0", "x", written),))))["messages"][1]["tool_calls"]
     assert call["function"]["arguments"] == sent
 
 
-def test_a_result_whose_call_is_gone() -> None:
+def test_result_without_its_call_has_a_derived_id() -> None:
     assert body(request(ToolResult("c7.1", ())))["messages"][1]["tool_call_id"] == "c7_1"
 
 
 @given(st.permutations(["user", "metadata", "store"]))
-def test_bytes_do_not_depend_on_order(names: list[str]) -> None:
+def test_order_of_options_does_not_change_the_body(names: list[str]) -> None:
     options = {name: {"b": 1, "a": 2} for name in names}
     straight = request(route={"options": dict(sorted(options.items()))})
     assert encoded(CODEC, request(route={"options": options})).body == encoded(CODEC, straight).body

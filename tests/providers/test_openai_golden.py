@@ -1,4 +1,4 @@
-"""What both codecs of OpenAI send and read, kept in files; and what is true of every reply, whole or broken."""
+"""Golden files of both OpenAI codecs, and properties of whole and damaged replies."""
 
 from pathlib import Path
 from typing import Any
@@ -30,23 +30,23 @@ from .exchange import (
     PDF,
     PICTURE,
     SEARCH,
-    agrees,
+    check_golden_file,
     cuts,
     damaged,
     decoded,
+    decoded_json,
     encoded,
     fault,
-    is_sound,
+    golden_names,
+    is_reply_or_known_fault,
     reply_of,
-    shown,
-    stories,
+    request_json,
     stream_of,
     streamed,
-    told,
 )
 from .openai_codecs import ASKED, CODECS, NAMES
 
-STORIES = [(name, story) for name in NAMES for story in stories(name)]
+STORIES = [(name, story) for name in NAMES for story in golden_names(name)]
 RECORDED = [(name, path) for name in NAMES for path in sorted((GOLDEN / name / "recorded").glob("*.re*.json"))]
 LOOSE = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}}
 """A schema that nobody promises to keep."""
@@ -93,22 +93,24 @@ def requests(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("name", "story"), [(name, story) for name in NAMES for story in requests(name)])
-def test_requests(name: str, story: str) -> None:
-    agrees(GOLDEN / name / f"{story}.request.json", shown(encoded(CODECS[name], requests(name)[story])))
+def test_request_matches_the_golden_file(name: str, story: str) -> None:
+    check_golden_file(
+        GOLDEN / name / f"{story}.request.json", request_json(encoded(CODECS[name], requests(name)[story]))
+    )
 
 
 @pytest.mark.parametrize(("name", "story"), STORIES)
-def test_replies(name: str, story: str) -> None:
+def test_reply_and_stream_decode_to_the_golden_file(name: str, story: str) -> None:
     """In one piece and streamed it is one reply, and its words are heard."""
     found = decoded(CODECS[name], ASKED[name], reply_of(name, story))
-    agrees(GOLDEN / name / f"{story}.decoded.json", told(found))
+    check_golden_file(GOLDEN / name / f"{story}.decoded.json", decoded_json(found))
     assert isinstance(found, Reply)
     assert streamed(CODECS[name], ASKED[name], stream_of(name, story)) == (found.message.text, found)
 
 
-def test_both_say_the_same() -> None:
+def test_chat_and_responses_decode_to_the_same_reply() -> None:
     """But for what the model thought, which only one of them hands out, and for names."""
-    for story in stories("openai"):
+    for story in golden_names("openai"):
         chat, responses = (decoded(CODECS[name], ASKED[name], reply_of(name, story)) for name in NAMES)
         assert isinstance(chat, Reply)
         assert isinstance(responses, Reply)
@@ -118,13 +120,17 @@ def test_both_say_the_same() -> None:
 
 
 @pytest.mark.parametrize(("name", "path"), RECORDED, ids=lambda value: getattr(value, "stem", value))
-def test_recorded(name: str, path: Path) -> None:
+def test_recorded_llama_cpp_reply_decodes_to_the_golden_file(name: str, path: Path) -> None:
     """What the server of llama.cpp really answered."""
     status = 400 if path.name.endswith(".refusal.json") else 200
-    agrees(path.with_suffix(".decoded"), told(decoded(CODECS[name], ASKED[name], path.read_bytes(), status)))
+    check_golden_file(
+        path.with_suffix(".decoded"), decoded_json(decoded(CODECS[name], ASKED[name], path.read_bytes(), status))
+    )
     stream = path.with_name(path.name.replace(".reply.json", ".stream.sse"))
     if stream != path:
-        agrees(stream.with_suffix(".decoded"), told(streamed(CODECS[name], ASKED[name], stream.read_bytes())[1]))
+        check_golden_file(
+            stream.with_suffix(".decoded"), decoded_json(streamed(CODECS[name], ASKED[name], stream.read_bytes())[1])
+        )
 
 
 # --- whole or broken ---------------------------------------------------------------------------------------
@@ -132,14 +138,14 @@ def test_recorded(name: str, path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "story"), STORIES)
 @given(st.data())
-def test_any_cuts(name: str, story: str, data: st.DataObject) -> None:
+def test_chunk_boundaries_do_not_matter(name: str, story: str, data: st.DataObject) -> None:
     whole = stream_of(name, story)
     places = data.draw(cuts(whole))
     assert streamed(CODECS[name], ASKED[name], whole, places) == streamed(CODECS[name], ASKED[name], whole)
 
 
 @pytest.mark.parametrize(("name", "story"), STORIES)
-def test_byte_by_byte(name: str, story: str) -> None:
+def test_stream_fed_byte_by_byte_is_the_same(name: str, story: str) -> None:
     whole = stream_of(name, story)
     assert streamed(CODECS[name], ASKED[name], whole, list(range(len(whole)))) == streamed(
         CODECS[name], ASKED[name], whole
@@ -147,7 +153,7 @@ def test_byte_by_byte(name: str, story: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "story"), STORIES)
-def test_nothing_partial(name: str, story: str) -> None:
+def test_truncated_stream_is_the_whole_reply_or_none(name: str, story: str) -> None:
     """Cut anywhere, a stream gives the whole reply or none; only its usage may be missing."""
     data = stream_of(name, story)
     whole = streamed(CODECS[name], ASKED[name], data)[1]
@@ -166,16 +172,16 @@ def test_nothing_partial(name: str, story: str) -> None:
 
 @pytest.mark.parametrize(("name", "story"), STORIES)
 @given(st.data())
-def test_damaged(name: str, story: str, data: st.DataObject) -> None:
+def test_damaged_reply_is_a_reply_or_a_known_fault(name: str, story: str, data: st.DataObject) -> None:
     reply = data.draw(damaged(reply_of(name, story)))
     status = data.draw(st.sampled_from([200, 200, 400, 429, 500]))
-    assert is_sound(decoded(CODECS[name], ASKED[name], reply, status))
+    assert is_reply_or_known_fault(decoded(CODECS[name], ASKED[name], reply, status))
     stream = data.draw(damaged(stream_of(name, story)))
-    assert is_sound(streamed(CODECS[name], ASKED[name], stream)[1])
+    assert is_reply_or_known_fault(streamed(CODECS[name], ASKED[name], stream)[1])
 
 
 @pytest.mark.parametrize("name", NAMES)
 @given(st.binary(max_size=60), st.integers(100, 599))
-def test_any_bytes(name: str, data: bytes, status: int) -> None:
+def test_any_bytes_are_a_fault(name: str, data: bytes, status: int) -> None:
     assert fault(decoded(CODECS[name], ASKED[name], data, status)).code.startswith("provider.")
     assert fault(streamed(CODECS[name], ASKED[name], data)[1]).code in ("provider.empty", "provider.decode")

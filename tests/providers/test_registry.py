@@ -6,13 +6,13 @@ from agentrun.providers.openai_responses import OpenAIResponses
 from agentrun.providers.registry import CODECS, codec_for
 
 
-def test_known() -> None:
+def test_registered_codecs() -> None:
     assert sorted(CODECS) == ["anthropic", "gemini", "openai", "openai-responses"]
     assert isinstance(codec_for("openai"), OpenAIChat)
     assert isinstance(codec_for("openai-responses"), OpenAIResponses)
 
 
-def test_unknown() -> None:
+def test_unknown_provider_is_refused_with_a_hint() -> None:
     with pytest.raises(HostError) as caught:
         codec_for("opemai")
     assert (caught.value.code, caught.value.exit_code) == ("provider.not_found", 2)

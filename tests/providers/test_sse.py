@@ -1,4 +1,4 @@
-"""Server-sent events: the same whatever way the bytes are cut."""
+"""The decoder of server-sent events gives the same events however the bytes are split."""
 
 import re
 from collections.abc import Callable
@@ -64,28 +64,28 @@ def differs(decode: Callable[[list[bytes]], list[SseEvent]], count: int, seed: i
     return None
 
 
-def test_random_splits() -> None:
+def test_random_splits_agree_with_the_standard() -> None:
     assert differs(decoded, 2_000, seed=1) is None
 
 
 @pytest.mark.long
-def test_many_random_splits() -> None:
+def test_many_random_splits_agree_with_the_standard() -> None:
     assert differs(decoded, 100_000, seed=2) is None
 
 
 @given(st.binary(max_size=40), st.lists(st.integers(0, 40), max_size=5))
-def test_any_bytes(data: bytes, cuts: list[int]) -> None:
+def test_any_bytes_agree_with_the_standard(data: bytes, cuts: list[int]) -> None:
     assert decoded(cut_up(data, [min(cut, len(data)) for cut in cuts])) == expected(data)
 
 
-def test_byte_by_byte() -> None:
+def test_stream_fed_byte_by_byte_is_the_same() -> None:
     data = b"\xef\xbb\xbfevent: a\r\ndata: 1\r\ndata: 2\r\n\r\n: ping\r\rdata: \xe2\x80\xa8 3\n\ndata: last"
     found = [SseEvent("a", "1\n2"), SseEvent("message", "\u2028 3"), SseEvent("message", "last")]
     assert decoded([data]) == found
     assert decoded([data[index : index + 1] for index in range(len(data))]) == found
 
 
-def test_an_event_comes_with_its_blank_line() -> None:
+def test_event_is_emitted_at_its_blank_line() -> None:
     decoder = SseDecoder()
     assert decoder.feed(b"data: 1\r") == []
     assert decoder.feed(b"\n") == []
@@ -95,12 +95,12 @@ def test_an_event_comes_with_its_blank_line() -> None:
 
 
 @pytest.mark.parametrize("head", [b"", b"\xef", b"\xef\xbb", b"\xef\xbb\xbf"])
-def test_only_the_beginning_of_a_mark(head: bytes) -> None:
+def test_incomplete_byte_order_mark_is_text(head: bytes) -> None:
     assert decoded([head]) == []
     assert decoded([head, b"data: 1\n\n"]) == expected(head + b"data: 1\n\n")
 
 
-def test_a_mark_counts_at_the_beginning_alone() -> None:
+def test_byte_order_mark_is_ignored_only_at_the_start() -> None:
     assert decoded([b"data: 1\n\n\xef\xbb\xbfdata: 2\n\n"]) == [SseEvent("message", "1")]
 
 
@@ -136,5 +136,5 @@ def _forgets_cr(pieces: list[bytes]) -> list[SseEvent]:
 
 
 @pytest.mark.parametrize("wrong", [_by_text, _by_piece, _with_mark, _forgets_cr])
-def test_planted(wrong: Callable[[list[bytes]], list[SseEvent]]) -> None:
+def test_planted_wrong_decoder_is_detected(wrong: Callable[[list[bytes]], list[SseEvent]]) -> None:
     assert differs(wrong, 2_000, seed=1) is not None

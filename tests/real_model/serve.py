@@ -1,4 +1,4 @@
-"""Serves a small language model on this machine. Run in a venv that has one (`make model`).
+"""Serve a small language model on this machine. Run in a venv that has one (`make model`).
 
 python serve.py PORT
 

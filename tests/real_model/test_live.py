@@ -1,4 +1,4 @@
-"""Live runs against a real language model behind a server that is not ours, in three wire formats, streamed and not.
+"""Live runs against a real language model in three wire formats, streamed and not.
 
 The model is small and repeats itself: it asks for the same call again and again, and the guard against that trips.
 """
@@ -18,7 +18,7 @@ from agentrun.core.messages import Reply
 from agentrun.core.outcome import Outcome
 from agentrun.testing import Stub, stub
 
-from ..stories.live import Live, live
+from ..stories.live_runs import Live, live
 
 HERE = Path(__file__).parent
 VENV = HERE.parents[1] / ".venv-model"
@@ -71,19 +71,19 @@ def test_a_tool_is_called_until_the_guard_trips(url: str, provider: str, stream:
         assert call.route == f"{provider}/smollm2"
 
 
-def test_every_format_tells_the_same_story(url: str) -> None:
+def test_every_format_gives_the_same_replies(url: str) -> None:
     """But for the tokens, which the server counts with its cache in mind, and the blanks in arguments."""
     runs = [run(url, provider, stream, stub("It is sunny.")) for provider, stream in FORMATS]
-    assert len({tuple(told(fact.reply) for fact in replies(over)) for over in runs}) == 1
+    assert len({tuple(finish_text_and_calls(fact.reply) for fact in replies(over)) for over in runs}) == 1
 
 
-def told(reply: Reply) -> tuple[str, ...]:
+def finish_text_and_calls(reply: Reply) -> tuple[str, ...]:
     calls = (f"{call.id} {call.tool} {json.loads(call.arguments)}" for call in reply.message.calls)
     return (reply.finish, reply.message.text, *calls)
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_a_text_streamed_and_not(url: str, provider: str) -> None:
+def test_text_answer_streamed_and_not(url: str, provider: str) -> None:
     """Two texts of a real model need not be equal, not even at temperature 0: its cache changes the last digits."""
     whole, streamed = [
         run(url, provider, stream, stub(""), "What is the weather in Paris?") for stream in (False, True)

@@ -1,4 +1,4 @@
-"""Interactions of every kind, and how each is described."""
+"""Interactions of every kind with their expected descriptions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from agentrun.canonical_json import sorted_json
 from agentrun.cassette.interactions import Failure, Interaction
 from agentrun.wire import HttpCall, HttpReply
 
-from ..worlds import completion, failure
+from ..scripted_service import completion, failure
 
 QUESTION = {"model": "local-7b", "messages": [{"role": "user", "content": "Hi"}]}
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": 1'}}

@@ -1,4 +1,4 @@
-"""A real terminal device with an emulator at its other end: what a person would see."""
+"""A real terminal device with an emulator that shows what a person would see."""
 
 import fcntl
 import os
@@ -110,12 +110,12 @@ def terminal(columns: int = 80, rows: int = 24) -> Iterator[Terminal]:
         made.close()
 
 
-def foreign(raw: bytes) -> list[str]:
+def unexpected_sequences(raw: bytes) -> list[str]:
     """What would do something to a terminal and is not ours."""
     return FOREIGN.findall(OURS.sub(b"", raw).decode("utf-8", "surrogateescape"))
 
 
-def picture(text: str, columns: int, rows: int) -> str:
+def terminal_text(text: str, columns: int, rows: int) -> str:
     """What a terminal shows of plain text."""
     screen = pyte.HistoryScreen(columns, rows, history=10_000)
     pyte.Stream(screen).feed(text.replace("\n", "\r\n"))

@@ -1,4 +1,4 @@
-"""An item that was put in or taken out is new or gone; the others stay what they are."""
+"""`align_lists`: added and removed items are found, and the other items stay paired."""
 
 from collections.abc import Hashable
 
@@ -32,20 +32,20 @@ def first(word: str) -> Hashable:
         ("a1 b1 c1 a2 d1", "a3 b1 x1 c1 d1", "a1/a3 b1/b1 -/x1 c1/c1 a2/- d1/d1"),
     ],
 )
-def test_aligned(one: str, two: str, pairs: str) -> None:
+def test_lists_are_aligned(one: str, two: str, pairs: str) -> None:
     found = align_lists(one.split(), two.split(), whole, first)
     assert " ".join(f"{old or '-'}/{new or '-'}" for old, new in found) == pairs
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=8), st.lists(st.sampled_from("abc"), max_size=8))
-def test_nothing_is_lost_and_the_order_is_kept(one: list[str], two: list[str]) -> None:
+def test_all_items_are_kept_in_order(one: list[str], two: list[str]) -> None:
     found = align_lists(one, two, whole)
     assert [old for old, _ in found if old is not None] == one
     assert [new for _, new in found if new is not None] == two
     assert align_lists(one, one, whole) == list(zip(one, one, strict=True))
 
 
-def test_too_many_are_aligned_by_their_place() -> None:
+def test_lists_beyond_the_limit_are_aligned_by_position() -> None:
     """Neither the first nor the last are the same, and so many lie between that equal ones are not looked for."""
     side = int(MAX_PAIRS**0.5)
     for size, looked in ((side, True), (side + 1, False)):
@@ -60,7 +60,7 @@ def test_changes_far_apart_are_found_in_a_long_list() -> None:
     assert [pair for pair in align_lists(one, two, whole) if pair[0] != pair[1]] == [(None, "new"), ("10", None)]
 
 
-def test_among_too_many_equal_ones_no_runs_are_looked_for() -> None:
+def test_too_many_equal_items_are_aligned_by_position() -> None:
     side = int(MAX_EQUAL_PAIRS**0.5)
     for size, looked in ((side, True), (side + 1, False)):
         one, two = ["x"] * size + ["y"], ["z"] + ["x"] * size

@@ -1,4 +1,4 @@
-"""A question in rows: it fits, leaves nothing out without a word, and nothing foreign stands at the margin."""
+"""Rendering of an approval question: it fits the terminal, marks what is cut, and escapes foreign text."""
 
 from typing import Any
 
@@ -20,8 +20,8 @@ from agentrun.report.approval_question import (
 )
 
 from ..steps import no_hang
-from .stories import HOSTILE
-from .terminals import FOREIGN, picture
+from .rendered_runs import HOSTILE
+from .terminals import FOREIGN, terminal_text
 
 
 def asked(value: Any, *items: QuestionItem) -> ApprovalQuestion:
@@ -33,7 +33,7 @@ def texts(lines: Any) -> list[str]:
     return [line.text for line in lines]
 
 
-def test_short() -> None:
+def test_short_question_shows_every_argument() -> None:
     given = asked({"amount": 20, "note": "late\nagain", "order": "1042"})
     assert (
         "\n".join(texts([*short_question_lines(given, 60, 24, 4), *choice_lines("run", 120, 60)]))
@@ -52,7 +52,7 @@ n  no (also Enter, or no answer within 120 s)"""
     )
 
 
-def test_long() -> None:
+def test_long_argument_shows_start_end_length_and_hash() -> None:
     """A long text: its beginning, its end, its length, its hash."""
     value = {"command": "ls\n" + "\n" * 500 + "rm -rf ~", "order": "1042"}
     given = asked(value)
@@ -78,14 +78,14 @@ approval needed: run the tool t
     )
 
 
-def test_a_long_one_does_not_hide_the_others() -> None:
+def test_long_argument_does_not_hide_the_others() -> None:
     given = asked({"a": "x" * 200_000, "b": "the end", "c": ["y" * 100_000], "d": 4})
     shown = "\n".join(texts(short_question_lines(given, 80, 24, 6)))
     for text in ('a = "xxx', 'b = "the end"', 'c = ["yyy', "d = 4", "not all is shown (300,"):
         assert text in shown
 
 
-def test_many_arguments() -> None:
+def test_many_arguments_show_the_first_and_the_last() -> None:
     given = asked({f"n{number}": number for number in range(500)})
     shown = texts(short_question_lines(given, 80, 24, 6))
     assert "  argument  n0 = 0" in shown
@@ -94,7 +94,7 @@ def test_many_arguments() -> None:
     assert any("not all is shown" in row for row in shown)
 
 
-def test_very_many_arguments() -> None:
+def test_very_many_arguments_are_rendered_quickly() -> None:
     """More than a call may have: the work that their question takes grows as they do, and no faster."""
     given = asked({f"n{number}": 1 for number in range(200_000)})
     with no_hang():  # it took minutes when each argument added up all before it
@@ -110,7 +110,7 @@ WORDS = st.text(alphabet='ab \n\t\x1b漢\u0430\u202e"\\', max_size=300)
     st.integers(16, 60),
 )
 @example({"a": "\n" * 1000}, 20, 16)
-def test_it_fits(value: dict[str, Any], width: int, height: int) -> None:
+def test_question_fits_the_terminal(value: dict[str, Any], width: int, height: int) -> None:
     """In a terminal with room for it the title never scrolls away, and no row is folded by the terminal."""
     given = asked(value)
     below = choice_lines("session", 120, width)
@@ -118,12 +118,12 @@ def test_it_fits(value: dict[str, Any], width: int, height: int) -> None:
     least = len(short_question_lines(given, width, 0, 0)) + len(below) + 1
     assert len(lines) + 1 <= max(height - 1, least)
     shown = "\n".join(texts(lines))
-    assert picture(shown, width, 400) == "\n".join(row.rstrip() for row in texts(lines)).rstrip()
+    assert terminal_text(shown, width, 400) == "\n".join(row.rstrip() for row in texts(lines)).rstrip()
     assert FOREIGN.search(shown.replace("\n", "")) is None
 
 
 @given(st.dictionaries(WORDS, WORDS | st.integers(), max_size=10), st.integers(20, 120))
-def test_only_our_own_words_stand_at_the_margin(value: dict[str, Any], width: int) -> None:
+def test_foreign_text_is_always_indented(value: dict[str, Any], width: int) -> None:
     given = asked(value)
     for line in [*short_question_lines(given, width, 24, 6), *full_question_lines(given, width)]:
         if line.text and not line.text.startswith("  "):
@@ -132,13 +132,13 @@ def test_only_our_own_words_stand_at_the_margin(value: dict[str, Any], width: in
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 @pytest.mark.parametrize("width", [10, 20, 79])
-def test_hostile(text: str, width: int) -> None:
+def test_hostile_text_is_escaped(text: str, width: int) -> None:
     given = asked({"q": text.encode("utf-8", "replace").decode()[:5000]})
     for lines in (short_question_lines(given, width, 24, 6), full_question_lines(given, width)):
         assert FOREIGN.search("".join(texts(lines))) is None
 
 
-def test_whole() -> None:
+def test_full_question_shows_everything() -> None:
     """All of it, however long."""
     given = asked({"a": "x" * 10_000})
     shown = "".join(row[12:] for row in texts(full_question_lines(given, 80)) if row.startswith("  "))
@@ -146,7 +146,7 @@ def test_whole() -> None:
     assert texts(full_question_lines(given, 80))[-1].startswith("10,008 characters, sha256:")
 
 
-def test_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_missing_escape_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """With texts as they are a hostile one would act."""
     monkeypatch.setattr(approval_question, "escape_value", lambda value: f'"{value}"')
     given = asked({"q": HOSTILE[1]})

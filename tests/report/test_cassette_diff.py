@@ -1,4 +1,4 @@
-"""How two cassettes differ: interactions aligned by call, requests and replies compared by their meaning."""
+"""The diff of two cassettes: interactions aligned by call, requests and replies compared by content."""
 
 import shutil
 from pathlib import Path
@@ -9,7 +9,7 @@ from agentrun.cassette.file import load_cassette
 from agentrun.cassette.parsed_interaction import parse_cassette
 from agentrun.report.cassette_diff import compare_cassettes
 
-from ..cli.sides import TAPES, edited
+from ..cli.diff_inputs import TAPES, edited_copy
 
 SIGNS = {"new": "+", "gone": "-", "changed": "~", "moved": "~"}
 
@@ -20,7 +20,7 @@ def compare(a: Path, b: Path) -> list[str]:
 
 
 @pytest.fixture
-def tape(tmp_path: Path) -> Path:
+def cassette_file(tmp_path: Path) -> Path:
     shutil.copy(TAPES / "support" / "default.yaml", tmp_path / "a.yaml")
     return tmp_path / "a.yaml"
 
@@ -89,29 +89,29 @@ CHANGES: dict[str, tuple[str, str, list[str]]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_each_change_is_reported_once(tape: Path, name: str) -> None:
+def test_each_change_is_reported_once(cassette_file: Path, name: str) -> None:
     old, new, lines = CHANGES[name]
-    assert compare(tape, edited(tape, old, new)) == lines
+    assert compare(cassette_file, edited_copy(cassette_file, old, new)) == lines
 
 
-def test_one_that_is_gone_does_not_move_the_others(tape: Path) -> None:
+def test_removed_interaction_does_not_move_the_others(cassette_file: Path) -> None:
     """The tool call of turn 2 with the question before it."""
-    text = tape.read_text(encoding="utf-8")
+    text = cassette_file.read_text(encoding="utf-8")
     head, *interactions = text.split("\n- request:\n")
     assert len(interactions) == 7
-    less = tape.with_name("b.yaml")
+    less = cassette_file.with_name("b.yaml")
     less.write_text("\n- request:\n".join([head, *interactions[:3], *interactions[4:]]), encoding="utf-8")
     gone = 'tool track_parcel(number="PX-1042-1") → {"at":"2026-01-08","event":"sent to the wrong region",'
-    assert [line.startswith(f"- interaction 4: it is gone: {gone}") for line in compare(tape, less)] == [True]
-    assert [line.startswith(f"+ interaction 4: it is new: {gone}") for line in compare(less, tape)] == [True]
+    assert [line.startswith(f"- interaction 4: it is gone: {gone}") for line in compare(cassette_file, less)] == [True]
+    assert [line.startswith(f"+ interaction 4: it is new: {gone}") for line in compare(less, cassette_file)] == [True]
 
 
-def test_a_call_is_reported_once_also_when_its_tool_has_another_name_on_the_wire(tmp_path: Path) -> None:
+def test_changed_call_with_a_wire_name_is_reported_once(tmp_path: Path) -> None:
     """The model calls `library__search`, and `library.search` is run."""
-    tape = tmp_path / "a.yaml"
-    shutil.copy(TAPES / "researcher" / "retry.yaml", tape)
-    text = tape.read_text(encoding="utf-8")
+    cassette_file = tmp_path / "a.yaml"
+    shutil.copy(TAPES / "researcher" / "retry.yaml", cassette_file)
+    text = cassette_file.read_text(encoding="utf-8")
     assert text.count("wall raising") > 2
-    assert compare(tape, edited(tape, "wall raising", "wall rising")) == [
+    assert compare(cassette_file, edited_copy(cassette_file, "wall raising", "wall rising")) == [
         "~ interaction 1: the call of library.search: words “wall raising” → “wall rising”"
     ]

@@ -1,4 +1,4 @@
-"""Foreign text shown exactly: it reads back, nothing in it acts or hides, and what deceives is named."""
+"""Escaping of foreign text: it can be read back, contains no control characters, and warns about look-alikes."""
 
 import ast
 import json
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agentrun.report.escape import escape_name, escape_text, escape_value, text_warnings
 
-from .stories import HOSTILE
+from .rendered_runs import HOSTILE
 from .terminals import FOREIGN
 
 TEXT = st.text(
@@ -32,13 +32,13 @@ def is_safe(shown: str) -> bool:
 @example("\\x1b")
 @example("\x1b")
 @example('" + "')
-def test_it_reads_back(text: str) -> None:
+def test_escaped_text_reads_back(text: str) -> None:
     """So two texts are never shown alike: an escape that was typed is not one that was made."""
     assert ast.literal_eval(escape_text(text)) == text
 
 
 @given(VALUE)
-def test_a_value_reads_back(value: Any) -> None:
+def test_escaped_value_reads_back(value: Any) -> None:
     shown = escape_value(value)
     assert is_safe(shown)
     if "\\x" not in shown and "\\U" not in shown:  # which JSON does not have
@@ -46,12 +46,12 @@ def test_a_value_reads_back(value: Any) -> None:
 
 
 @given(TEXT)
-def test_nothing_acts(text: str) -> None:
+def test_escaped_text_has_no_control_characters(text: str) -> None:
     assert is_safe(escape_text(text))
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_hostile_texts(text: str) -> None:
+def test_hostile_texts_are_escaped(text: str) -> None:
     assert is_safe(escape_text(text))
     assert ast.literal_eval(escape_text(text)) == text
 
@@ -72,11 +72,11 @@ def test_hostile_texts(text: str) -> None:
         ("\U000e0041", r'"\U000e0041"'),
     ],
 )
-def test_shown(text: str, shown: str) -> None:
+def test_escaped_form_of_texts(text: str, shown: str) -> None:
     assert escape_text(text) == shown
 
 
-def test_marks_do_not_pile_up() -> None:
+def test_combining_marks_are_limited() -> None:
     """They would be drawn over the rows above."""
     shown = escape_text("漢" + "\u0336" * 50)
     assert sum(unicodedata.category(char) == "Mn" for char in shown) == 2
@@ -99,7 +99,7 @@ def test_marks_do_not_pile_up() -> None:
         ("\x01\x02\x03\x04\x05", "U+0001, U+0002, U+0003, and 2 more"),
     ],
 )
-def test_what_deceives_is_named(text: str, warning: str) -> None:
+def test_deceptive_text_gives_a_warning(text: str, warning: str) -> None:
     (found,) = text_warnings(text)
     assert warning in found
 
@@ -117,23 +117,23 @@ def test_what_deceives_is_named(text: str, warning: str) -> None:
         "a\n\tb",
     ],
 )
-def test_ordinary_texts_raise_no_doubts(text: str) -> None:
+def test_ordinary_text_gives_no_warning(text: str) -> None:
     assert list(text_warnings(text)) == []
 
 
 @given(TEXT)
-def test_doubts_are_safe_to_show(text: str) -> None:
+def test_warnings_are_safe_to_print(text: str) -> None:
     assert all(map(is_safe, text_warnings(text)))
 
 
 @pytest.mark.parametrize(
     ("name", "shown"), [("refund", "refund"), ("desk:a.b", "desk:a.b"), ("a b", '"a b"'), ("", '""')]
 )
-def test_names(name: str, shown: str) -> None:
+def test_escaped_names_are_quoted_if_needed(name: str, shown: str) -> None:
     assert escape_name(name) == shown
 
 
-def test_long_texts_take_no_time() -> None:
+def test_long_texts_are_escaped_quickly() -> None:
     text = "\x1b\u0430x\n" * 50_000
     assert len(escape_text(text)) > len(text)
     assert list(text_warnings(text))

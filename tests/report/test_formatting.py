@@ -1,4 +1,4 @@
-"""Amounts are exact, short, and never more than there is."""
+"""Formatting of counts, dollars and durations."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ from agentrun.report.formatting import format_count, format_dollars, format_dura
     ("count", "text"),
     [(0, "0"), (999, "999"), (1000, "1k"), (1249, "1.2k"), (50_000, "50k"), (999_999, "999.9k"), (1_500_000, "1.5M")],
 )
-def test_magnitude(count: int, text: str) -> None:
+def test_count_with_magnitude(count: int, text: str) -> None:
     assert format_count(count) == text
 
 
@@ -19,7 +19,7 @@ def test_magnitude(count: int, text: str) -> None:
     ("micro", "text"),
     [(0, "$0.00"), (1, "$0.000001"), (3100, "$0.0031"), (250_000, "$0.25"), (1_200_000, "$1.20"), (10**9, "$1000.00")],
 )
-def test_dollars(micro: int, text: str) -> None:
+def test_dollars_of_micro_dollars(micro: int, text: str) -> None:
     assert format_dollars(micro) == text
 
 
@@ -42,5 +42,5 @@ def test_dollars_are_exact(micro: int) -> None:
         (7_380_000, "2h 3m"),
     ],
 )
-def test_duration(milliseconds: int, text: str) -> None:
+def test_duration_with_units(milliseconds: int, text: str) -> None:
     assert format_duration(milliseconds) == text

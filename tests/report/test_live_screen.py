@@ -1,4 +1,4 @@
-"""The live view, seen through a real terminal device."""
+"""The live screen, seen through a real terminal device."""
 
 import os
 import re
@@ -21,17 +21,17 @@ from agentrun.report.screen import (
     show_record,
 )
 
-from .stories import HOSTILE, lines_of, typical, written
-from .terminals import foreign, picture, terminal
+from .rendered_runs import HOSTILE, lines_of, text_of, typical
+from .terminals import terminal, terminal_text, unexpected_sequences
 
 
-def running() -> list[str]:
+def screen_threads() -> list[str]:
     return [thread.name for thread in threads() if thread.name == "agentrun-screen"]
 
 
 @pytest.mark.parametrize("color", [False, True])
 @pytest.mark.parametrize(("columns", "rows"), [(20, 6), (20, 40), (80, 24), (80, 3), (200, 50)])
-def test_whole_run(columns: int, rows: int, color: bool) -> None:
+def test_finished_run_leaves_only_its_lines(columns: int, rows: int, color: bool) -> None:
     """At the end there is the story and nothing else, as if it had been printed plainly."""
     run = typical().run
     run.finish()
@@ -45,17 +45,17 @@ def test_whole_run(columns: int, rows: int, color: bool) -> None:
                     for piece in ("I look ", "them up.\n", "漢字 " * 30):
                         screen.delta(delta_key("run-1", record.fact.effect), piece)
                         screen.status(story.usage)
-            assert running()
-        assert not running()
+            assert screen_threads()
+        assert not screen_threads()
         seen.drained()
-        plain = written(lines_of(run.first, run.records))
-        assert seen.shown.partition("\n<")[0] == picture(plain, columns, rows)
+        plain = text_of(lines_of(run.first, run.records))
+        assert seen.shown.partition("\n<")[0] == terminal_text(plain, columns, rows)
         assert seen.cursor_visible
-        assert foreign(seen.raw) == []
+        assert unexpected_sequences(seen.raw) == []
         assert (re.search(rb"\x1b\[[0-9;]*m", seen.raw) is not None) == color
 
 
-def test_region() -> None:
+def test_live_region_shows_stream_end_and_status() -> None:
     """The end of what streams, how things stand, and lines above both."""
     with terminal(40, 10) as seen, closing(LiveScreen(seen.stream, color=False)) as screen:
         screen.line(OutputLine("turn 1"))
@@ -75,7 +75,7 @@ def test_region() -> None:
         assert seen.shown.splitlines()[:2] == ["turn 1", "  told"]
 
 
-def test_it_moves() -> None:
+def test_spinner_moves() -> None:
     """Something changes although nothing happens."""
     with terminal() as seen, closing(LiveScreen(seen.stream)) as screen:
         screen.status("asking")
@@ -84,7 +84,7 @@ def test_it_moves() -> None:
 
 
 @pytest.mark.parametrize("reflows", [False, True])
-def test_resize(reflows: bool) -> None:
+def test_resize_leaves_no_remains(reflows: bool) -> None:
     """Narrow and wide: nothing is left over and no line is lost, whatever the terminal does with its own."""
     with terminal(80, 60) as seen, closing(LiveScreen(seen.stream, color=False)) as screen:
         lines: list[str] = []
@@ -108,7 +108,7 @@ def is_drawn(shown: str, lines: list[str], columns: int) -> bool:
     return found[: len(lines)] == lines and len(widths) == 5 and max(widths) == columns - 1
 
 
-def test_aside() -> None:
+def test_screen_pauses_during_aside() -> None:
     """While somebody is asked, nothing is drawn and lines wait."""
     with terminal() as seen, closing(LiveScreen(seen.stream, color=False)) as screen:
         screen.status("asking")
@@ -128,7 +128,7 @@ def test_aside() -> None:
         seen.until(lambda shown: shown.splitlines()[:4] == ["really? yes", "one", "two", "streamingmore"])
 
 
-def test_quiet_below_without_a_status() -> None:
+def test_empty_status_clears_the_region() -> None:
     with terminal() as seen, closing(LiveScreen(seen.stream, color=False)) as screen:
         screen.delta("m1.1", "streaming")
         screen.line(OutputLine("one"))
@@ -143,7 +143,7 @@ def test_quiet_below_without_a_status() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100_000])
-def test_hostile_pieces(size: int) -> None:
+def test_escape_sequences_in_chunks_are_neutralised(size: int) -> None:
     """Sequences that come in pieces do not join into something that acts."""
     with terminal(40, 10) as seen, closing(LiveScreen(seen.stream, color=False)) as screen:
         for text in HOSTILE:
@@ -155,19 +155,19 @@ def test_hostile_pieces(size: int) -> None:
             screen.delta("m1.1", None)
         screen.close()
         seen.drained()
-        assert foreign(seen.raw) == []
+        assert unexpected_sequences(seen.raw) == []
         assert len(seen.raw) > 1000
 
 
 @pytest.mark.parametrize(
     "text", [text for text in HOSTILE if set(text) - set("x") and not set("\ud800\ue000") & set(text)]
 )
-def test_hostile_pieces_would_be_found(text: str) -> None:
-    assert foreign(b"\x1b[?25l" + text.encode())
-    assert foreign(b"\x1b[?25l\x1b[?7ltext\r\n\x1b[3A\x1b[33mx\x1b[0m\r\x1b[J") == []
+def test_unexpected_sequences_are_found(text: str) -> None:
+    assert unexpected_sequences(b"\x1b[?25l" + text.encode())
+    assert unexpected_sequences(b"\x1b[?25l\x1b[?7ltext\r\n\x1b[3A\x1b[33mx\x1b[0m\r\x1b[J") == []
 
 
-def test_secrets_in_passing() -> None:
+def test_streamed_secret_is_masked() -> None:
     with terminal(40, 10) as seen, closing(LiveScreen(seen.stream)) as screen:
         screen.status("asking")
         screen.delta("m1.1", "the key is sk-ant-a1b2c3d4")
@@ -175,7 +175,7 @@ def test_secrets_in_passing() -> None:
         seen.until(lambda shown: "the key is *** indeed" in shown)
 
 
-def test_little_is_held() -> None:
+def test_streamed_text_is_kept_up_to_a_limit() -> None:
     """The end of the latest text, and of others only what is short."""
     with terminal() as seen:
         screen = LiveScreen(seen.stream)
@@ -192,7 +192,7 @@ def test_little_is_held() -> None:
 # --- terminals that go away --------------------------------------------------------------------------------
 
 
-def test_hang_up() -> None:
+def test_closed_terminal_does_not_break_the_screen() -> None:
     with terminal() as seen, closing(LiveScreen(seen.stream)) as screen:
         screen.status("asking")
         seen.until(lambda shown: "asking" in shown)
@@ -202,10 +202,10 @@ def test_hang_up() -> None:
             screen.delta("m1.1", "text")
             screen.status("still there")
         screen.close()
-        assert not running()
+        assert not screen_threads()
 
 
-def test_close_twice_and_go_on() -> None:
+def test_screen_can_be_closed_twice_and_still_prints() -> None:
     with terminal() as seen:
         screen = LiveScreen(seen.stream, color=False)
         screen.status("asking")
@@ -213,12 +213,12 @@ def test_close_twice_and_go_on() -> None:
         screen.close()
         screen.status("late")
         screen.line(OutputLine("late line"))
-        assert not running()
+        assert not screen_threads()
         seen.until(lambda shown: shown == "late line")
         assert seen.cursor_visible
 
 
-def test_close_after_an_exception() -> None:
+def test_exception_closes_the_screen() -> None:
     with terminal() as seen:
         with suppress(KeyboardInterrupt), closing(LiveScreen(seen.stream)) as screen:
             screen.status("asking")
@@ -226,7 +226,7 @@ def test_close_after_an_exception() -> None:
             raise KeyboardInterrupt
         seen.until(lambda shown: shown == "")
         assert seen.cursor_visible
-        assert not running()
+        assert not screen_threads()
 
 
 # --- which screen ------------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ def test_close_after_an_exception() -> None:
         ({}, True, PlainScreen, False),
     ],
 )
-def test_screen_for(
+def test_screen_for_a_terminal_follows_the_environment(
     environment: dict[str, str], live: bool, kind: type, color: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("TERM", "NO_COLOR"):
@@ -257,14 +257,14 @@ def test_screen_for(
         assert type(screen_for(seen.stream, live=True)) is PlainScreen
 
 
-def test_screen_for_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_screen_for_a_file_is_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     with open(os.devnull, "w", encoding="utf-8") as stream:
         assert type(screen_for(stream, live=True)) is PlainScreen
     screen_for(None, live=True).line(OutputLine("nobody hears it"))
 
 
-def test_dumb_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     with terminal(20, 10) as seen, closing(screen_for(seen.stream, live=True)) as screen:
         screen.status("asking")

@@ -1,4 +1,4 @@
-"""Nothing that a model or a tool said is markup, a mention or a link in a comment."""
+"""Text of models and tools is never markup, a mention or a link in a comment."""
 
 import re
 from html import unescape
@@ -37,7 +37,7 @@ HEAD = re.compile(rf"### a|\*\*\d+ differences?\*\*|\| \| what \| change \||\|--
 FOLD = re.compile(rf"<details><summary>{INERT.pattern}</summary>|</details>|")
 
 
-def outside(document: str) -> list[str]:
+def lines_outside_of_code_blocks(document: str) -> list[str]:
     """The lines of a document that stand in no block."""
     found, fence = [], ""
     for line in document.split("\n"):
@@ -52,27 +52,27 @@ def outside(document: str) -> list[str]:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_texts(text: str) -> None:
+def test_hostile_texts_are_not_markup(text: str) -> None:
     line = text.replace("\n", " ")
     changes = [RunChange(text=line, before=text, after=f"{text}\n{text}"), RunChange(text="quiet")]
     document = changes_markdown("a", changes)
-    assert all(HEAD.fullmatch(each) or FOLD.fullmatch(each) for each in outside(document))
+    assert all(HEAD.fullmatch(each) or FOLD.fullmatch(each) for each in lines_outside_of_code_blocks(document))
     assert unescape(document).count(f"<code>{line}</code>") == 2
 
 
 @given(st.text(alphabet="ab|\\`<>&@#*_[]()!~:./-=+{}\"'\u00e9\u2192 1", max_size=30))
 @example("__1 a__")
-def test_any_line(text: str) -> None:
+def test_any_text_as_inline_code_is_not_markup(text: str) -> None:
     assert INERT.fullmatch(inline_code(text))
     assert unescape(inline_code(text)) == f"<code>{text}</code>"
 
 
 @given(st.lists(st.text(alphabet="`~ a<", max_size=8), max_size=5))
-def test_any_block(lines: list[str]) -> None:
-    assert outside(f"before\n{code_block(lines)}\nafter") == ["before", "after"]
+def test_any_text_stays_inside_its_code_block(lines: list[str]) -> None:
+    assert lines_outside_of_code_blocks(f"before\n{code_block(lines)}\nafter") == ["before", "after"]
 
 
-def test_nothing() -> None:
+def test_no_changes_give_no_differences() -> None:
     assert changes_markdown("a → b", []) == "### a → b\n\nNo differences.\n"
 
 

@@ -1,4 +1,4 @@
-"""Lines in pipes and files, and streams that break."""
+"""The plain screen for pipes and files, and streams that fail."""
 
 import io
 import os
@@ -23,7 +23,7 @@ LINES = [
 ]
 
 
-def test_lines() -> None:
+def test_only_lines_are_printed() -> None:
     stream = io.StringIO()
     screen = PlainScreen(stream)
     for line in LINES:
@@ -34,7 +34,7 @@ def test_lines() -> None:
     assert stream.getvalue() == "turn 1\n  → search\ngood\nhm\n    no\n"
 
 
-def test_colors() -> None:
+def test_tones_become_colors() -> None:
     stream = io.StringIO()
     screen = PlainScreen(stream, color=True)
     for line in LINES:
@@ -44,7 +44,7 @@ def test_colors() -> None:
     )
 
 
-def test_aside() -> None:
+def test_lines_wait_during_aside() -> None:
     stream = io.StringIO()
     screen = PlainScreen(stream)
     with suppress(RuntimeError), screen.aside():
@@ -59,7 +59,7 @@ def test_aside() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_encodings(encoding: str, tmp_path: Path) -> None:
+def test_characters_missing_in_the_encoding_are_escaped(encoding: str, tmp_path: Path) -> None:
     path = tmp_path / "story"
     with path.open("w", encoding=encoding) as stream:
         stream.write("before\n")
@@ -68,7 +68,7 @@ def test_encodings(encoding: str, tmp_path: Path) -> None:
     assert path.read_bytes() == b"before\n" + "→ é 漢".encode(encoding, "backslashreplace") + b"\nafter\n"
 
 
-def test_stream_without_a_file() -> None:
+def test_stream_without_a_file_descriptor_is_written() -> None:
     data = io.BytesIO()
     stream = io.TextIOWrapper(data, encoding="ascii")
     PlainScreen(stream).line(OutputLine("→"))
@@ -78,7 +78,7 @@ def test_stream_without_a_file() -> None:
 # --- streams that break ------------------------------------------------------------------------------------
 
 
-def test_closed_stream() -> None:
+def test_closed_stream_is_ignored() -> None:
     stream = io.StringIO()
     screen = PlainScreen(stream)
     stream.close()
@@ -86,7 +86,7 @@ def test_closed_stream() -> None:
     screen.close()
 
 
-def test_nobody_reads() -> None:
+def test_closed_pipe_is_ignored() -> None:
     reader, writer = os.pipe()
     with os.fdopen(writer, "w", encoding="utf-8") as stream:
         screen = PlainScreen(stream)
@@ -98,7 +98,7 @@ def test_nobody_reads() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
-def test_full_disk() -> None:
+def test_full_disk_is_ignored() -> None:
     with open("/dev/full", "w", encoding="utf-8") as stream:
         screen = PlainScreen(stream)
         screen.line(OutputLine("one"))
@@ -120,7 +120,7 @@ sys.exit(5)
 
 
 @pytest.mark.parametrize("closed", [False, True])
-def test_exit_code(closed: bool) -> None:
+def test_closed_stderr_does_not_change_the_exit_code(closed: bool) -> None:
     """A reader of the story that leaves changes neither the answer nor the exit code, not even at the very end."""
     without = ["sh", "-c", 'exec "$@" 2>&-', "sh"] if closed else []
     command = [*without, sys.executable, "-c", SCRIPT]
@@ -141,7 +141,7 @@ ANY_TEXT = st.text(alphabet="ab \n\r\t\x1b\u0301漢😀é…\u202e", max_size=20
 
 
 @given(ANY_TEXT, st.integers(2, 30), st.integers(0, 5))
-def test_last_rows(text: str, width: int, most: int) -> None:
+def test_last_rows_fit_the_width(text: str, width: int, most: int) -> None:
     rows = last_rows(text, width, most)
     assert len(rows) <= most
     assert all(row.isprintable() and sum(map(_cells, row)) <= width for row in rows)
@@ -150,7 +150,7 @@ def test_last_rows(text: str, width: int, most: int) -> None:
 
 
 @given(ANY_TEXT, st.integers(2, 30))
-def test_fitted(text: str, width: int) -> None:
+def test_fit_row_fits_the_width(text: str, width: int) -> None:
     row = fit_row(text, width)
     assert row.isprintable()
     assert sum(map(_cells, row)) <= width
@@ -160,10 +160,10 @@ def test_fitted(text: str, width: int) -> None:
     ("text", "width", "row"),
     [("abc", 3, "abc"), ("abcd", 3, "ab…"), ("漢字", 4, "漢字"), ("漢字漢", 4, "漢…"), ("", 5, "")],
 )
-def test_fitted_examples(text: str, width: int, row: str) -> None:
+def test_fit_row_examples(text: str, width: int, row: str) -> None:
     assert fit_row(text, width) == row
 
 
-def test_tones() -> None:
+def test_every_tone_is_tested() -> None:
     tones: tuple[Tone, ...] = ("plain", "dim", "good", "warn", "bad")
     assert {line.tone for line in LINES} == set(tones)

@@ -1,4 +1,4 @@
-"""A story says what happened, and not what is on standard output anyway."""
+"""The rendered lines of a run, which never contain the answer."""
 
 from typing import Any, get_args
 
@@ -14,13 +14,13 @@ from agentrun.core.outcome import outcome_of
 from agentrun.report.formatting import MAX_LINE_LENGTH, MAX_PARAGRAPH_LINES, OutputLine
 from agentrun.report.run_renderer import FACT_RENDERERS, RunRenderer, outcome_summary
 
-from ..core.keys_parts_cases import TOOLS
+from ..core.component_key_cases import TOOLS
 from ..core.script import SINK, STARTED, Run, called, hook, said, tool
 from ..core.shapes import SHAPES
 from ..journal.journals import ANY_FACT, KINDS
 from ..journal.shapes import SHAPES as JOURNALS
 from ..packages import package, typed
-from .stories import HOSTILE, finished, lines_of, typical, written
+from .rendered_runs import HOSTILE, finished, lines_of, text_of, typical
 
 RUNS = {**SHAPES, **{f"journal_{name}": make for name, make in JOURNALS.items()}}
 SILENT = {
@@ -73,7 +73,7 @@ turn 5 · anthropic/claude-haiku-4-5
 """
 
 
-def test_typical() -> None:
+def test_typical_run_with_sub_agent_and_summary() -> None:
     nested = typical()
     outcome = nested.run.finish()
     assert nested.told() == TYPICAL
@@ -84,16 +84,16 @@ def test_typical() -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_shapes(name: str, snapshot: SnapshotAssertion) -> None:
+def test_lines_of_every_run_shape(name: str, snapshot: SnapshotAssertion) -> None:
     run = finished(RUNS[name]())
     story = RunRenderer(run.first)
     lines = [line for record in run.records for line in story.render(record)]
     end = [outcome_summary(outcome_of(run.state))] if run.state.stopped else ["it waits"]
-    text = "".join(f"{line.tone:>5} | {written([line])}" for line in lines)
+    text = "".join(f"{line.tone:>5} | {text_of([line])}" for line in lines)
     assert "\n".join([text, story.usage, *end]) == snapshot
 
 
-def test_every_kind_is_told() -> None:
+def test_every_fact_kind_has_a_line_or_is_silent() -> None:
     """Each kind of fact has a line somewhere, or is known to have none."""
     assert set(FACT_RENDERERS) == set(get_args(Fact)) == set(KINDS)
     heard = set()
@@ -109,7 +109,7 @@ def kind_of_type(kind: type[Fact]) -> str:
 
 
 @given(st.lists(ANY_FACT, max_size=6))
-def test_any_facts(facts: list[Fact]) -> None:
+def test_any_facts_are_rendered_safely(facts: list[Fact]) -> None:
     """Whatever comes, in whatever order, something safe is told, and there is something to say about the spending."""
     story = RunRenderer(package())
     for place, fact in enumerate(facts, 1):
@@ -118,7 +118,7 @@ def test_any_facts(facts: list[Fact]) -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text)[:20])
-def test_hostile_texts(text: str) -> None:
+def test_hostile_texts_are_escaped_in_every_fact(text: str) -> None:
     """In every place of every fact."""
     for make in RUNS.values():
         run = finished(make())
@@ -158,7 +158,7 @@ def poisoned(fact: Any, text: str) -> Any:
     return type(fact)(**fields | {name: poisoned(value, text) for name, value in open_ones.items()})
 
 
-def test_hostile_texts_get_everywhere() -> None:
+def test_hostile_text_reaches_the_rendered_lines() -> None:
     """The poison of the test above reaches what is shown."""
     run = finished(RUNS["reading"]())
     (replied,) = [record for record in run.records if isinstance(record.fact, ModelReplied)][:1]
@@ -171,20 +171,20 @@ KEY = "sk-ant-" + "a1b2c3d4" * 4
 
 
 @pytest.mark.parametrize("before", ["", "\n" * 30, *("x" * size for size in (105, 110, 115, 140, 145, 150, 385, 390))])
-def test_secrets(before: str) -> None:
+def test_secret_is_masked_wherever_the_text_is_cut(before: str) -> None:
     """A key is masked wherever a cut may fall."""
     text = f"{before} {KEY}"
     agent = package(tools={"a": tool()}, policy={"default": "allow"})
     run = Run(agent, called(("a", f'{{"q": "{before.strip()} {KEY}"}}'), text=text), said("Done."), tools={"a": text})
     run.finish()
-    assert "sk-ant" not in written(lines_of(agent, run.records))
+    assert "sk-ant" not in text_of(lines_of(agent, run.records))
 
 
 # --- the answer is not told --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_never_the_answer(name: str) -> None:
+def test_answer_is_never_rendered(name: str) -> None:
     run = finished(RUNS[name]())
     if run.state.stopped is None or run.state.stopped.status != "completed":
         return
@@ -194,23 +194,23 @@ def test_never_the_answer(name: str) -> None:
     assert not [text for text in told if text in (answer, f"← answer: {answer}", f"← done: {answer}")]
 
 
-def test_never_the_answer_finds() -> None:
+def test_invalid_reply_is_rendered() -> None:
     """A reply that was not the answer is told."""
     run = finished(RUNS["repaired"]())
-    assert '{"queue": "kitchen"}' in written(lines_of(run.first, run.records))
+    assert '{"queue": "kitchen"}' in text_of(lines_of(run.first, run.records))
 
 
-def test_kept_for_good_under_output_rules() -> None:
+def test_invalid_reply_is_not_rendered_with_output_hooks() -> None:
     """Where answers are looked at, one that broke its contract is not told either."""
     agent = typed(hooks=[hook("on_output")])
     run = Run(agent, said('{"queue": "kitchen"}'), said('{"queue": "other", "urgent": true}'))
     run.finish()
-    assert "kitchen" not in written(lines_of(agent, run.records))
+    assert "kitchen" not in text_of(lines_of(agent, run.records))
 
 
-def test_results_as_rules_let_them_pass() -> None:
+def test_results_are_rendered_as_masked() -> None:
     run = finished(RUNS["withheld"]())
-    told = written(lines_of(run.first, run.records))
+    told = text_of(lines_of(run.first, run.records))
     assert "← a: pin ***" in told
     assert "1234" not in told
 
@@ -218,12 +218,12 @@ def test_results_as_rules_let_them_pass() -> None:
 # --- ends --------------------------------------------------------------------------------------------------
 
 
-def test_long_texts() -> None:
+def test_long_texts_are_cut() -> None:
     agent = package(tools={"a": tool()}, policy={"default": "allow"})
     text = "\n".join(f"line {number}" for number in range(1000))
     run = Run(agent, called("a", text=text), said("Done."), tools={"a": text})
     run.finish()
-    told = written(lines_of(agent, run.records)).splitlines()
+    told = text_of(lines_of(agent, run.records)).splitlines()
     assert told[2:4] == ["  line 0", "  line 1"]
     assert told[1 + MAX_PARAGRAPH_LINES : 3 + MAX_PARAGRAPH_LINES] == [
         f"  line {MAX_PARAGRAPH_LINES - 1}",
@@ -233,7 +233,7 @@ def test_long_texts() -> None:
 
 
 @pytest.mark.parametrize(("result", "given", "told"), [("a.b", "null", 1), (None, "null", 0), ("a.b", "[]", 0)])
-def test_a_result_that_found_nothing(result: str | None, given: str, told: int) -> None:
+def test_result_expression_that_selects_nothing_is_noted(result: str | None, given: str, told: int) -> None:
     agent = package(tools={"a": TOOLS["http"] | {"result": result}}, policy={"default": "allow"})
     run = finished(Run(agent, called("a"), said("Done."), tools={"a": given}))
     lines = [each.text for each in lines_of(agent, run.records)]
@@ -241,7 +241,7 @@ def test_a_result_that_found_nothing(result: str | None, given: str, told: int) 
     assert f"← a: {given}" in lines
 
 
-def test_what_a_replay_does_not_deliver() -> None:
+def test_replay_notes_that_nothing_is_delivered() -> None:
     agent = package(sinks={"out": SINK})
     for replayed, line in (
         (False, "delivered to out"),
@@ -251,7 +251,7 @@ def test_what_a_replay_does_not_deliver() -> None:
         assert line in [each.text for each in lines_of(agent, run.records)]
 
 
-def test_summary() -> None:
+def test_outcome_summary() -> None:
     run = Run(package(), said("Yes."), started=replace(STARTED, replayed=True))
     outcome = run.finish()
     assert outcome_summary(outcome) == "completed in 1 turn, 20 tokens in, 5 out (replayed)"

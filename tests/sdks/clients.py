@@ -1,4 +1,4 @@
-"""The venv that has the providers' own clients. Nothing of it is imported here: they are older and newer than ours."""
+"""The venv with the official provider clients, which is never imported here."""
 
 from __future__ import annotations
 

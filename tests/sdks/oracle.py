@@ -1,4 +1,4 @@
-"""Asks the types of the providers' own clients whether they know our requests. Run in a venv that has the clients.
+"""Check our requests against the types of the official clients. Run in a venv that has the clients.
 
 Standard input has a JSON array of [provider, body]. What is printed is a JSON array: null, or what is wrong.
 """
@@ -55,7 +55,7 @@ def adapter(provider: str, streamed: bool) -> TypeAdapter[Any]:
     return TypeAdapter(list[kind], config=ConfigDict(extra="forbid"))  # type: ignore[valid-type]  # made at run time
 
 
-def wrong(provider: str, body: dict[str, Any]) -> str | None:
+def validation_error(provider: str, body: dict[str, Any]) -> str | None:
     try:
         if provider == "gemini":
             for key, value in body.items():
@@ -80,4 +80,4 @@ def lines(error: ValidationError) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps([wrong(provider, body) for provider, body in json.load(sys.stdin)]))
+    sys.stdout.write(json.dumps([validation_error(provider, body) for provider, body in json.load(sys.stdin)]))

@@ -1,4 +1,4 @@
-"""Holds a conversation with a provider through the provider's own client. Run in a venv that has the clients.
+"""Run a conversation with a provider through its official client. Run in a venv that has the clients.
 
 python talk.py PROVIDER whole|stream URL
 

@@ -1,4 +1,4 @@
-"""The types of the providers' own clients accept every request that we build.
+"""The types of the official provider clients accept every request that we build.
 
 Requests of every shape come from the codecs' tests: their golden files, and conversations at random.
 """
@@ -73,7 +73,7 @@ def body(path: Path) -> dict[str, Any]:
     return found
 
 
-def wrong(requests: list[Built]) -> list[str]:
+def refused_requests(requests: list[Built]) -> list[str]:
     """What the types refuse, each with the request that it is in."""
     said = json.loads(in_venv("oracle.py", stdin=json.dumps(requests)))
     return [f"{text}\n{json.dumps(built[1])}" for text, built in zip(said, requests, strict=True) if text is not None]
@@ -81,10 +81,10 @@ def wrong(requests: list[Built]) -> list[str]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("provider", CODECS)
-def test_requests(provider: str) -> None:
+def test_client_types_accept_our_requests(provider: str) -> None:
     requests = [*golden_requests(provider), *random_requests(provider)]
     assert len(requests) > 50
-    refused = wrong(requests)
+    refused = refused_requests(requests)
     assert not refused, f"{len(refused)} of {len(requests)}, the first:\n{refused[0]}"
 
 
@@ -100,5 +100,5 @@ PLANTED: list[Built] = [
 
 
 @pytest.mark.long
-def test_the_oracle_finds_planted_faults() -> None:
-    assert len(wrong(PLANTED)) == len(PLANTED)
+def test_planted_wrong_requests_are_detected() -> None:
+    assert len(refused_requests(PLANTED)) == len(PLANTED)

@@ -1,4 +1,4 @@
-"""The official clients of the providers hold a conversation with the scripted provider, streamed and not.
+"""The official provider clients complete a conversation with the scripted provider, streamed and not.
 
 The clients validate what they are sent and put streams together themselves, so they are the judges of our formats.
 """
@@ -27,7 +27,7 @@ FINISH = {
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["whole", "stream"])
 @pytest.mark.parametrize("provider", FINISH)
-def test_talk(provider: str, how: str) -> None:
+def test_official_client_completes_the_scripted_conversation(provider: str, how: str) -> None:
     with ScriptedProvider(SCRIPT) as server:
         said: dict[str, Any] = json.loads(in_venv("talk.py", provider, how, server.url))
     assert said == {

@@ -1,4 +1,4 @@
-"""Quantities as people write them, and the whole numbers a package holds."""
+"""Durations, counts, sizes and amounts of the spec, and the integers they become in a package."""
 
 from decimal import Decimal
 from fractions import Fraction
@@ -13,8 +13,8 @@ from agentrun.compiler.compile import compile
 from agentrun.spec.v1.field_types import micro_dollars, milliseconds, parse_count, parse_size
 
 from ..documents import Document
+from ..full_spec import project
 from ..locks import lock_of
-from ..rich import project
 
 LARGEST = 2**53 - 1
 """The largest whole number that a package can hold exactly."""
@@ -36,7 +36,7 @@ LARGEST = 2**53 - 1
         ("9999999d", 863_999_913_600_000),
     ],
 )
-def test_milliseconds(text: str, number: int) -> None:
+def test_duration_in_milliseconds(text: str, number: int) -> None:
     assert milliseconds(text) == number
 
 
@@ -56,7 +56,7 @@ def test_milliseconds(text: str, number: int) -> None:
         ("1000M", 1_000_000_000),
     ],
 )
-def test_count(text: int | str, number: int) -> None:
+def test_count_with_unit(text: int | str, number: int) -> None:
     assert parse_count(text) == number
     assert type(parse_count(text)) is int
 
@@ -65,11 +65,11 @@ def test_count(text: int | str, number: int) -> None:
     ("text", "number"),
     [(1, 1), (4096, 4096), ("1KiB", 1024), ("50KiB", 51_200), ("1MiB", 1_048_576), ("999MiB", 1_047_527_424)],
 )
-def test_size(text: int | str, number: int) -> None:
+def test_size_with_unit(text: int | str, number: int) -> None:
     assert parse_size(text) == number
 
 
-def test_units_never_exceed_what_a_plain_number_may_be() -> None:
+def test_units_do_not_exceed_the_limit_of_plain_numbers() -> None:
     """A limit that a unit can step over is no limit."""
     assert max(parse_count("1000M"), parse_count("999999.999k"), parse_count("999.999M")) <= 1_000_000_000
     assert max(parse_size("999MiB"), parse_size("999999KiB")) <= 2**30
@@ -93,25 +93,25 @@ def test_units_never_exceed_what_a_plain_number_may_be() -> None:
         (0.30000000000000004, 300_001),
     ],
 )
-def test_micro_dollars(dollars: float, number: int) -> None:
+def test_dollars_in_micro_dollars(dollars: float, number: int) -> None:
     assert micro_dollars(dollars) == number
 
 
 @given(st.floats(0, 1_000_000))
-def test_money_is_never_understated(dollars: float) -> None:
+def test_micro_dollars_are_rounded_up(dollars: float) -> None:
     """And overstated by less than a micro-dollar."""
     exact = Fraction(repr(dollars)) * 1_000_000
     assert exact <= micro_dollars(dollars) < exact + 1
 
 
 @given(st.integers(0, 10**12))
-def test_whole_micro_dollars_are_exact(number: int) -> None:
+def test_up_to_six_decimals_are_exact(number: int) -> None:
     """Whatever is written with up to six decimals is that."""
     assert micro_dollars(float(Decimal(number) / 1_000_000)) == number
 
 
 @given(st.integers(1, 9_999_999), st.sampled_from(["ms", "s", "m", "h", "d"]))
-def test_durations_of_every_unit(number: int, unit: str) -> None:
+def test_durations_scale_with_their_unit(number: int, unit: str) -> None:
     assert milliseconds(f"{number}{unit}") == number * milliseconds(f"1{unit}") <= LARGEST
 
 
@@ -197,7 +197,7 @@ def test_defaults_in_the_package(key: str, small: Any) -> None:
     assert value == IN_PACKAGE[key]
 
 
-def test_arguments_are_closed_unless_said_otherwise(small: Any, tmp_path: Path) -> None:
+def test_tool_arguments_are_closed_by_default(small: Any, tmp_path: Path) -> None:
     """What is not declared is refused; a sub-agent is asked for what it needs, and for the message."""
     assert small.tools["shell"].args == {"type": "object", "properties": {}, "additionalProperties": False}
     assert small.tools["python"].args["required"] == ["order", "amount"]

@@ -1,4 +1,4 @@
-"""The shipped schemas: in step with the models, valid, readable, and helpful to an editor."""
+"""The shipped schemas match the models, are valid, and are documented for editors."""
 
 import json
 from collections.abc import Iterator
@@ -13,11 +13,11 @@ from agentrun.compiler.schema_files import SCHEMA_NAMES, schema_text
 from agentrun.spec.model_schemas import DOCUMENT_MODELS
 from agentrun.spec.schema_check import PATTERN_DESCRIPTIONS
 
-from ..documents import laid_out
-from ..rich import BUDGETS, POLICY, RICH, TOOLS
-from ..rich_cases import CASES
+from ..documents import split_into_files
+from ..full_cases import CASES
+from ..full_provider_script import SCRIPT
+from ..full_spec import BUDGETS, POLICY, RICH, TOOLS
 from ..schemas import ROOT, Schema, flat, shipped
-from ..scripts import SCRIPT
 
 WRITTEN = tuple(DOCUMENT_MODELS)
 """The schemas of what people write; the others are of what the compiler and the runtime write."""
@@ -40,25 +40,25 @@ def parts(schema: Any, at: str = "", *, asked: bool = False) -> Iterator[tuple[s
         yield from parts(inner, f"{at}/allOf/{index}", asked=asked)
 
 
-def test_the_folder_holds_these_schemas_and_no_others() -> None:
+def test_schema_folder_contains_exactly_the_known_schemas() -> None:
     assert {path.name for path in (ROOT / "schemas").iterdir()} == {f"{name}.schema.json" for name in SCHEMA_NAMES}
 
 
 @pytest.mark.parametrize("name", SCHEMA_NAMES)
-def test_in_step_with_the_models(name: str) -> None:
+def test_shipped_schema_matches_the_models(name: str) -> None:
     held = (ROOT / "schemas" / f"{name}.schema.json").read_bytes()
     assert held == schema_text(name).encode(), "run `make schemas`"
 
 
 @pytest.mark.parametrize("name", SCHEMA_NAMES)
-def test_draft_2020_12(name: str) -> None:
+def test_schema_is_valid_draft_2020_12(name: str) -> None:
     assert shipped(name)["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     jsonschema_rs.meta.validate(shipped(name))
     jsonschema.Draft202012Validator.check_schema(shipped(name))
 
 
 @pytest.mark.parametrize("name", SCHEMA_NAMES)
-def test_no_choices_that_hide_what_is_wrong(name: str) -> None:
+def test_schema_has_no_anyof_oneof_or_not(name: str) -> None:
     """A failed anyOf or oneOf says only that no branch fits."""
     known = {*_MAPS, *_ONE, "allOf"}
     for at, schema, _ in parts(shipped(name)):
@@ -75,7 +75,7 @@ def _has_schemas(value: Any) -> bool:
 
 
 @pytest.mark.parametrize("name", SCHEMA_NAMES)
-def test_every_key_has_a_hover_text(name: str) -> None:
+def test_every_key_has_a_description(name: str) -> None:
     for at, schema, asked in parts(shipped(name)):
         for key, inner in {} if asked else schema.get("properties", {}).items():
             text = inner.get("description", "")
@@ -86,7 +86,7 @@ def test_every_key_has_a_hover_text(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCHEMA_NAMES)
-def test_every_object_says_what_it_is_and_is_closed(name: str) -> None:
+def test_every_object_has_a_description_and_is_closed(name: str) -> None:
     for at, schema, asked in parts(shipped(name)):
         if at.startswith("/$defs/") and at.count("/") == 2 and "properties" in schema:
             assert schema["additionalProperties"] is False, at
@@ -95,12 +95,12 @@ def test_every_object_says_what_it_is_and_is_closed(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_every_pattern_has_words(name: str) -> None:
+def test_every_pattern_has_a_description(name: str) -> None:
     used = {schema["pattern"] for _, schema, _ in parts(shipped(name)) if "pattern" in schema}
     assert used <= PATTERN_DESCRIPTIONS.keys()
 
 
-def test_no_words_for_patterns_that_nothing_uses() -> None:
+def test_every_pattern_description_is_used() -> None:
     used = {schema["pattern"] for name in WRITTEN for _, schema, _ in parts(shipped(name)) if "pattern" in schema}
     assert PATTERN_DESCRIPTIONS.keys() <= used
 
@@ -138,7 +138,7 @@ def _structs(model: type) -> Iterator[type]:
 
 
 DOCUMENTS_OF: dict[str, list[Any]] = {
-    "agent": [RICH, laid_out(RICH)[0], laid_out(RICH, parts=False)[0]],
+    "agent": [RICH, split_into_files(RICH)[0], split_into_files(RICH, parts=False)[0]],
     "tools": [{"agentrun": "1", "tools": TOOLS}],
     "policy": [{"agentrun": "1", "policy": POLICY}],
     "budgets": [{"agentrun": "1", "budgets": BUDGETS}],
@@ -148,7 +148,7 @@ DOCUMENTS_OF: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_two_validators_agree(name: str) -> None:
+def test_python_jsonschema_agrees_with_our_validator(name: str) -> None:
     """Editors use other validators than we do: the schemas mean the same to the one written in Python."""
     python = jsonschema.Draft202012Validator(shipped(name))
     for document in DOCUMENTS_OF[name]:
@@ -158,7 +158,7 @@ def test_two_validators_agree(name: str) -> None:
         assert not python.is_valid({**document, "unknown": 5})
 
 
-def test_a_kind_is_chosen_by_its_own_key() -> None:
+def test_tool_kind_selects_the_keys_of_that_kind() -> None:
     """What is said about a tool of a kind is what concerns that kind, with its own text for the key `kind`."""
     tool = flat("agent", shipped("agent")["$defs"]["ToolsPart"], TOOLS)["additionalProperties"]
     said = flat("agent", tool, TOOLS["run"])
@@ -168,7 +168,7 @@ def test_a_kind_is_chosen_by_its_own_key() -> None:
 
 
 @pytest.mark.parametrize("name", SCHEMA_NAMES)
-def test_plain_json(name: str) -> None:
+def test_schema_file_is_indented_json(name: str) -> None:
     """Two spaces, a line end, letters as they are: a diff of a schema is readable."""
     text = (ROOT / "schemas" / f"{name}.schema.json").read_text(encoding="utf-8")
     assert text == json.dumps(json.loads(text), indent=2, ensure_ascii=False) + "\n"
@@ -177,7 +177,7 @@ def test_plain_json(name: str) -> None:
 # --- planted ------------------------------------------------------------------------------------------------
 
 
-def test_planted_faults_are_seen() -> None:
+def test_parts_reaches_nested_schemas() -> None:
     planted = {"properties": {"a": {"allOf": [{"if": {"properties": {"x": {}}}, "then": {"anyOf": [{}]}}]}}}
     seen = {at: (schema, asked) for at, schema, asked in parts(planted)}
     assert "anyOf" in seen["/properties/a/allOf/0/then"][0]

@@ -1,4 +1,4 @@
-"""The models of the spec language: documented, safe to load, with the defaults and ranges of the runtime contract."""
+"""The models of the spec language: documentation, safe unions and defaults."""
 
 import ast
 import importlib
@@ -42,7 +42,7 @@ def test_fields_are_documented(path: Path) -> None:
     assert list(undocumented(path.read_text(encoding="utf-8"))) == []
 
 
-def test_planted_field_without_text() -> None:
+def test_undocumented_field_is_found() -> None:
     assert list(undocumented('class A:\n    x: int\n    """Fine."""\n    y: int\n    z: int\n    """Fine."""\n')) == [
         "A.y"
     ]
@@ -59,7 +59,7 @@ _COLLECTIONS = (
 )
 
 
-def is_deadly(info: Any) -> bool:
+def is_unsafe_union(info: Any) -> bool:
     """Has a type a union of a text that has a pattern with a list or dict? msgspec 0.22 frees the pattern twice."""
     inside = [*getattr(info, "types", ()), *getattr(info, "item_types", ())]
     inside += [getattr(info, slot, None) for slot in ("type", "item_type", "key_type", "value_type")]
@@ -70,17 +70,17 @@ def is_deadly(info: Any) -> bool:
         and any(isinstance(one, _COLLECTIONS) for one in inside)
     ):
         return True
-    return any(is_deadly(one) for one in inside if isinstance(one, msgspec.inspect.Type))
+    return any(is_unsafe_union(one) for one in inside if isinstance(one, msgspec.inspect.Type))
 
 
-def deadly(model: type[Struct]) -> Iterator[str]:
+def unsafe_union_fields(model: type[Struct]) -> Iterator[str]:
     """The fields of a model that have such a union."""
     try:
         info = msgspec.inspect.type_info(model)
     except TypeError:
         return  # a union that msgspec cannot decode at all: such a struct is only ever made by hand
     assert isinstance(info, msgspec.inspect.StructType)
-    yield from (f"{model.__name__}.{field.name}" for field in info.fields if is_deadly(field.type))
+    yield from (f"{model.__name__}.{field.name}" for field in info.fields if is_unsafe_union(field.type))
 
 
 def models(*packages: ModuleType) -> list[type[Struct]]:
@@ -97,9 +97,9 @@ def models(*packages: ModuleType) -> list[type[Struct]]:
 ALL = models(agentrun.spec, agentrun.core, agentrun.journal, agentrun.compiler)
 
 
-def test_no_deadly_unions() -> None:
+def test_no_model_has_an_unsafe_union() -> None:
     assert len(ALL) > 80, "the search no longer finds the models"
-    assert [where for model in ALL for where in deadly(model)] == []
+    assert [where for model in ALL for where in unsafe_union_fields(model)] == []
 
 
 TEXT = msgspec.inspect.StrType(pattern="^a$")
@@ -111,9 +111,9 @@ PLANTED = [UNION((TEXT, LIST)), UNION((MAP, TEXT)), msgspec.inspect.ListType(UNI
 HARMLESS = [UNION((TEXT, msgspec.inspect.IntType())), UNION((msgspec.inspect.StrType(min_length=1), LIST)), LIST, MAP]
 
 
-def test_planted_deadly_unions() -> None:
-    assert [is_deadly(info) for info in PLANTED] == [True, True, True]
-    assert [is_deadly(info) for info in HARMLESS] == [False, False, False, False]
+def test_unsafe_union_is_found() -> None:
+    assert [is_unsafe_union(info) for info in PLANTED] == [True, True, True]
+    assert [is_unsafe_union(info) for info in HARMLESS] == [False, False, False, False]
 
 
 # --- defaults -----------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ DEFAULTS: dict[str, Any] = {
             "on_denied": "tell",
         }.items()
     },
-    # by kind and method: tests/compiler/test_package.py
+    # by kind and method: tests/compiler/test_package_file.py
     **{f"tools.{kind}.effect": UNSET for kind in ("python", "http", "shell", "mcp")},
     "tools.http.method": "GET",
     "tools.http.private_network": False,
@@ -208,7 +208,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("key", DEFAULTS)
-def test_defaults(key: str) -> None:
+def test_default_of_each_key(key: str) -> None:
     value: Any = msgspec.convert(SMALLEST, Agent)
     for step in key.split("."):
         value = (
@@ -222,6 +222,6 @@ def test_defaults(key: str) -> None:
     assert type(value) is type(DEFAULTS[key])
 
 
-def test_batch_guard_in_full_has_the_same_defaults() -> None:
+def test_repeated_batch_object_has_the_same_defaults() -> None:
     guards = msgspec.convert({**SMALLEST, "guards": {"repeated_batch": {}}}, Agent).guards
     assert (guards.repeated_batch.limit, guards.repeated_batch.scope) == (2, "consecutive")  # type: ignore[union-attr]  # given as an object

@@ -1,4 +1,4 @@
-"""Profiles and `--set`: what is merged, what is replaced, what is removed, and where problems point."""
+"""Profiles and `--set`: how overlays are merged, and where their problems point."""
 
 from pathlib import Path
 from typing import Any
@@ -54,11 +54,11 @@ def merged(base: str, over: str) -> Any:
         ("{a: 1}", "{a: [null]}", {"a": [None]}),
     ],
 )
-def test_rules(base: str, over: str, result: Any) -> None:
+def test_overlay_merges_replaces_and_removes(base: str, over: str, result: Any) -> None:
     assert merged(base, over) == result
 
 
-def test_places() -> None:
+def test_places_point_into_overlay_or_base() -> None:
     """What comes from the overlay is looked for in the overlay, what stays in the base."""
     whole = apply_overlay(tree("a: {b: 1}\nc: 2\n"), tree("\n\na: {d: 3}\n", "over.yaml"))
     assert str(place_at_path(whole, ["a", "d"])) == "over.yaml:3:8"
@@ -66,7 +66,7 @@ def test_places() -> None:
     assert str(place_at_path(whole, ["c"])) == "base.yaml:2:4"
 
 
-def test_the_base_is_left_as_it_was() -> None:
+def test_overlay_does_not_change_the_base() -> None:
     base = tree("{a: {b: 1, c: 2}}")
     apply_overlay(base, tree("{a: {b: null, c: 9}}"))
     assert plain_data(base) == {"a": {"b": 1, "c": 2}}
@@ -86,7 +86,7 @@ def over(base: Any, *overlays: Any) -> Any:
 
 
 @given(MAPS, MAPS)
-def test_laws(base: Any, overlay: Any) -> None:
+def test_overlays_are_idempotent_and_override_the_base(base: Any, overlay: Any) -> None:
     assert over(base, {}) == base
     assert over({}, base) == base
     assert over(base, base) == base
@@ -118,12 +118,12 @@ def test_laws(base: Any, overlay: Any) -> None:
         ("tools.x.description=a: b", {"tools": {"x": {"description": {"a": "b"}}}}),
     ],
 )
-def test_setting(text: str, result: Any) -> None:
+def test_setting_is_parsed_into_an_overlay(text: str, result: Any) -> None:
     assert plain_data(parse_setting(text)) == result
 
 
 @pytest.mark.parametrize("text", ["", "a", "=1", ".=1", "a.=1", ".a=1", "a..b=1", "budgets.turns"])
-def test_not_a_setting(text: str) -> None:
+def test_malformed_setting_is_refused(text: str) -> None:
     with pytest.raises(DocumentError) as caught:
         parse_setting(text)
     (problem,) = caught.value.problems
@@ -132,7 +132,7 @@ def test_not_a_setting(text: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["[1", "{a: 1, a: 2}", "*x", "!!python/name:os.system", "012", "a\n---\nb"])
-def test_value_that_is_no_yaml(value: str) -> None:
+def test_setting_with_an_invalid_value_is_refused(value: str) -> None:
     with pytest.raises(DocumentError) as caught:
         parse_setting(f"a.b={value}")
     assert all(problem.file == "--set" for problem in caught.value.problems)
@@ -162,7 +162,7 @@ def spec(tmp_path: Path) -> Path:
     return tmp_path / "a.yaml"
 
 
-def test_profile(spec: Path) -> None:
+def test_profile_is_applied(spec: Path) -> None:
     read = read_spec(spec, "ci").spec
     assert read is not None
     assert (read.agent.model.stream, read.agent.model.name) == (False, "m")
@@ -196,7 +196,7 @@ def test_problems_point_at_the_overlay(spec: Path) -> None:
     assert removed.code == "spec.missing_key"
 
 
-def test_unknown_profile(spec: Path) -> None:
+def test_unknown_profile_is_reported_with_a_hint(spec: Path) -> None:
     (near,) = read_spec(spec, "brokn").problems
     assert (near.code, near.hint) == ("spec.unknown_profile", 'did you mean "broken"?')
     (far,) = read_spec(spec, "production").problems

@@ -1,4 +1,4 @@
-"""Random agents: what the schema takes the models take too, however it is written or laid out in files; what is broken
+"""Random agents: schema and models accept the same documents, and a single fault is reported at its place.
 in one place is refused by both, and the problem points at that place."""
 
 import random
@@ -20,10 +20,10 @@ from agentrun.spec.problems import Source
 from agentrun.spec.tree import plain_data
 from agentrun.spec.v1.agent import Agent
 
-from ..documents import laid_out, write
+from ..documents import split_into_files, write
 from ..schemas import Node, Steps, keys, keys_in, nodes, validator
-from .edges import edges, models_take, put
-from .random_agents import agent, written
+from .random_documents import agent, written
+from .schema_edges import edges, models_take, put
 
 SEEDS = st.integers(0, 2**40)
 MANY = settings(max_examples=max(300, settings.default.max_examples if settings.default else 0))
@@ -34,7 +34,7 @@ def loaded(text: str) -> Document:
     return load_document(Source(Path("/p/a.yaml"), "a.yaml", text), "agent")
 
 
-def test_random_agents() -> None:
+def test_schema_and_models_accept_random_agents() -> None:
     """Taken by schema and models alike; together they use every key there is."""
     seen: set[str] = set()
 
@@ -54,7 +54,7 @@ def test_random_agents() -> None:
     assert keys("agent") - seen == PART_FILES
 
 
-def test_layouts() -> None:
+def test_agent_in_one_file_equals_the_agent_in_many_files() -> None:
     """The same agent in one file and in many; this uses the keys that the test above leaves out."""
     seen: set[str] = set()
 
@@ -62,7 +62,7 @@ def test_layouts() -> None:
     @given(SEEDS)
     def each(seed: int) -> None:
         whole = agent(seed, files=False)
-        spec, files = laid_out(whole)
+        spec, files = split_into_files(whole)
         with tempfile.TemporaryDirectory() as folder:
             write(Path(folder), {**files, "whole.yaml": written(whole, seed), "parts.yaml": written(spec, seed + 1)})
             one, other = (read_spec(Path(folder, name)) for name in ("whole.yaml", "parts.yaml"))
@@ -182,7 +182,7 @@ def check(case: Broken, seed: int, read: Callable[[str], Document] = loaded) -> 
         assert not models_take(case.document), f"the models take {case.fault} at {case.key}"
 
 
-def test_broken_agents() -> None:
+def test_random_fault_is_refused_at_its_place() -> None:
     seen: set[str] = set()
 
     @MANY
@@ -197,7 +197,7 @@ def test_broken_agents() -> None:
     assert seen == {"unknown key", "bad name", "missing key", "wrong type", "wrong value", "null", "out of range"}
 
 
-def test_every_fault_of_one_agent() -> None:
+def test_every_fault_of_one_agent_is_refused_at_its_place() -> None:
     """No sampling here: everything that can be wrong with one document."""
     cases = list(broken(agent(3)))
     assert len(cases) > 500
@@ -205,7 +205,7 @@ def test_every_fault_of_one_agent() -> None:
         check(case, 3)
 
 
-def test_planted_wrong_places() -> None:
+def test_planted_wrong_place_is_detected() -> None:
     """A reader that points at the line above, or at the top, is caught."""
 
     def above(text: str) -> Document:

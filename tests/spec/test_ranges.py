@@ -1,4 +1,4 @@
-"""Every range of the spec language at its edges, from both sides, in the schema and in the models alike."""
+"""Every range of the spec language at its edges, in the schema and in the models."""
 
 from typing import Any, NamedTuple
 
@@ -6,12 +6,12 @@ import pytest
 
 from agentrun.spec.model_schemas import DOCUMENT_MODELS
 
-from ..documents import changed, laid_out
-from ..rich import BUDGETS, POLICY, RICH, TOOLS
-from ..rich_cases import CASES
+from ..documents import changed, split_into_files
+from ..full_cases import CASES
+from ..full_provider_script import SCRIPT
+from ..full_spec import BUDGETS, POLICY, RICH, TOOLS
 from ..schemas import Node, keys, nodes, validator
-from ..scripts import SCRIPT
-from .edges import PATTERNS, edges, models_take, put
+from .schema_edges import PATTERNS, edges, models_take, put
 
 SCHEMA_ONLY = {f"policy.rules.[].{ruling}" for ruling in ("allow", "modify", "ask", "defer", "deny", "interrupt")} | {
     f"{at}assert.[].<{kind}>.value.[]"
@@ -23,9 +23,9 @@ SCHEMA_ONLY = {f"policy.rules.[].{ruling}" for ruling in ("allow", "modify", "as
 TEXT_FILES = ("instructions.file", "instructions.[].file", "input.file", "context.compaction.prompt.file")
 """Other files, of parts and schemas, are read before there is a model."""
 
-_FILES = laid_out(RICH, parts=False)[0]
+_FILES = split_into_files(RICH, parts=False)[0]
 DOCUMENTS_OF: dict[str, list[Any]] = {
-    "agent": [RICH, _FILES, changed(_FILES, "instructions", {"file": "all.md"}), laid_out(RICH)[0]],
+    "agent": [RICH, _FILES, changed(_FILES, "instructions", {"file": "all.md"}), split_into_files(RICH)[0]],
     "tools": [{"agentrun": "1", "tools": TOOLS}],
     "policy": [{"agentrun": "1", "policy": POLICY}],
     "budgets": [{"agentrun": "1", "budgets": BUDGETS}],
@@ -62,7 +62,7 @@ FOUND = found()
 
 
 @pytest.mark.parametrize("name", FOUND)
-def test_edges(name: str) -> None:
+def test_schema_and_models_agree_at_the_edges_of_a_range(name: str) -> None:
     kind, base, node = FOUND[name]
     for value, inside in edges(node.says, node.value):
         document = put(base, node.at, value)
@@ -73,14 +73,14 @@ def test_edges(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, (_, _, node) in FOUND.items() if "pattern" in node.says])
-def test_text_ends_where_it_ends(name: str) -> None:
+def test_pattern_does_not_match_a_trailing_newline(name: str) -> None:
     """`$` of Python's patterns also matches before a last line end, so it is the schema that must refuse it."""
     kind, base, node = FOUND[name]
     for text in PATTERNS[node.says["pattern"]][0]:
         assert not validator(kind).is_valid(put(base, node.at, f"{text}\n"))
 
 
-def test_every_key_is_tried() -> None:
+def test_every_key_has_a_tested_place() -> None:
     for kind in ("agent", "policy", "budgets", "cases"):
         assert {f"{kind}: {key}" for key in keys(kind)} <= FOUND.keys()
     in_tools = {key for key in keys("tools") if not key.endswith(".file")}  # these are tried in an agent
@@ -88,7 +88,7 @@ def test_every_key_is_tried() -> None:
     assert sum(1 for one in FOUND.values() for _ in edges(one.node.says, one.node.value)) > 2000
 
 
-def test_planted_loose_range() -> None:
+def test_planted_loose_range_is_detected() -> None:
     """An edge that is one off is seen."""
     _, base, node = FOUND["agent: budgets.turns"]
     loose = {**node.says, "maximum": node.says["maximum"] + 1}

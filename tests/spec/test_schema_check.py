@@ -1,4 +1,4 @@
-"""Documents against their schemas: what is wrong, where, in which words, and how much of it is reported."""
+"""Schema problems of documents: place, code, message, hint, and how many are reported."""
 
 import json
 from pathlib import Path
@@ -72,7 +72,7 @@ def one(text: str) -> tuple[str, str, str, str | None]:
         ("instructions: []", "1:15", "out_of_range", '"instructions" must have at least 1 item', None),
     ],
 )  # fmt: skip
-def test_words(text: str, at: str, code: str, message: str, hint: str | None) -> None:
+def test_problem_has_place_code_message_and_hint(text: str, at: str, code: str, message: str, hint: str | None) -> None:
     found = refused(agent(text))[0]
     assert (f"{found.line}:{found.column}", found.code) == (at, f"spec.{code}")
     assert message in found.message
@@ -84,7 +84,7 @@ def test_words(text: str, at: str, code: str, message: str, hint: str | None) ->
 
 
 @pytest.mark.parametrize("kind", ["tools", "policy", "budgets", "cases"])
-def test_other_kinds(kind: str) -> None:
+def test_unknown_key_is_reported_in_every_kind_of_document(kind: str) -> None:
     (problem,) = refused('agentrun: "1"\nzzz: 1\n' + {"cases": "cases: [{name: a}]"}.get(kind, f"{kind}: {{}}"), kind)
     assert (problem.line, problem.code) == (2, "spec.unknown_key")
 
@@ -111,7 +111,7 @@ def test_a_misspelt_key_is_not_also_missing() -> None:
     ],
 )
 @pytest.mark.parametrize("value", ["Xk29fjw0dk2l1aPq", '"Zq8 vB3!kT"', "8473625190827", "5.5e17"])
-def test_a_value_under_a_credential_s_key_is_never_shown(line: str, value: str) -> None:
+def test_value_under_a_credential_key_is_never_shown(line: str, value: str) -> None:
     found = refused(agent(line % value))
     reported = json.dumps([problem.as_json() for problem in found]) + "".join(f"{p.message}{p.hint}" for p in found)
     assert found
@@ -119,12 +119,12 @@ def test_a_value_under_a_credential_s_key_is_never_shown(line: str, value: str) 
         assert form not in reported
 
 
-def test_the_name_of_a_variable_is_no_credential() -> None:
+def test_variable_name_under_a_credential_key_gets_a_hint() -> None:
     for written in ("OPENAI_API_KEY", "$OPENAI_API_KEY", "{OPENAI_API_KEY}"):
         assert one(f'model: {{provider: p, name: m, api_key: "{written}"}}')[3] == "write ${OPENAI_API_KEY}"
 
 
-def test_paths_name_what_would_have_to_go() -> None:
+def test_problems_have_the_path_to_remove() -> None:
     text = "zzz: 1\nparams: {P: {}}\nhooks: [{id: h, at: on_stop, call: 5}]\nmodel: {provider: p}\n"
     paths = {fault.path for fault in find_schema_problems(parse_yaml_document(source(agent(text))), "agent")}
     assert paths == {("hooks", 0, "call"), ("model",), ("params", "P"), ("zzz",)}
@@ -138,7 +138,7 @@ def tools(count: int, bad: dict[int, str]) -> str:
     return agent("tools:\n" + "\n".join(lines))
 
 
-def test_a_wide_document_is_looked_through_in_pieces() -> None:
+def test_large_document_is_checked_in_chunks() -> None:
     last = CHUNK_ENTRIES * MAX_CHUNKS
     bad = {0: "1", CHUNK_ENTRIES - 1: "2", CHUNK_ENTRIES: "3", last: "4", last + 1: "5"}
     text = tools(last + 2, bad)
@@ -152,7 +152,7 @@ def test_a_wide_document_is_looked_through_in_pieces() -> None:
     ]  # and not the one beyond
 
 
-def test_what_is_wrong_only_beyond_is_reported_without_its_place() -> None:
+def test_problem_beyond_the_last_chunk_is_reported_as_too_large() -> None:
     (problem,) = refused(tools(CHUNK_ENTRIES * MAX_CHUNKS + 2, {CHUNK_ENTRIES * MAX_CHUNKS + 1: "1"}))
     assert (problem.code, problem.line) == ("spec.too_large", 1)
 
@@ -168,13 +168,13 @@ def test_items_of_a_long_list_keep_their_places() -> None:
     ]
 
 
-def test_too_many_items_of_a_wide_document() -> None:
+def test_too_many_items_of_a_large_document_are_reported() -> None:
     rules = "\n".join(f"  - {{id: r{index}, allow: [x]}}" for index in range(1001))
     (problem,) = refused(agent(f"policy:\n rules:\n{rules}"))
     assert problem.message == '"rules" must have at most 1,000 items'
 
 
-def test_keys_of_a_wide_mapping_are_not_called_missing() -> None:
+def test_large_mapping_reports_no_false_missing_keys() -> None:
     text = "\n".join(f"z{index}: 1" for index in range(3 * LARGE_DOCUMENT_VALUES))
     assert {problem.code for problem in refused(agent(text))} == {"spec.unknown_key"}
 
@@ -190,7 +190,7 @@ def test_keys_of_a_wide_mapping_are_not_called_missing() -> None:
         "model: {provider: p, name: m, headers: {" + ",".join(f'"a b{index}": 1' for index in range(10_000)) + "}}",
     ],
 )
-def test_a_hundred_problems_are_enough_and_cheap(text: str) -> None:
+def test_number_of_problems_and_memory_are_bounded(text: str) -> None:
     root = parse_yaml_document(source(agent(text)))
     with at_most(800_000):
         found = find_schema_problems(root, "agent")

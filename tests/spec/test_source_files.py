@@ -1,4 +1,4 @@
-"""The project of a spec, and reading files without ever leaving it."""
+"""The project of a spec, and reading files only inside of it."""
 
 import os
 import socket
@@ -41,7 +41,7 @@ def refused(root: Path, ref: str, base: str = "specs") -> FileRefused:
 
 
 @pytest.mark.usefixtures("both_ways")
-class TestReadInside:
+class TestReadProjectFile:
     @pytest.mark.parametrize(
         ("ref", "name"),
         [
@@ -51,7 +51,7 @@ class TestReadInside:
             ("prompts/../../specs/agent.yaml", "specs/agent.yaml"),
         ],
     )
-    def test_inside(self, root: Path, ref: str, name: str) -> None:
+    def test_file_inside_the_project_is_read(self, root: Path, ref: str, name: str) -> None:
         source = read_project_file(root, root / "specs", ref)
         assert (source.path, source.display_name, source.text) == (root / name, name, f"text of {name}\n")
 
@@ -71,24 +71,24 @@ class TestReadInside:
             "../../project/specs/agent.yaml",
         ],
     )
-    def test_outside(self, root: Path, ref: str) -> None:
+    def test_file_outside_the_project_is_refused(self, root: Path, ref: str) -> None:
         refusal = refused(root, ref)
         assert refusal.code == "spec.file_outside"
         assert ref in refusal.message
 
-    def test_a_document_outside_has_no_files(self, root: Path) -> None:
+    def test_document_outside_the_project_cannot_read_files(self, root: Path) -> None:
         with pytest.raises(FileRefused, match="not inside the project"):
             read_project_file(root, root.parent, "outside.txt")
 
     @pytest.mark.parametrize("ref", ["", " ", "a\0b", "prompts/", "prompts/support.md/"])
-    def test_no_name_of_a_file(self, root: Path, ref: str) -> None:
+    def test_empty_or_malformed_name_is_refused(self, root: Path, ref: str) -> None:
         assert refused(root, ref).code == "spec.file_missing"
 
     @pytest.mark.parametrize("ref", ["prompts", ".", "..", "prompts/..", "../shared"])
-    def test_folders(self, root: Path, ref: str) -> None:
+    def test_folder_is_refused(self, root: Path, ref: str) -> None:
         assert refused(root, ref).code == "spec.file_unreadable"
 
-    def test_missing(self, root: Path) -> None:
+    def test_missing_file_is_reported_with_a_hint(self, root: Path) -> None:
         refusal = refused(root, "prompts/suport.md")
         assert (refusal.code, refusal.hint) == ("spec.file_missing", 'did you mean "support.md"?')
         assert refused(root, "nothing/here.md").code == "spec.file_missing"
@@ -96,14 +96,14 @@ class TestReadInside:
         assert refused(root, "agent.yaml/x").code in ("spec.file_missing", "spec.file_unreadable")
 
     @pytest.mark.parametrize("ref", ["n" * 300, "a/" * 3000 + "b", "\ud800", "é\u202e\x1b[2J"])
-    def test_strange_names(self, root: Path, ref: str) -> None:
+    def test_strange_name_gives_a_short_printable_message(self, root: Path, ref: str) -> None:
         refusal = refused(root, ref)
         assert refusal.code in ("spec.file_missing", "spec.file_unreadable")
         assert refusal.message.isprintable()
         assert len(refusal.message) < 150
 
     @pytest.mark.parametrize("target", ["../../outside.txt", "agent.yaml", "nowhere", "link.md"])
-    def test_linked_file(self, root: Path, target: str) -> None:
+    def test_symlinked_file_is_refused(self, root: Path, target: str) -> None:
         (root / "specs/link.md").symlink_to(target)
         assert refused(root, "link.md").code in (
             "spec.file_outside",
@@ -114,17 +114,17 @@ class TestReadInside:
             assert "symbolic link" in refused(root, "link.md").message
 
     @pytest.mark.parametrize("target", ["../..", "prompts"])
-    def test_linked_folder(self, root: Path, target: str) -> None:
+    def test_symlinked_folder_is_refused(self, root: Path, target: str) -> None:
         (root / "specs/linked").symlink_to(target, target_is_directory=True)
         (root.parent / "support.md").write_text("CONTENT", encoding="utf-8")
         assert refused(root, "linked/support.md").code == "spec.file_outside"
 
-    def test_root_behind_a_link(self, root: Path) -> None:
+    def test_project_root_may_be_a_symlink(self, root: Path) -> None:
         link = root.parent / "link"
         link.symlink_to(root, target_is_directory=True)
         assert read_project_file(link, link / "specs", "agent.yaml").path == root / "specs/agent.yaml"
 
-    def test_pipes_and_sockets(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_pipes_and_sockets_are_refused(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         os.mkfifo(root / "specs/pipe")
         assert refused(root, "pipe").code == "spec.file_unreadable"
         with socket.socket(socket.AF_UNIX) as server:
@@ -132,7 +132,7 @@ class TestReadInside:
             server.bind("sock")
             assert refused(root, "sock").code == "spec.file_unreadable"
 
-    def test_size_and_encoding(self, root: Path) -> None:
+    def test_large_and_non_utf8_files_are_refused(self, root: Path) -> None:
         (root / "specs/a").write_bytes(b"x" * MAX_FILE_BYTES)
         assert len(read_project_file(root, root / "specs", "a").text) == MAX_FILE_BYTES
         (root / "specs/a").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
@@ -141,11 +141,11 @@ class TestReadInside:
         assert refused(root, "a").message == '"a" is not UTF-8 (line 2)'
 
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-    def test_permissions(self, root: Path) -> None:
+    def test_file_without_permission_is_refused(self, root: Path) -> None:
         (root / "specs/agent.yaml").chmod(0)
         assert refused(root, "agent.yaml").code == "spec.file_unreadable"
 
-    def test_no_descriptor_is_left(self, root: Path) -> None:
+    def test_no_file_descriptor_leaks(self, root: Path) -> None:
         count = len(os.listdir("/dev/fd"))
         for ref in ("agent.yaml", "prompts/support.md", "prompts/x", "prompts", "x/y/z", "agent.yaml/x"):
             with suppress(FileRefused):
@@ -153,7 +153,7 @@ class TestReadInside:
         assert len(os.listdir("/dev/fd")) == count
 
 
-def test_the_walk_does_not_see_a_swapped_folder(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_swapped_for_a_symlink_is_not_followed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder replaced by a link while the walk is under way is not followed."""
     real = os.open
     (root.parent / "evil").mkdir()
@@ -180,7 +180,7 @@ class TestReadSource:
             (b"", ""),
         ],
     )
-    def test_text(self, tmp_path: Path, data: bytes, text: str) -> None:
+    def test_newlines_and_bom_are_normalised(self, tmp_path: Path, data: bytes, text: str) -> None:
         (tmp_path / "a.yaml").write_bytes(data)
         assert read_source(tmp_path / "a.yaml").text == text
 
@@ -196,12 +196,12 @@ class TestReadSource:
             (b"x" * (MAX_FILE_BYTES + 1), "spec.too_large", 1),
         ],
     )
-    def test_refused(self, tmp_path: Path, data: bytes, code: str, line: int) -> None:
+    def test_unreadable_text_is_reported_at_its_line(self, tmp_path: Path, data: bytes, code: str, line: int) -> None:
         (tmp_path / "a.yaml").write_bytes(data)
         (problem,) = self.problems(tmp_path / "a.yaml")
         assert (problem.code, problem.line) == (code, line)
 
-    def test_not_a_file(self, tmp_path: Path) -> None:
+    def test_missing_path_folder_or_pipe_is_reported(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "pipe")
         for name, code in [
             ("x", "missing"),
@@ -218,18 +218,18 @@ class TestReadSource:
         assert all(problem.file == display_path(path) for problem in error.value.problems)
         return error.value.problems
 
-    def test_never_reads_more(self, tmp_path: Path) -> None:
+    def test_huge_file_is_not_read(self, tmp_path: Path) -> None:
         with (tmp_path / "sparse").open("wb") as file:
             file.truncate(50 * 1024**3)
         assert self.problems(tmp_path / "sparse")[0].code == "spec.too_large"
 
-    def test_path_is_real(self, root: Path) -> None:
+    def test_source_path_is_resolved(self, root: Path) -> None:
         link = root.parent / "link"
         link.symlink_to(root, target_is_directory=True)
         assert read_source(link / "specs/agent.yaml").path == root / "specs/agent.yaml"
 
 
-def test_shown_path(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_display_path_is_relative_to_the_working_directory(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = root / "specs/agent.yaml"
     monkeypatch.chdir(root)
     assert display_path(spec) == "specs/agent.yaml"
@@ -248,7 +248,7 @@ class TestProject:
         assert all(render_problem(problem) and problem.code == "spec.project" for problem in error.value.problems)
         return error.value.problems
 
-    def test_root(self, root: Path) -> None:
+    def test_project_root_is_the_nearest_marker(self, root: Path) -> None:
         spec = root / "specs/agent.yaml"
         assert project_root(spec) == root / "specs"
         (root / ".git").write_text("gitdir: elsewhere", encoding="utf-8")
@@ -260,11 +260,11 @@ class TestProject:
         (root / "specs/pyproject.toml").write_text("[tool]\nagentrun = {}", encoding="utf-8")
         assert project_root(spec) == root / "specs"
 
-    def test_defaults(self, root: Path) -> None:
+    def test_project_defaults(self, root: Path) -> None:
         project = find_project(root / "specs/agent.yaml")
         assert project == Project(root / "specs", (".",), "cassettes", ".agentrun")
 
-    def test_settings(self, root: Path) -> None:
+    def test_project_settings_from_pyproject(self, root: Path) -> None:
         text = '[tool.agentrun]\nimport_roots = ["specs", "src/x"]\ncassettes = "tests/tapes"\ndata = "var"\n'
         (root / "pyproject.toml").write_text(text, encoding="utf-8")
         assert find_project(root / "specs/agent.yaml") == Project(root, ("specs", "src/x"), "tests/tapes", "var")
@@ -290,32 +290,32 @@ class TestProject:
             ('import_roots = [".", "../lib"]', "not a folder inside"),
         ],
     )
-    def test_wrong_settings(self, root: Path, line: str, said: str) -> None:
+    def test_invalid_project_setting_is_reported(self, root: Path, line: str, said: str) -> None:
         (root / "linked").symlink_to(root.parent, target_is_directory=True)
         (problem,) = self.settings(root, f"[project]\nname = 'data'\n\n[tool.agentrun]\n{line}\n")
         assert said in f"{problem.message} {problem.hint}"
         assert (problem.line, problem.column) == (5, 1)
 
-    def test_all_at_once(self, root: Path) -> None:
+    def test_all_invalid_settings_are_reported_at_once(self, root: Path) -> None:
         found = self.settings(root, "[tool.agentrun]\ndata = 1\ncassettes = 2\nx = 3\n")
         assert [problem.line for problem in found] == [2, 3, 4]
 
-    def test_not_toml(self, root: Path) -> None:
+    def test_invalid_toml_is_reported_at_its_place(self, root: Path) -> None:
         (problem,) = self.settings(root, "[tool.agentrun]\ndata = \n")
         assert (problem.line, problem.column) == (2, 8)
         (problem,) = self.settings(root, "[tool]\nagentrun = 5\n")
         assert (problem.line, problem.message) == (2, "[tool.agentrun] must be a table")
 
     @pytest.mark.parametrize("data", [b"\xff\xfe", b"[broken", b"agentrun = [" * 20_000, b"x" * (MAX_FILE_BYTES + 1)])
-    def test_a_strange_pyproject_above_is_not_ours(self, root: Path, data: bytes) -> None:
+    def test_unreadable_pyproject_above_is_ignored(self, root: Path, data: bytes) -> None:
         (root / "pyproject.toml").write_bytes(data)
         assert find_project(root / "specs/agent.yaml").root == root / "specs"
 
-    def test_deep_toml(self, root: Path) -> None:
+    def test_deeply_nested_toml_is_refused(self, root: Path) -> None:
         (problem,) = self.settings(root, "[tool.agentrun]\ndata = " + "[" * 20_000)
         assert problem.message == "pyproject.toml is not valid TOML"
 
-    def test_a_pipe_does_not_block(self, root: Path) -> None:
+    def test_pyproject_that_is_a_pipe_does_not_block(self, root: Path) -> None:
         os.mkfifo(root / "pyproject.toml")
         assert stat.S_ISFIFO((root / "pyproject.toml").stat().st_mode)
         assert project_root(root / "specs/agent.yaml") == root / "specs"

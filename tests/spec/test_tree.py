@@ -1,4 +1,4 @@
-"""Paths in a tree, and the place in the file of every character of a scalar."""
+"""Paths in a document tree, and the source place of every character of a scalar."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def character(place: SourcePlace) -> str:
 class TestPaths:
     root: Node = parse_yaml_document(source(SPEC))
 
-    def test_at(self) -> None:
+    def test_node_at_finds_nodes_by_path(self) -> None:
         assert isinstance(node_at(self.root, []), MappingNode)
         assert isinstance(node_at(self.root, ["rules"]), SequenceNode)
         call = node_at(self.root, ["tools", "refund", "call"])
@@ -70,11 +70,11 @@ class TestPaths:
             (["rules", 9], False, 7, 3),
         ],
     )
-    def test_place_of(self, path: list[str | int], key: bool, line: int, column: int) -> None:
+    def test_place_at_path_of_keys_and_values(self, path: list[str | int], key: bool, line: int, column: int) -> None:
         place = place_at_path(self.root, path, key=key)
         assert (place.line, place.column) == (line, column)
 
-    def test_plain(self) -> None:
+    def test_plain_data_of_a_tree(self) -> None:
         assert plain_data(self.root) == {
             "name": "support",
             "tools": {
@@ -84,7 +84,7 @@ class TestPaths:
             "rules": [{"id": "reads"}, {"id": "big"}],
         }
 
-    def test_plain_shares_nothing(self) -> None:
+    def test_plain_data_copies_aliases(self) -> None:
         data = plain_data(parse_yaml_document(source("a: &x [1]\nb: *x")))
         assert data["a"] == data["b"]
         assert data["a"] is not data["b"]
@@ -117,7 +117,7 @@ class TestInsideAScalar:
             "b: 1\na: x:y",
         ],
     )
-    def test_every_character(self, text: str) -> None:
+    def test_every_character_of_a_scalar_has_its_place(self, text: str) -> None:
         node = value_of(text)
         for offset, char in enumerate(node.text):
             found = character(node.place_at(offset))
@@ -139,11 +139,11 @@ class TestInsideAScalar:
             ("a: |\n  one\n", 9, 1, (1, 4)),
         ],
     )
-    def test_line_and_column(self, text: str, line: int, column: int, place: tuple[int, int]) -> None:
+    def test_place_at_line_inside_a_scalar(self, text: str, line: int, column: int, place: tuple[int, int]) -> None:
         found = value_of(text).place_at_line(line, column)
         assert (found.line, found.column) == place
 
-    def test_end_and_outside(self) -> None:
+    def test_place_at_the_end_and_outside_of_a_scalar(self) -> None:
         node = value_of("a: 'abc'  ")
         assert node.place_at(3, 2) == SourcePlace(node.place.source, 1, 8, 2)
         assert node.place_at(4) == node.place
@@ -156,7 +156,7 @@ class TestInsideAScalar:
         block = ScalarNode("zzz", "zzz", node.place, "literal", node.start, node.end)
         assert block.place_at(2) == node.place
 
-    def test_missing_value_stands_at_its_key(self) -> None:
+    def test_missing_value_has_the_place_of_its_key(self) -> None:
         node = value_of("b: 1\na:\n")
         assert node.value is None
         assert (node.place.line, node.place.column) == (2, 1)
@@ -167,7 +167,7 @@ class TestInsideAScalar:
         st.sampled_from(["|", "|-", "|+", ">", ">-"]),
         st.integers(1, 4),
     )
-    def test_blocks(self, lines: list[str], header: str, indent: int) -> None:
+    def test_every_character_of_a_block_scalar_has_its_place(self, lines: list[str], header: str, indent: int) -> None:
         body = "\n".join(" " * indent + line if line.strip() else "" for line in ["first", *lines])
         node = value_of(f"b: 1\na: {header}\n{body}\n")
         for offset, char in enumerate(node.text):

@@ -1,4 +1,4 @@
-"""The version of a document: the way from an old one to the latest, and what is said of any other."""
+"""The version key of a document, and upgrades from old versions."""
 
 from pathlib import Path
 
@@ -38,18 +38,18 @@ def _old_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document_loader, "UPGRADES", CHAIN)
 
 
-def test_latest_is_taken_as_it_is() -> None:
+def test_latest_version_is_not_changed() -> None:
     root = tree('agentrun: "1"\nname: a\n')
     assert upgrade_document(root) is root
 
 
-def test_one_step() -> None:
+def test_document_is_upgraded_by_one_version() -> None:
     root = upgrade_document(tree('agentrun: "0"\nprompt: Be kind.\n'))
     assert isinstance(root, MappingNode)
     assert plain_data(root) == {"agentrun": "1", "instructions": "Be kind."}
 
 
-def test_the_whole_chain_and_its_places() -> None:
+def test_document_is_upgraded_through_all_versions_and_keeps_places() -> None:
     """What is found in an upgraded document points at what was written."""
     root = upgrade_document(tree('agentrun: "-1"\n\nsystem: Be kind.\n'))
     assert isinstance(root, MappingNode)
@@ -67,7 +67,7 @@ def problem(text: str) -> Problem:
 
 
 @pytest.mark.parametrize("version", ["2", "7", "1.0", "1.1", "v1", "", " 1", "one", "-2"])
-def test_unknown(version: str) -> None:
+def test_unknown_version_is_refused(version: str) -> None:
     found = problem(f'agentrun: "{version}"\n')
     assert version in found.message
     assert found.hint is not None
@@ -75,18 +75,18 @@ def test_unknown(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["1", "0", "-1"])
-def test_without_quotes(version: str) -> None:
+def test_unquoted_version_is_refused_with_a_hint(version: str) -> None:
     found = problem(f"agentrun: {version}\n")
     assert found.message == "the version must be text"
     assert found.hint == f'put it in quotes: agentrun: "{version}"'
 
 
 @pytest.mark.parametrize("value", ["2", "1.0", "1.5", "true", "null", "[1]", "{a: 1}", '["1"]'])
-def test_not_a_version(value: str) -> None:
+def test_value_that_is_no_version_is_refused(value: str) -> None:
     assert "unknown version" in problem(f"agentrun: {value}\n").message
 
 
-def test_a_document_of_another_version_is_not_looked_into() -> None:
+def test_document_of_an_unknown_version_is_not_checked_further() -> None:
     """Its other keys may be right in that version."""
     document = load_document(Source(Path("/p/a.yaml"), "a.yaml", 'agentrun: "2"\nnew_key: 1\n'), "agent")
     assert document.root is None
@@ -94,12 +94,12 @@ def test_a_document_of_another_version_is_not_looked_into() -> None:
 
 
 @pytest.mark.parametrize("kind", ["agent", "tools", "policy", "budgets", "cases"])
-def test_without_a_version(kind: str) -> None:
+def test_document_without_a_version_is_refused(kind: str) -> None:
     document = load_document(Source(Path("/p/a.yaml"), "a.yaml", "name: a\n"), kind)
     assert 'needs the key "agentrun"' in " ".join(one.message for one in document.problems)
 
 
-def test_nothing_to_upgrade_yet() -> None:
+def test_version_1_is_the_latest_and_has_no_upgrades() -> None:
     """When this fails a version "2" has come: `v1` must be frozen then, and every old version reach the latest."""
     assert LATEST_VERSION == "1"
     assert UPGRADES == {}

@@ -1,4 +1,4 @@
-"""YAML text to a tree: what is accepted, what is refused and where, the same with both parsers."""
+"""YAML text to a document tree: what is accepted and refused, the same with both parsers."""
 
 import json
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ def tree(text: str, pure: bool) -> Node | None:
 
 
 class TestValues:
-    def test_values(self, pure: bool) -> None:
+    def test_plain_scalars_follow_yaml_1_2(self, pure: bool) -> None:
         text = "a: no\nb: on\nc: 1:30\nd: 1_000\ne: 2025-01-01\nf: 0o17\n"
         text += "g: ~\nh: True\ni: '1'\nj: \"~\"\nk: |\n  1\nl:\n"
         assert load(text, pure) == {
@@ -79,14 +79,14 @@ class TestValues:
         wanted = ["on", "1", "true", "012", "1e3", "null", "~", ".inf", "b\n"]
         assert load(text, pure) == {key: number for number, key in enumerate(wanted, 1)}
 
-    def test_any_root(self, pure: bool) -> None:
+    def test_root_may_be_any_value(self, pure: bool) -> None:
         assert load("[1, 2]", pure) == [1, 2]
         assert load("text", pure) == "text"
         assert load("~", pure) is None
         assert load("--- {a: 1}\n...\n", pure) == {"a": 1}
         assert load("%YAML 1.2 # yes\n---\na: 1", pure) == {"a": 1}
 
-    def test_json(self, pure: bool) -> None:
+    def test_json_is_accepted(self, pure: bool) -> None:
         assert load('{"a":[1,2.5,true,null,"x\\u00e9\\/"],"b":{}}', pure) == {
             "a": [1, 2.5, True, None, "xé/"],
             "b": {},
@@ -105,7 +105,7 @@ class TestValues:
             "h": "g",
         }
 
-    def test_an_inner_anchor_outlives_the_outer_of_its_name(self, pure: bool) -> None:
+    def test_inner_anchor_replaces_the_outer_one_of_the_same_name(self, pure: bool) -> None:
         assert load("a: &x [&x 1]\nb: *x", pure) == {"a": [1], "b": 1}
 
 
@@ -151,22 +151,24 @@ class TestRefused:
             ("a: \x85", "spec.encoding", 1, 4),
         ],
     )
-    def test_place_and_code(self, text: str, code: str, line: int, column: int, pure: bool) -> None:
+    def test_refused_text_has_its_code_and_place(
+        self, text: str, code: str, line: int, column: int, pure: bool
+    ) -> None:
         found = [(problem.code, problem.line, problem.column) for problem in refused(text, pure)]
         assert found == [(code, line, column)]
 
-    def test_empty_key(self, pure: bool) -> None:
+    def test_empty_key_is_refused(self, pure: bool) -> None:
         assert [problem.code for problem in refused("{? : 1}", pure)] == ["spec.key"]
 
-    def test_lone_surrogate_escape(self, pure: bool) -> None:
+    def test_lone_surrogate_escape_is_refused(self, pure: bool) -> None:
         (problem,) = refused('a: "\\ud83d"', pure)
         assert problem.code in ("spec.encoding", "spec.yaml_syntax")
 
-    def test_duplicate_names_both_places(self) -> None:
+    def test_duplicate_key_names_both_places(self) -> None:
         (problem,) = refused("x:\n  tools: 1\n  tools: 2")
         assert problem.message == 'the key "tools" is already set at line 2, column 3'
 
-    def test_all_problems_at_once(self, pure: bool) -> None:
+    def test_all_problems_are_reported_at_once(self, pure: bool) -> None:
         text = "a: 1\na: 2\n<<: {b: .inf}\nc: !!int '1'\n~: 012\n? [x]\n: y\nd: *no\ne: [1"
         codes = [problem.code.removeprefix("spec.") for problem in refused(text, pure)]
         assert codes == [
@@ -174,11 +176,11 @@ class TestRefused:
             *("yaml_syntax", "yaml_syntax"),
         ]
 
-    def test_problems_end_at_a_hundred(self) -> None:
+    def test_number_of_problems_is_limited(self) -> None:
         assert len(refused("a: 1\n" * 500)) == yaml_parser.MAX_PROBLEMS
         assert len(refused("\0" * 500)) == yaml_parser.MAX_PROBLEMS
 
-    def test_unknown_alias_is_suggested(self) -> None:
+    def test_unknown_alias_gets_a_suggestion(self) -> None:
         assert refused("a: &base 1\nb: *bose")[0].hint == 'did you mean "base"?'
 
     def test_messages_are_short_and_visible(self) -> None:
@@ -221,7 +223,9 @@ class TestSyntax:
             ('"a" b', 1, 5, "the whole value"),
         ],
     )
-    def test_explained(self, text: str, line: int, column: int, said: str, pure: bool) -> None:
+    def test_syntax_error_has_a_place_and_an_explanation(
+        self, text: str, line: int, column: int, said: str, pure: bool
+    ) -> None:
         (problem,) = refused(text, pure)
         assert (problem.line, problem.column) == (line, column)
         assert said in f"{problem.message} {problem.hint}"
@@ -230,12 +234,12 @@ class TestSyntax:
 class TestLimits:
     """Each limit from both sides."""
 
-    def test_depth(self, pure: bool) -> None:
+    def test_depth_limit(self, pure: bool) -> None:
         limit = yaml_parser.MAX_DOCUMENT_DEPTH
         assert load("[" * limit + "]" * limit, pure)
         assert refused("[" * (limit + 1) + "]" * (limit + 1), pure)[0].code == "spec.depth_limit"
 
-    def test_depth_through_aliases(self) -> None:
+    def test_depth_limit_counts_through_aliases(self) -> None:
         half = yaml_parser.MAX_DOCUMENT_DEPTH // 2
         text = "- &x " + "[" * half + "]" * half + "\n- "
         inner = yaml_parser.MAX_DOCUMENT_DEPTH - half - 1  # the outermost list is a level, too
@@ -243,7 +247,7 @@ class TestLimits:
         inner += 1
         assert refused(text + "[" * inner + "*x" + "]" * inner)[0].code == "spec.depth_limit"
 
-    def test_depth_through_aliases_of_aliases(self) -> None:
+    def test_depth_limit_counts_through_nested_aliases(self) -> None:
         text = "- &a0 [x]\n" + "".join(f"- &a{i} [*a{i - 1}]\n" for i in range(1, 99))
         assert refused(text)[0].code == "spec.depth_limit"
 
@@ -252,19 +256,19 @@ class TestLimits:
         assert len(load("- &x 1\n" + "- *x\n" * limit)) == limit + 1
         assert refused("- &x 1\n" + "- *x\n" * (limit + 1))[0].code == "spec.alias_limit"
 
-    def test_nodes(self) -> None:
+    def test_node_limit(self) -> None:
         limit = yaml_parser.MAX_DOCUMENT_NODES
         assert len(load("[" + "x," * (limit - 1) + "]")) == limit - 1
         assert refused("[" + "x," * limit + "]")[0].code == "spec.too_large"
 
-    def test_nodes_through_aliases(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_node_limit_counts_through_aliases(self, monkeypatch: pytest.MonkeyPatch) -> None:
         text = "- &x [1, {k: v}]\n- [*x, *x]\n"  # 1 + 5 + 1 + 5 + 5
         for limit, accepted in ((17, True), (16, False)):
             monkeypatch.setattr(yaml_parser, "MAX_DOCUMENT_NODES", limit)
             assert accepted == (tree(text, False) is not None)
         assert refused(text)[0].code == "spec.alias_limit"
 
-    def test_size(self) -> None:
+    def test_size_limit_counts_bytes(self) -> None:
         limit = MAX_FILE_BYTES
         assert load("'" + "x" * (limit - 2) + "'") == "x" * (limit - 2)
         assert refused("'" + "x" * (limit - 1) + "'")[0].code == "spec.too_large"
@@ -309,7 +313,7 @@ nested:
 
     @settings(max_examples=50)
     @given(st.recursive(st.text(min_size=1, max_size=6), lambda x: st.lists(x, max_size=4), max_leaves=12))
-    def test_in_any_json(self, value: Any) -> None:
+    def test_every_scalar_of_json_points_at_its_text(self, value: Any) -> None:
         text = json.dumps(["", value], ensure_ascii=True).replace("\\u", "u").replace("\\", "")
         for pure in (False, True):
             root = tree(text, pure)
@@ -346,7 +350,7 @@ def _yaml_agrees(value: Any) -> bool:
 
 class TestRoundTrip:
     @given(JSON.filter(lambda value: value not in (None, "")))
-    def test_json_dumps(self, value: Any) -> None:
+    def test_output_of_json_dumps_is_parsed_back(self, value: Any) -> None:
         text = json.dumps(value, ensure_ascii=False)
         if yaml_parser._FORBIDDEN_CHARACTER.search(text):
             assert refused(text)[0].code == "spec.encoding"
@@ -355,7 +359,7 @@ class TestRoundTrip:
             assert load(json.dumps(value, ensure_ascii=False, indent=2)) == value
 
     @given(JSON.filter(lambda value: value not in (None, "") and _yaml_agrees(value)), st.booleans())
-    def test_safe_dump(self, value: Any, flow: bool) -> None:
+    def test_output_of_yaml_safe_dump_is_parsed_back(self, value: Any, flow: bool) -> None:
         text = yaml.safe_dump(value, allow_unicode=True, default_flow_style=flow)
         for pure in (False, True):
             assert load(text, pure) == value
@@ -432,13 +436,13 @@ class TestFuzz:
 
     @settings(max_examples=200)
     @given(st.text(st.characters(), max_size=60))
-    def test_any_text(self, text: str) -> None:
+    def test_any_text_is_parsed_or_refused(self, text: str) -> None:
         tree(text, False)
         tree(text, True)
 
     @settings(max_examples=200)
     @given(st.binary(max_size=60))
-    def test_any_bytes(self, data: bytes) -> None:
+    def test_any_bytes_are_parsed_or_refused(self, data: bytes) -> None:
         for text in (
             data.decode("latin-1"),
             data.decode("utf-8", "replace"),
@@ -449,7 +453,7 @@ class TestFuzz:
 
     @settings(max_examples=100)
     @given(st.data())
-    def test_damaged_spec(self, data: st.DataObject) -> None:
+    def test_damaged_spec_is_parsed_or_refused(self, data: st.DataObject) -> None:
         text = TestPlaces.TEXT
         start = data.draw(st.integers(0, len(text)))
         end = data.draw(st.integers(start, min(len(text), start + 5)))

@@ -1,4 +1,4 @@
-"""Unquoted words by the core schema of YAML 1.2, and the numbers that are refused."""
+"""Plain YAML scalars follow the YAML 1.2 core schema, and numbers that are not exact are refused."""
 
 import math
 
@@ -48,7 +48,7 @@ TEXTS = (
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_text(text: str) -> None:
+def test_scalar_is_text(text: str) -> None:
     assert parse_plain_scalar(text) == text
 
 
@@ -80,20 +80,20 @@ def test_text(text: str) -> None:
         *(("0e5", 0.0), ("00.5", 0.5), ("1e-300", 1e-300), ("0x0000000000000000000000000000001", 1)),
     ],
 )
-def test_value(text: str, value: object) -> None:
+def test_scalar_is_null_boolean_or_number(text: str, value: object) -> None:
     assert parse_plain_scalar(text) == value
     assert type(parse_plain_scalar(text)) is type(value)
 
 
 @pytest.mark.parametrize("number", [MAX_EXACT_INTEGER, -MAX_EXACT_INTEGER])
-def test_largest_integer(number: int) -> None:
+def test_largest_exact_integer(number: int) -> None:
     beyond = number + int(math.copysign(1, number))
     assert parse_plain_scalar(str(number)) == number
     with pytest.raises(BadNumber, match="would not be exact"):
         parse_plain_scalar(str(beyond))
 
 
-def test_largest_in_other_bases() -> None:
+def test_largest_exact_integer_in_other_bases() -> None:
     assert parse_plain_scalar(hex(MAX_EXACT_INTEGER)) == MAX_EXACT_INTEGER
     assert parse_plain_scalar(oct(MAX_EXACT_INTEGER)) == MAX_EXACT_INTEGER
     for text in (hex(MAX_EXACT_INTEGER + 1), oct(MAX_EXACT_INTEGER + 1)):
@@ -104,7 +104,7 @@ def test_largest_in_other_bases() -> None:
 @pytest.mark.parametrize(
     "text", ["1e308", "1.7976931348623157e308", "5e-324", "0." + "0" * 300 + "1", "1." + "0" * 398]
 )
-def test_doubles_that_fit(text: str) -> None:
+def test_representable_floats_are_accepted(text: str) -> None:
     assert parse_plain_scalar(text) == float(text)
 
 
@@ -130,7 +130,7 @@ def test_doubles_that_fit(text: str) -> None:
         "1e" + "9" * 5000,
     ],
 )
-def test_numbers_that_do_not_fit(text: str) -> None:
+def test_inexact_number_is_refused_with_a_hint(text: str) -> None:
     with pytest.raises(BadNumber) as refused:
         parse_plain_scalar(text)
     assert "quote it" in str(refused.value.hint)
@@ -140,24 +140,24 @@ def test_numbers_that_do_not_fit(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "fix"), [("012", "12"), ("-012", "-12"), ("00", "0"), ("+08", "+8"), ("0123456789", "123456789")]
 )
-def test_leading_zero(text: str, fix: str) -> None:
+def test_leading_zero_is_refused_with_a_fix(text: str, fix: str) -> None:
     with pytest.raises(BadNumber) as refused:
         parse_plain_scalar(text)
     assert refused.value.hint == f"quote it if it is text, or write {fix}"
 
 
 @given(st.integers(-MAX_EXACT_INTEGER, MAX_EXACT_INTEGER))
-def test_integers(number: int) -> None:
+def test_every_exact_integer_is_parsed(number: int) -> None:
     assert parse_plain_scalar(str(number)) == number
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_floats(number: float) -> None:
+def test_every_float_is_parsed(number: float) -> None:
     assert parse_plain_scalar(repr(number)) == number
 
 
 @given(st.text(min_size=1))
-def test_any_text(text: str) -> None:
+def test_any_text_is_text_or_an_ascii_value(text: str) -> None:
     try:
         value = parse_plain_scalar(text)
     except BadNumber:

@@ -1,4 +1,4 @@
-"""What goes wrong on the way, in every format, streamed and not, over a real connection: each has its code.
+"""Provider faults over a real connection in every format, streamed and not: codes and retries.
 
 Nothing partial is kept, every attempt is in the journal, and the attempt after the fault goes on as if nothing was.
 """
@@ -18,7 +18,7 @@ from agentrun.core.outcome import Outcome
 from agentrun.testing import stub
 from agentrun.testing.provider import ScriptedProvider
 
-from .live import Live, live
+from .live_runs import Live, live
 
 SPEC = Path(__file__).with_name("orders.yaml")
 ANSWER = '{"shipped":[],"lost":[]}'
@@ -73,7 +73,9 @@ def cases(faults: Sequence[tuple[dict[str, Any], str, str | None]]) -> Iterator[
 
 
 @pytest.mark.parametrize(("provider", "stream", "fault", "code"), [*cases(FAULTS)])
-def test_tried_again(provider: str, stream: bool, fault: dict[str, Any], code: str) -> None:
+def test_retryable_fault_is_retried_and_the_run_completes(
+    provider: str, stream: bool, fault: dict[str, Any], code: str
+) -> None:
     with ScriptedProvider(script(fault)) as server:
         over = run(server, provider, stream, SHORT if TIMED & fault.keys() else {})
     facts = [record.fact for record in over.records]
@@ -87,7 +89,7 @@ def test_tried_again(provider: str, stream: bool, fault: dict[str, Any], code: s
 
 
 @pytest.mark.parametrize(("provider", "stream", "fault", "code"), [*cases(FATAL)])
-def test_not_tried_again(provider: str, stream: bool, fault: dict[str, Any], code: str) -> None:
+def test_fatal_fault_is_not_retried(provider: str, stream: bool, fault: dict[str, Any], code: str) -> None:
     with ScriptedProvider(script(fault)) as server:
         over = run(server, provider, stream, {})
     assert isinstance(over.outcome, Outcome)

@@ -1,4 +1,4 @@
-"""Agents by chance: tools of every effect, rules at every stage, hooks at every point, models that stumble.
+"""Random agents: tools of every effect, rules at every stage, hooks at every point, and failing models.
 
 None has a tool that cancels its siblings, and a `calm` one nothing that ends the run in the middle of a batch: there
 it matters who is first.
@@ -17,7 +17,7 @@ from agentrun.testing.laws import Setting
 from ..core import script
 from ..core.script import rule, tool, writing
 from ..packages import package
-from .law_agents import Shape
+from .law_shapes import Shape
 
 TOOLS = {
     "search": tool(),

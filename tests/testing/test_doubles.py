@@ -1,4 +1,4 @@
-"""The doubles that ship: each does as it was told, and remembers what it was asked."""
+"""The shipped test doubles: scripted models, stubs, approvers, hooks, sinks and failing journals."""
 
 from typing import Any
 
@@ -51,13 +51,13 @@ def run(agent: Any = TOOLS, **world: Any) -> Outcome:
 # --- models ---------------------------------------------------------------------------------------------------
 
 
-def test_script() -> None:
+def test_scripted_model_replies_in_order() -> None:
     model = scripted(calls("search", q="vcr"), "Found 3 results.")
     assert run(model=model).answer == "Found 3 results."
     assert [len(request.messages) for request in model.requests] == [1, 3]
 
 
-def test_several_calls_and_words() -> None:
+def test_scripted_reply_with_text_and_two_calls() -> None:
     search = stub(lambda q: f"found {q}")
     model = scripted(says("Let me look.", call("search", q="a"), call("search", q="b")), text("Done."))
     assert run(model=model, tools={"search": search}).answer == "Done."
@@ -65,7 +65,7 @@ def test_several_calls_and_words() -> None:
     assert [each.call for each in search.calls] == ["c1.0", "c1.1"]
 
 
-def test_arguments_that_are_no_json() -> None:
+def test_scripted_call_with_invalid_arguments_does_not_run() -> None:
     search = stub()
     assert (
         run(model=scripted(calls(call("search", "{oops")), text("Sorry.")), tools={"search": search}).answer == "Sorry."
@@ -82,13 +82,13 @@ def test_failures_are_retried_on_the_clock() -> None:
     assert [(fact.fault.code, fact.fault.fields) for fact in failed] == [("provider.rate_limited", {"retry_after": 3})]
 
 
-def test_delay() -> None:
+def test_scripted_delay_advances_the_clock() -> None:
     clock = StepClock()
     run(model=scripted(after(700, text("Hello."), clock=clock)), clock=clock)
     assert clock.now() == 700
 
 
-def test_usage_and_finish() -> None:
+def test_scripted_usage_and_finish() -> None:
     journals = MemoryJournals()
     run(model=scripted(says("Hel", finish="length", usage=None), text("lo.")), journals=journals)
     first, second = (record.fact for record in journals.records("run-1") if isinstance(record.fact, ModelReplied))
@@ -96,7 +96,7 @@ def test_usage_and_finish() -> None:
     assert (second.reply.finish, second.reply.usage) == ("stop", Usage(input=10, output=5, cached=0, reasoning=0))
 
 
-def test_functions_see_the_request() -> None:
+def test_function_as_reply_gets_the_request() -> None:
     model = scripted(lambda request: text(request.instructions[:3]))
     assert run(model=model).answer == "You"
     model = replies(lambda request: text(f"{len(request.messages)} message"))
@@ -104,7 +104,7 @@ def test_functions_see_the_request() -> None:
 
 
 @pytest.mark.parametrize("model", [scripted(), scripted(calls("search", q="x"))])
-def test_script_that_is_over(model: Script) -> None:
+def test_request_beyond_the_script_is_fatal(model: Script) -> None:
     outcome = run(model=model)
     assert outcome.code == "provider.fatal"
     assert outcome.fault is not None
@@ -126,7 +126,7 @@ def test_script_that_is_over(model: Script) -> None:
         (stub(fails=ValueError("oh")), "tool.execution: ValueError: oh"),
     ],
 )
-def test_stub(made: Any, read: str) -> None:
+def test_stub_returns_its_result_and_counts_calls(made: Any, read: str) -> None:
     model = scripted(calls("search", q="x"), text("Done."))
     run(model=model, tools={"search": made})
     assert words(tuple(model.requests[1].messages)[2].parts) == read  # type: ignore[arg-type]  # the test gives the right kind
@@ -134,11 +134,11 @@ def test_stub(made: Any, read: str) -> None:
     assert set(made.times.values()) == {1}
 
 
-def test_stub_that_ends_the_run() -> None:
+def test_stub_with_a_fatal_fault_ends_the_run() -> None:
     assert run(model=scripted(calls("pay")), tools={"pay": stub(fails="tool.fatal")}).code == "tool.fatal"
 
 
-def test_stub_takes_time_on_its_clock() -> None:
+def test_stub_delay_advances_the_clock() -> None:
     clock = StepClock()
     slow = stub("late", delay=29_999, clock=clock)
     assert run(model=scripted(calls("search"), text("Done.")), tools={"search": slow}, clock=clock).tool_calls == 1
@@ -164,14 +164,14 @@ ASKING = package(tools={"pay": writing()}, policy={"default": "deny", "rules": [
         (lambda question: "approved" if question.value == {"n": 1} else "denied", 1),
     ],
 )
-def test_person(answers: ApprovalAnswer, ran: int) -> None:
+def test_approving_double_answers_and_keeps_the_questions(answers: ApprovalAnswer, ran: int) -> None:
     person, pay = approving(answers), stub()
     assert run(ASKING, model=scripted(calls("pay", n=1), text("Done.")), tools={"pay": pay}, approver=person).answer
     assert pay.count == ran
     assert [(question.target, question.value) for question in person.questions] == [("pay", {"n": 1})]
 
 
-def test_person_who_takes_too_long() -> None:
+def test_approving_double_that_is_too_late_times_out() -> None:
     clock, pay = StepClock(), stub()
     with pytest.raises(ValueError, match="needs a clock"):
         approving(delay=1)
@@ -180,7 +180,7 @@ def test_person_who_takes_too_long() -> None:
     assert (pay.count, clock.now()) == (0, 120_000)
 
 
-def test_nobody() -> None:
+def test_run_without_an_approver_is_suspended() -> None:
     waiting = agentrun.run(ASKING, "Hi.", model=scripted(calls("pay")), tools={"pay": stub()}, clock=StepClock())
     assert isinstance(waiting, Suspended)
 
@@ -188,7 +188,7 @@ def test_nobody() -> None:
 HOOKED = package(hooks=[script.hook("on_input", id="guard")])
 
 
-def test_hook() -> None:
+def test_hook_double_answers_and_keeps_the_questions() -> None:
     guard = hook()
     assert run(HOOKED, model=scripted("Hello."), hooks={"guard": guard}).answer == "Hello."
     assert [question.value for question in guard.questions] == ["Hi."]
@@ -198,7 +198,7 @@ def test_hook() -> None:
     assert run(HOOKED, model=scripted("Hello."), hooks={"guard": seen}).answer == "Hello."
 
 
-def test_sink() -> None:
+def test_sink_double_keeps_or_fails_deliveries() -> None:
     agent, report = package(sinks={"report": script.SINK}), sink()
     assert run(agent, model=scripted("Hello."), sinks={"report": report}).answer == "Hello."
     assert list(report.kept.values()) == ["Hello."]
@@ -211,7 +211,7 @@ def test_sink() -> None:
 
 
 @pytest.mark.parametrize("at", range(1, 6))
-def test_journals_that_fail(at: int) -> None:
+def test_failing_journals_stop_the_run_before_the_next_effect(at: int) -> None:
     journals, model = FailingJournals(at), scripted("Hello.")
     with pytest.raises(StorageError, match=r"storage\.failed"):
         run(package(), model=model, journals=journals)
@@ -219,7 +219,7 @@ def test_journals_that_fail(at: int) -> None:
     assert len(model.requests) == (at > 2), "nothing is sent whose intent is not written"
 
 
-def test_journal_that_fails() -> None:
+def test_failing_journal_is_poisoned_after_the_failure() -> None:
     """The record and all after it."""
     journal, whole = FailingJournal(3), MemoryJournals()
     run(package(), model=scripted("Hello."), journals=whole)
@@ -235,7 +235,7 @@ def test_journal_that_fails() -> None:
 
 @pytest.mark.parametrize("at", range(1, 6))
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_hosts_that_die(at: int, when: Any) -> None:
+def test_crashing_journals_crash_before_or_after_a_record(at: int, when: Any) -> None:
     journals = CrashingJournals(at, when)
     with pytest.raises(Crash):
         run(package(), model=scripted("Hello."), journals=journals)

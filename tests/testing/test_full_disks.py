@@ -1,4 +1,4 @@
-"""Whichever record cannot be written: nothing is done whose intent is not in the journal, and nothing after it."""
+"""If any record cannot be written, the run stops with a storage error and does nothing after it."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from agentrun.errors import StorageError
 from agentrun.testing import FailingJournals, Script, Stub
 from agentrun.testing.laws import begin_run, finish_run, make_runtime
 
-from .law_agents import SHAPES, Shape
+from .law_shapes import SHAPES, Shape
 
 NEVER = 10_000
 
@@ -32,7 +32,7 @@ def run(shape: Shape, at: int) -> FailingJournals:
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-def test_every_record(shape: Shape) -> None:
+def test_failure_to_write_any_record_stops_the_run(shape: Shape) -> None:
     whole = run(shape, NEVER).appends
     for at in range(1, whole + 1):
         with pytest.raises(StorageError, match=r"storage\.failed|journal\.poisoned"):

@@ -1,4 +1,4 @@
-"""The audit as a law, and the ways to say which package is meant."""
+"""`audit_ok`, and the imports of agentrun.testing.laws."""
 
 import subprocess
 import sys
@@ -13,11 +13,11 @@ from agentrun.engine.memory import MemoryJournals
 from agentrun.testing import StepClock, laws, scripted
 
 from ..packages import package
-from .law_agents import SHAPES, Shape
+from .law_shapes import SHAPES, Shape
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-def test_audit_ok(shape: Shape) -> None:
+def test_audit_law_passes_for_every_shape(shape: Shape) -> None:
     clock, journals = StepClock(), MemoryJournals()
     setting = shape.setting(clock)
     given = {"tools": setting.tools, "hooks": setting.hooks, "sinks": setting.sinks, "clock": clock}
@@ -28,7 +28,7 @@ def test_audit_ok(shape: Shape) -> None:
     laws.audit_ok(seal_package(shape.package), journals.records("run-1"))
 
 
-def test_audit_finds_another_decision() -> None:
+def test_audit_law_finds_a_changed_decision() -> None:
     journals = MemoryJournals()
     agentrun.run(package(), "Hi.", model=scripted("Hello."), journals=journals, clock=StepClock())
     records = [
@@ -43,6 +43,6 @@ def test_audit_finds_another_decision() -> None:
         laws.audit_ok(package(), [*journals.records("run-1")[:2], replace(records[4], seq=3)])
 
 
-def test_no_pytest_needed() -> None:
+def test_laws_import_neither_pytest_nor_asyncio() -> None:
     code = "import sys, agentrun.testing.laws; sys.exit('pytest' in sys.modules or 'asyncio' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""What the script says is what our own codecs read, in every format, streamed and not.
+"""Replies of the scripted provider are decoded by our codecs in every format, streamed and not.
 
 The official clients read it too (`tests/sdks`); these tests need nothing but ourselves and try many more turns.
 """
@@ -23,7 +23,7 @@ from agentrun.testing.provider.server import format_of
 from agentrun.testing.provider.wire_format import UnsupportedByFormat, make_wire_reply
 from agentrun.wire import HttpReply
 
-from .providers import PROVIDERS, asked, call_of
+from .provider_requests import PROVIDERS, asked, call_of
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 words = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=20)
@@ -68,7 +68,7 @@ def read(provider: str, turn: ScriptedTurn, *, stream: bool, piece: int = 7) -> 
     return decoder.end()
 
 
-def meant(reply: ReplyOrFault) -> Reply:
+def without_provider_details(reply: ReplyOrFault) -> Reply:
     """A reply without what differs between providers."""
     assert isinstance(reply, Reply), reply
     parts = [part for part in reply.message.parts if not isinstance(part, Reasoning)]
@@ -79,7 +79,7 @@ def meant(reply: ReplyOrFault) -> Reply:
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("provider", PROVIDERS)
 @given(turn=turns)
-def test_a_turn_is_read_as_it_is_written(provider: str, stream: bool, turn: ScriptedTurn) -> None:
+def test_scripted_turn_is_decoded_as_written(provider: str, stream: bool, turn: ScriptedTurn) -> None:
     assert isinstance(turn.usage, ScriptedUsage)
     parts: list[Text | ToolCall] = [
         Text(turn.text or ""),
@@ -88,7 +88,7 @@ def test_a_turn_is_read_as_it_is_written(provider: str, stream: bool, turn: Scri
     finish: FinishReason = "tool_calls" if turn.calls else "stop"
     usage = Usage(**to_builtins(turn.usage))
     reply = read(provider, turn, stream=stream)
-    assert meant(reply) == Reply(Assistant(tuple(parts)), finish, usage, "m-1", None)
+    assert without_provider_details(reply) == Reply(Assistant(tuple(parts)), finish, usage, "m-1", None)
     thought = [part for part in reply.message.parts if isinstance(part, Reasoning)] if isinstance(reply, Reply) else []
     assert bool(thought) == (turn.reasoning is not UNSET and provider != "openai")
 
@@ -96,7 +96,7 @@ def test_a_turn_is_read_as_it_is_written(provider: str, stream: bool, turn: Scri
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("finish", ["stop", "length", "content_filter", "unknown"])
-def test_finish(provider: str, stream: bool, finish: Any) -> None:
+def test_scripted_finish_is_decoded(provider: str, stream: bool, finish: Any) -> None:
     reply = read(provider, ScriptedTurn(text="Hello.", finish=finish), stream=stream)
     assert isinstance(reply, Reply)
     assert reply.finish == finish
@@ -104,20 +104,24 @@ def test_finish(provider: str, stream: bool, finish: Any) -> None:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_usage_that_is_not_reported(provider: str, stream: bool) -> None:
-    assert meant(read(provider, ScriptedTurn(text="Hello.", usage="off"), stream=stream)).usage is None
+def test_usage_off_is_decoded_as_none(provider: str, stream: bool) -> None:
+    assert (
+        without_provider_details(read(provider, ScriptedTurn(text="Hello.", usage="off"), stream=stream)).usage is None
+    )
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("provider", ["openai", "openai-responses", "anthropic"])
-def test_refusal(provider: str, stream: bool) -> None:
-    (part,) = meant(read(provider, ScriptedTurn(refusal="I would rather not."), stream=stream)).message.parts
+def test_scripted_refusal_is_decoded(provider: str, stream: bool) -> None:
+    (part,) = without_provider_details(
+        read(provider, ScriptedTurn(refusal="I would rather not."), stream=stream)
+    ).message.parts
     assert isinstance(part, Refusal)
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_nothing_is_said(provider: str, stream: bool) -> None:
+def test_empty_turn_is_an_empty_reply(provider: str, stream: bool) -> None:
     fault = read(provider, ScriptedTurn(text=""), stream=stream)
     assert isinstance(fault, Fault)
     assert fault.code == "provider.empty"
@@ -128,17 +132,17 @@ RAW = ScriptedTurn(calls=[ScriptedCall(tool="search", raw='{"q": ')])
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_arguments_that_are_no_json(provider: str, stream: bool) -> None:
+def test_invalid_arguments_are_sent_only_where_the_format_allows(provider: str, stream: bool) -> None:
     """Some formats have no words for them: those say so."""
     if provider.startswith("openai"):
-        assert meant(read(provider, RAW, stream=stream)).message.calls[0].arguments == '{"q": '
+        assert without_provider_details(read(provider, RAW, stream=stream)).message.calls[0].arguments == '{"q": '
     else:
         with pytest.raises(UnsupportedByFormat):
             read(provider, RAW, stream=stream)
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_two_replies_are_the_same_bytes(provider: str) -> None:
+def test_same_turn_gives_the_same_bytes(provider: str) -> None:
     turn = ScriptedTurn(text="Hello.", reasoning="Hm.", calls=[ScriptedCall(tool="search", args={"b": 1, "a": 2})])
     call = call_of(asked(provider))
     format = format_of(call.url)

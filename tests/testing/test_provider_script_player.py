@@ -1,4 +1,4 @@
-"""Which turn answers which request, what is expected of a request, and what a real provider would refuse."""
+"""The script player: which turn answers a request, expectations, and requests a provider would refuse."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from agentrun.testing.provider.server import format_of
 from agentrun.testing.provider.wire_format import reasoning_signature
 from agentrun.wire import HttpReply
 
-from .providers import PROVIDERS, asked, call_of, script
+from .provider_requests import PROVIDERS, asked, call_of, script
 
 
-def playing(*turns: dict[str, Any], order: str = "conversation") -> ScriptPlayer:
+def player_of(*turns: dict[str, Any], order: str = "conversation") -> ScriptPlayer:
     return ScriptPlayer(parse_script(Source(Path("s.yaml"), "s.yaml", script(*turns, order=order))))
 
 
@@ -54,8 +54,8 @@ LATER: list[Message] = [
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_the_turn_is_the_one_after_those_in_the_request(provider: str) -> None:
-    play = playing({"text": "a"}, {"text": "b"}, {"text": "c"})
+def test_turn_follows_the_turns_in_the_request(provider: str) -> None:
+    play = player_of({"text": "a"}, {"text": "b"}, {"text": "c"})
     asked_for = [answer(play, provider, *LATER[:1]), answer(play, provider, *LATER), answer(play, provider, *LATER[:4])]
     assert [(one.turn, one.status, one.is_turn) for one in asked_for] == [
         (1, 200, True),
@@ -64,29 +64,29 @@ def test_the_turn_is_the_one_after_those_in_the_request(provider: str) -> None:
     ]
 
 
-def test_in_order_of_arrival() -> None:
-    play = playing({"text": "a", "faults": [{"status": 500}, {"delay": "1ms"}]}, {"text": "b"}, order="arrival")
+def test_arrival_order_gives_turns_one_after_the_other() -> None:
+    play = player_of({"text": "a", "faults": [{"status": 500}, {"delay": "1ms"}]}, {"text": "b"}, order="arrival")
     assert [answer(play).turn for _ in range(3)] == [1, 1, 2]
     over = answer(play)
     assert over.status == 400
     assert "the script has 2 turns, but this request needs turn" in message(over)
 
 
-def test_a_turn_may_stand_for_several() -> None:
-    play = playing({"text": "a", "times": 2}, {"text": "b"})
+def test_turn_with_times_counts_several_times() -> None:
+    play = player_of({"text": "a", "times": 2}, {"text": "b"})
     assert play.length == 3
     assert answer(play, "openai", *LATER).turn == 3
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_beyond_the_script(provider: str) -> None:
-    over = answer(playing({"text": "a"}), provider, *LATER)
+def test_request_beyond_the_script_is_refused(provider: str) -> None:
+    over = answer(player_of({"text": "a"}), provider, *LATER)
     assert (over.status, over.is_turn) == (400, False)
     assert "the script has 1 turn, but this request needs turn" in message(over)
 
 
 def test_faults_come_first_and_in_order() -> None:
-    play = playing({"text": "a", "faults": [{"status": 500, "times": 2}, {"status": 429}]}, {"text": "b"})
+    play = player_of({"text": "a", "faults": [{"status": 500, "times": 2}, {"status": 429}]}, {"text": "b"})
     assert [answer(play).status for _ in range(5)] == [500, 500, 429, 200, 200]
     assert answer(play, "openai", *LATER[:4]).status == 200
 
@@ -103,19 +103,19 @@ EXPECTED: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize(("right", "wrong"), EXPECTED, ids=lambda given: next(iter(given)))
-def test_expectations(provider: str, right: dict[str, Any], wrong: dict[str, Any]) -> None:
+def test_failed_expectation_refuses_the_request(provider: str, right: dict[str, Any], wrong: dict[str, Any]) -> None:
     first = {"text": "a"}
-    assert answer(playing(first, {"text": "b", "expect": right}), provider, *LATER[:4]).status == 200
-    refused = answer(playing(first, {"text": "b", "expect": wrong}), provider, *LATER[:4])
+    assert answer(player_of(first, {"text": "b", "expect": right}), provider, *LATER[:4]).status == 200
+    refused = answer(player_of(first, {"text": "b", "expect": wrong}), provider, *LATER[:4])
     assert refused.status == 400
     assert message(refused).startswith("turn 2 of the script expects ")
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_what_was_thought_comes_back(provider: str, stream: bool) -> None:
+def test_expected_reasoning_must_be_sent_back(provider: str, stream: bool) -> None:
     """Our codec sends it back; a history without it is refused where the format has a place for it."""
-    play = playing({"reasoning": "Hm.", "text": "a"}, {"text": "b", "expect": {"reasoning": True}})
+    play = player_of({"reasoning": "Hm.", "text": "a"}, {"text": "b", "expect": {"reasoning": True}})
     request = asked(provider, stream=stream)
     call = call_of(request)
     format = format_of(call.url)
@@ -145,8 +145,8 @@ BROKEN = {
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("messages", BROKEN.values(), ids=BROKEN)
-def test_a_history_that_a_provider_would_refuse(provider: str, messages: list[Message]) -> None:
-    refused = answer(playing({"text": "a"}, {"text": "b"}), provider, *messages)
+def test_history_without_results_is_refused(provider: str, messages: list[Message]) -> None:
+    refused = answer(player_of({"text": "a"}, {"text": "b"}), provider, *messages)
     assert refused.status == 400
     assert "result for" in message(refused)
 
@@ -162,14 +162,14 @@ def test_a_history_that_a_provider_would_refuse(provider: str, messages: list[Me
         ("/v1/messages", []),
     ],
 )
-def test_a_request_that_is_none(path: str, body: Any) -> None:
+def test_malformed_request_is_refused(path: str, body: Any) -> None:
     format = format_of(path)
     assert format is not None
-    assert playing({"text": "a"}).reply_to(format, path, json.dumps(body).encode()).status == 400
-    assert playing({"text": "a"}).reply_to(format, path, b"\xff{").status == 400
+    assert player_of({"text": "a"}).reply_to(format, path, json.dumps(body).encode()).status == 400
+    assert player_of({"text": "a"}).reply_to(format, path, b"\xff{").status == 400
 
 
-def test_formats_are_known_by_the_end_of_the_address() -> None:
+def test_format_is_recognised_by_the_end_of_the_path() -> None:
     assert format_of("/openai/deployments/x/chat/completions?api-version=1") is not None
     assert format_of("/v1/models/a:generateContent") is not None
     for path in ("/", "/v1/completions", "/v1/models", "/v1/messages/batches", "/v1/models/a:countTokens"):

@@ -1,4 +1,4 @@
-"""Faults at the very byte, over a real connection, and a server that leaves nothing behind."""
+"""The scripted provider over a real connection: byte-exact faults, and nothing left running."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from agentrun.testing.provider import ScriptedProvider
 from agentrun.testing.provider.server import format_of
 from agentrun.wire import HttpCall
 
-from .providers import PROVIDERS, Got, asked, call_of, script, send
+from .provider_requests import PROVIDERS, Got, asked, call_of, script, send
 
 
 def faulty(**fault: Any) -> str:
     return script({"text": "Hello, world.", "chunk": 4, "faults": [fault]})
 
 
-def both(text: str, *, stream: bool) -> tuple[Got, Got]:
+def faulty_and_next_reply(text: str, *, stream: bool) -> tuple[Got, Got]:
     """The reply with the fault, and the one after it."""
     with ScriptedProvider(text) as server:
         return send(server, asked("openai", stream=stream)), send(server, asked("openai", stream=stream))
@@ -35,7 +35,7 @@ STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 @STREAMS
-def test_status(provider: str, stream: bool) -> None:
+def test_status_fault_has_code_and_headers(provider: str, stream: bool) -> None:
     with ScriptedProvider(faulty(status=429, headers={"Retry-After": "7"})) as server:
         refused, fine = [send(server, asked(provider, stream=stream)) for _ in range(2)]
     assert (refused.status, refused.headers["retry-after"]) == (429, "7")
@@ -45,29 +45,29 @@ def test_status(provider: str, stream: bool) -> None:
     assert [(seen.status, seen.turn, seen.is_turn) for seen in server.requests] == [(429, 1, False), (200, 1, True)]
 
 
-def test_a_body_of_one_s_own() -> None:
-    html, fine = both(faulty(body="<html>", content_type="text/html"), stream=False)
+def test_body_fault_sends_the_given_body() -> None:
+    html, fine = faulty_and_next_reply(faulty(body="<html>", content_type="text/html"), stream=False)
     assert (html.status, html.body, html.headers["content-type"]) == (200, b"<html>", "text/html")
     assert fine.headers["content-type"] == "application/json"
-    made, _ = both(faulty(status=503, body={"b": 1, "a": [2]}), stream=False)
+    made, _ = faulty_and_next_reply(faulty(status=503, body={"b": 1, "a": [2]}), stream=False)
     assert (made.status, made.body) == (503, b'{"a":[2],"b":1}')
 
 
 @STREAMS
-def test_damage(stream: bool) -> None:
-    spoilt, fine = both(faulty(damage=11), stream=stream)
+def test_damage_fault_changes_one_byte(stream: bool) -> None:
+    spoilt, fine = faulty_and_next_reply(faulty(damage=11), stream=stream)
     assert [at for at in range(len(fine.body)) if spoilt.body[at] != fine.body[at]] == [11]
     assert spoilt.body[11] == 0
-    beyond, _ = both(faulty(damage=10**6), stream=stream)
+    beyond, _ = faulty_and_next_reply(faulty(damage=10**6), stream=stream)
     assert beyond.body == fine.body
 
 
 @STREAMS
 @pytest.mark.parametrize("framing", ["length", "chunked", "close"])
 @pytest.mark.parametrize("at", [0, 1, 40])
-def test_cut(stream: bool, framing: str, at: int) -> None:
+def test_cut_fault_ends_the_body_with_every_framing(stream: bool, framing: str, at: int) -> None:
     with ScriptedProvider(faulty(cut=at, framing=framing)) as server:
-        raw = exchange(server, stream)
+        raw = raw_response(server, stream)
         fine = send(server, asked("openai", stream=stream)).body
     head, _, body = raw.partition(b"\r\n\r\n")
     assert b" 200 " in head.split(b"\r\n")[0]
@@ -75,12 +75,12 @@ def test_cut(stream: bool, framing: str, at: int) -> None:
     assert unchunked(body) == fine[:at] if framing == "chunked" else body == fine[:at]
 
 
-def test_a_cut_beyond_the_end_is_none() -> None:
-    whole, fine = both(faulty(cut=10**6), stream=True)
+def test_cut_beyond_the_end_has_no_effect() -> None:
+    whole, fine = faulty_and_next_reply(faulty(cut=10**6), stream=True)
     assert whole.body == fine.body
 
 
-def exchange(server: ScriptedProvider, stream: bool) -> bytes:
+def raw_response(server: ScriptedProvider, stream: bool) -> bytes:
     """All that comes back until the other side hangs up."""
     call = call_of(asked("openai", stream=stream))
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
@@ -102,8 +102,8 @@ def unchunked(data: bytes) -> bytes:
 
 
 @STREAMS
-def test_drip(stream: bool) -> None:
-    dripped, fine = both(faulty(drip=5), stream=stream)
+def test_drip_fault_sends_small_pieces(stream: bool) -> None:
+    dripped, fine = faulty_and_next_reply(faulty(drip=5), stream=stream)
     assert dripped.body == fine.body
     with ScriptedProvider(faulty(drip=5, framing="chunked")) as server:
         answer = server.player.reply_to(*question(stream))
@@ -115,18 +115,18 @@ def question(stream: bool) -> tuple[Any, str, bytes]:
     return format_of(call.url), call.url, call.body
 
 
-def test_delay_and_gap() -> None:
+def test_delay_and_gap_faults_take_time() -> None:
     began = time.monotonic()
-    both(faulty(delay="150ms"), stream=False)
+    faulty_and_next_reply(faulty(delay="150ms"), stream=False)
     assert time.monotonic() - began >= 0.15
     began = time.monotonic()
-    slow, fine = both(faulty(gap="30ms"), stream=True)
+    slow, fine = faulty_and_next_reply(faulty(gap="30ms"), stream=True)
     assert slow.body == fine.body
     assert time.monotonic() - began >= 0.03 * (slow.body.count(b"\n\n") - 1)
 
 
 @STREAMS
-def test_endless(stream: bool) -> None:
+def test_endless_fault_never_ends_the_reply(stream: bool) -> None:
     """It goes on as long as anybody listens, and never comes to its end; closing the server ends it."""
     with ScriptedProvider(faulty(endless=True, gap="1ms")) as server:
         with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
@@ -142,7 +142,7 @@ def test_endless(stream: bool) -> None:
         assert fine.status == 200
 
 
-def test_closing_ends_what_would_last_for_ever() -> None:
+def test_closing_ends_delayed_and_endless_replies() -> None:
     before = set(threading.enumerate())
     server = ScriptedProvider(script({"text": "a", "faults": [{"delay": "1h"}, {"endless": True}]}))
     server.start()
@@ -162,13 +162,13 @@ def test_closing_ends_what_would_last_for_ever() -> None:
         socket.create_connection(("127.0.0.1", server.port), timeout=5)
 
 
-def test_it_listens_on_this_machine_alone() -> None:
+def test_server_listens_only_on_localhost() -> None:
     with ScriptedProvider(script({"text": "a"})) as server:
         assert server.url == f"http://127.0.0.1:{server.port}"
         assert server._server.socket.getsockname() == ("127.0.0.1", server.port)
 
 
-def test_a_port_that_is_taken() -> None:
+def test_used_port_is_refused() -> None:
     with ScriptedProvider(script({"text": "a"})) as server, pytest.raises(OSError, match="in use"):
         ScriptedProvider(script({"text": "a"}), port=server.port)
 
@@ -191,7 +191,7 @@ def test_one_connection_serves_many_requests() -> None:
     ("headers", "status"),
     [({}, 411), ({"content-length": "x"}, 411), ({"content-length": "-1"}, 411), ({"content-length": "9" * 30}, 413)],
 )
-def test_requests_without_a_sound_length(headers: dict[str, str], status: int) -> None:
+def test_request_without_a_valid_length_is_refused(headers: dict[str, str], status: int) -> None:
     with ScriptedProvider(script({"text": "a"})) as server:
         connection = http.client.HTTPConnection("127.0.0.1", server.port)
         connection.putrequest("POST", "/v1/responses")
@@ -202,7 +202,7 @@ def test_requests_without_a_sound_length(headers: dict[str, str], status: int) -
         connection.close()
 
 
-def test_an_address_that_is_none() -> None:
+def test_unknown_path_is_404() -> None:
     with ScriptedProvider(script({"text": "a"})) as server:
         got = send(server, HttpCall("POST", "/v1/embeddings", (), b"{}"))
     assert got.status == 404
@@ -210,7 +210,7 @@ def test_an_address_that_is_none() -> None:
     assert server.requests[0].provider is None
 
 
-def test_many_conversations_at_once() -> None:
+def test_parallel_conversations_are_answered_separately() -> None:
     """Each is answered by its own turn, whatever the others do; faults are counted over all of them."""
     turns = [{"text": f"turn {n}", "faults": [{"status": 500, "times": 3}]} for n in range(1, 4)]
 
@@ -229,6 +229,6 @@ def test_many_conversations_at_once() -> None:
     assert sum(seen.status == 500 for seen in server.requests) == 9
 
 
-def test_a_script_that_cannot_be_played() -> None:
+def test_invalid_script_is_refused() -> None:
     with pytest.raises(DocumentError):
         ScriptedProvider(script())

@@ -1,4 +1,4 @@
-"""An MCP server that can do everything wrong. It knows nothing of any SDK, and starts in no time.
+"""A misbehaving MCP server for tests, written without the SDK so that it starts quickly.
 
 Its tools stand in a file that is named on its command line, with what else it is to do. A tool does what its name says
 (see `ACTS`); one that has another name says its arguments. What it is asked is written to `asked.jsonl`.

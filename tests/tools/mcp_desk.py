@@ -1,4 +1,4 @@
-"""An agent whose only tools are those of an MCP server that may do everything wrong."""
+"""An agent whose only tools are those of the misbehaving MCP server."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from agentrun.spec.problems import DocumentError, Source
 from agentrun.tools.mcp import McpServers
 from agentrun.tools.mcp_connection import ListedTool
 
-from .hostile import held
-from .runs import Runs, facts
+from .agent_runs import Runs, facts
+from .hostile_commands import held_resources
 
 T = TypeVar("T")
 
@@ -132,10 +132,10 @@ def results(done: FinishedRun) -> list[tuple[str | None, str]]:
     return [(None if each.fault is None else each.fault.code, words(each.parts)) for each in found]
 
 
-def back_to(before: tuple[int, int, list[str]]) -> bool:
+def is_back_to(before: tuple[int, int, list[str]]) -> bool:
     """Whether no more is held than before. The thread that waits for a keeper gets a moment to end."""
     end = time.monotonic() + 60
-    while (now := held())[2] or now[0] > before[0] or now[1] > before[1]:
+    while (now := held_resources())[2] or now[0] > before[0] or now[1] > before[1]:
         if time.monotonic() > end:
             return False
         time.sleep(0.01)
@@ -149,9 +149,9 @@ def pins(desk: McpDesk) -> dict[str, dict[str, PinnedTool]]:
     found, problems = asked_for([spec])
     if problems:
         raise DocumentError(problems)
-    return read_again(found)
+    return reload_pins(found)
 
 
-def read_again(found: dict[str, dict[str, PinnedTool]]) -> dict[str, dict[str, PinnedTool]]:
+def reload_pins(found: dict[str, dict[str, PinnedTool]]) -> dict[str, dict[str, PinnedTool]]:
     text = lock_text(Lock(origin="a test", routes={}, servers=found))
     return parse_lock(Source(Path("/desk.lock"), "desk.lock", text)).servers

@@ -1,4 +1,4 @@
-"""Python functions as hooks, through whole runs: live, recorded, and replayed without being asked."""
+"""Python functions as hooks through whole runs, live, recorded and replayed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from agentrun.engine.run import FinishedRun
 from agentrun.errors import PackageError, ToolError
 from agentrun.tools.hooks import load_python_hooks
 
-from .desks import Desk
-from .runs import Runs, facts
+from .agent_runs import Runs, facts
+from .python_desk import Desk
 
 POINTS = ("on_input", "before_model", "after_model", "before_tool", "after_tool", "on_output", "on_stop")
 VALUES: dict[str, Any] = {
@@ -38,7 +38,7 @@ from agentrun import Continue, Deny, HookQuestion, Inject, Modify
 """
 
 
-def runs(desk: Desk, point: str, body: str = "return None", *, form: str = "def", **keys: Any) -> Runs:
+def runs_with_hook(desk: Desk, point: str, body: str = "return None", *, form: str = "def", **keys: Any) -> Runs:
     more = "".join(f", {key}: {value}" for key, value in keys.items())
     spec = f'hooks: [{{id: watch, at: {point}, call: "desk:watch"{more}}}]\n'
     return Runs(desk.root, spec, HOOK.format(form=form, body=body))
@@ -50,12 +50,12 @@ def answers(done: FinishedRun) -> list[Any]:
 
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("form", ["def", "async def"])
-def test_asked_at_every_point(desk: Desk, point: str, form: str) -> None:
-    here = runs(desk, point, "assert question.value == " + repr(VALUES[point]), form=form)
+def test_hook_is_asked_at_every_point(desk: Desk, point: str, form: str) -> None:
+    here = runs_with_hook(desk, point, "assert question.value == " + repr(VALUES[point]), form=form)
     if point == "after_model":
-        here = runs(desk, point, "assert question.value in ('', 'It is late.')", form=form)
+        here = runs_with_hook(desk, point, "assert question.value in ('', 'It is late.')", form=form)
     if point == "before_model":
-        here = runs(desk, point, "assert isinstance(question.value, str)", form=form)
+        here = runs_with_hook(desk, point, "assert isinstance(question.value, str)", form=form)
     done = here.recorded_and_replayed()
     assert done.outcome.answer == "It is late."
     assert set(map(repr, answers(done))) == {"Continue()"}
@@ -76,8 +76,8 @@ def test_asked_at_every_point(desk: Desk, point: str, form: str) -> None:
         ("on_stop", "return Continue()", Continue()),
     ],
 )
-def test_what_they_change(desk: Desk, point: str, body: str, answer: Any) -> None:
-    here = runs(desk, point, body)
+def test_answers_of_hooks_change_the_run(desk: Desk, point: str, body: str, answer: Any) -> None:
+    here = runs_with_hook(desk, point, body)
     done = here.recorded_and_replayed()
     assert done.outcome.status == "completed", done.outcome
     assert answers(done)[0] == answer
@@ -92,8 +92,8 @@ def test_what_they_change(desk: Desk, point: str, body: str, answer: Any) -> Non
 
 
 @pytest.mark.parametrize("point", POINTS[:-1])
-def test_denied(desk: Desk, point: str) -> None:
-    here = runs(desk, point, "return Deny('not today')")
+def test_deny_stops_the_call_or_the_run(desk: Desk, point: str) -> None:
+    here = runs_with_hook(desk, point, "return Deny('not today')")
     done = here.recorded_and_replayed()
     if point in ("before_tool", "after_tool"):
         assert done.outcome.status == "completed"
@@ -117,9 +117,9 @@ FAILURES = [
 
 
 @pytest.mark.parametrize("raised", ["ValueError", "SystemExit", "KeyboardInterrupt", "End", "asyncio.CancelledError"])
-def test_async_hook_that_raises(desk: Desk, raised: str) -> None:
+def test_async_hook_that_raises_denies_the_call(desk: Desk, raised: str) -> None:
     body = f"import asyncio\n    class End(BaseException): ...\n    raise {raised}"
-    here = runs(desk, "before_tool", body, form="async def")
+    here = runs_with_hook(desk, "before_tool", body, form="async def")
     done = here.recorded_and_replayed()
     (answer,) = answers(done)
     assert isinstance(answer, HookFailure)
@@ -128,8 +128,10 @@ def test_async_hook_that_raises(desk: Desk, raised: str) -> None:
 
 @pytest.mark.parametrize("on_failure", ["deny", "continue"])
 @pytest.mark.parametrize(("body", "reason", "error"), FAILURES, ids=range(len(FAILURES)))
-def test_failed(desk: Desk, on_failure: str, body: str, reason: str | None, error: str | None) -> None:
-    here = runs(desk, "before_tool", body, on_failure=on_failure, timeout="200ms")
+def test_failing_hook_follows_on_failure(
+    desk: Desk, on_failure: str, body: str, reason: str | None, error: str | None
+) -> None:
+    here = runs_with_hook(desk, "before_tool", body, on_failure=on_failure, timeout="200ms")
     done = here.recorded_and_replayed()
     assert ("look 7" in here.traces) == (on_failure == "continue")
     (answer,) = answers(done)
@@ -139,13 +141,13 @@ def test_failed(desk: Desk, on_failure: str, body: str, reason: str | None, erro
     assert "secret" not in done.canonical()
 
 
-def test_async_hook_that_takes_too_long(desk: Desk) -> None:
+def test_async_hook_that_takes_too_long_times_out(desk: Desk) -> None:
     body = "import asyncio; await asyncio.sleep(5)"
-    done = runs(desk, "before_tool", body, form="async def", timeout="100ms").recorded_and_replayed()
+    done = runs_with_hook(desk, "before_tool", body, form="async def", timeout="100ms").recorded_and_replayed()
     assert answers(done)[0].fault.fields["reason"] == "timeout"
 
 
-def test_order(desk: Desk) -> None:
+def test_hooks_run_in_the_order_of_order_and_id(desk: Desk) -> None:
     """By point, order and id: not by the order of the file."""
     hooks = [("c", 1), ("b", 0), ("a", 1)]
     spec = "hooks:\n" + "".join(
@@ -157,8 +159,8 @@ def test_order(desk: Desk) -> None:
     assert here.traces == ["b", "a", "c", "look 7"]
 
 
-def test_what_a_hook_prints_is_told(desk: Desk, capfd: pytest.CaptureFixture[str]) -> None:
-    here = runs(desk, "before_tool", "print('looking at', question.target)")
+def test_print_of_a_hook_is_reported(desk: Desk, capfd: pytest.CaptureFixture[str]) -> None:
+    here = runs_with_hook(desk, "before_tool", "print('looking at', question.target)")
     here.live()
     assert ("watch", "looking at look\n") in here.printed
     assert capfd.readouterr().out == ""
@@ -174,7 +176,7 @@ def test_what_a_hook_prints_is_told(desk: Desk, capfd: pytest.CaptureFixture[str
     ],
     ids=["raises", "has a secret", "takes nothing", "cannot be imported"],
 )
-def test_why_a_hook_failed_is_told(desk: Desk, source: str, told: str) -> None:
+def test_exception_of_a_hook_is_reported_with_its_place(desk: Desk, source: str, told: str) -> None:
     desk.write("desk.py", source)
     found: list[tuple[str, str]] = []
     asked = load_python_hooks(
@@ -191,7 +193,7 @@ def test_why_a_hook_failed_is_told(desk: Desk, source: str, told: str) -> None:
 
 
 def test_a_hook_that_changed_is_refused_before_the_run(desk: Desk) -> None:
-    here = runs(desk, "on_input")
+    here = runs_with_hook(desk, "on_input")
     compiled = here.compiled()
     (here.root / "desk.py").write_text("raise SystemExit('imported')\n")
     with pytest.raises(ToolError) as caught:
@@ -201,9 +203,9 @@ def test_a_hook_that_changed_is_refused_before_the_run(desk: Desk) -> None:
     assert here.news == [], "there was no run"
 
 
-def test_a_hook_that_changes_under_a_run_fails_closed(desk: Desk) -> None:
+def test_hook_module_changed_during_the_run_is_drift(desk: Desk) -> None:
     """Between the start and the first question."""
-    here = runs(desk, "on_output")
+    here = runs_with_hook(desk, "on_output")
     (here.root / "shop.py").write_text("")
     package = here.package
     found = load_python_hooks([here.root], package.hooks)
@@ -226,7 +228,7 @@ def hook(**changes: Any) -> Hook:
     return Hook(**{**base, **changes})
 
 
-def test_one_name_for_two_functions(desk: Desk, tmp_path: Path) -> None:
+def test_two_functions_with_one_hook_id_are_refused(desk: Desk, tmp_path: Path) -> None:
     """An agent and its sub-agent: the function of one must not answer for the other."""
     desk.write("desk.py", "def watch(question):\n    return None\ndef other(question):\n    return None\n")
     source = desk.call("desk:watch").tool.source  # type: ignore[union-attr]  # it is a Python tool

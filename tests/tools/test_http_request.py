@@ -1,4 +1,4 @@
-"""What a tool sends: each argument stays where it is put."""
+"""The request of an HTTP tool, where each argument stays in its place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agentrun.wire import HttpAuth, NetworkAccess
 
-from .endpoints import AUTH, asked, http_call, refused
+from .http_calls import AUTH, http_call, refusal_of_call, request_of_call
 
 # --- addresses ----------------------------------------------------------------------------------------------
 
@@ -33,47 +33,51 @@ from .endpoints import AUTH, asked, http_call, refused
         ("https://${HOST}/fixed?a=b", "x", "https://${HOST}/fixed?a=b"),
     ],
 )
-def test_addresses(url: str, value: object, expected: str) -> None:
-    assert asked(http_call({"x": value}, url=url)).url == expected
+def test_arguments_are_percent_encoded_in_the_url(url: str, value: object, expected: str) -> None:
+    assert request_of_call(http_call({"x": value}, url=url)).url == expected
 
 
 @pytest.mark.parametrize(
     "value", ["", ".", "..", "a/b", "/", "..\\x", "a\r\nb", "a\nb", "\0", "\x7f", "\x1b[2J", "\ud800", "../../admin"]
 )
-def test_what_is_no_segment_of_a_path(value: str) -> None:
-    words = refused(http_call({"x": value}, url="https://a.example/o/{{ args.x }}/items"))
+def test_argument_that_is_no_path_segment_is_refused(value: str) -> None:
+    words = refusal_of_call(http_call({"x": value}, url="https://a.example/o/{{ args.x }}/items"))
     assert value not in words or value in ("", ".", "..", "/")
 
 
-def test_parts_that_make_a_dot() -> None:
-    refused(http_call({"x": "."}, url="https://a.example/.{{ args.x }}/b"))
-    refused(http_call({"x": "."}, url="https://a.example/%2e{{ args.x }}"))
-    assert asked(http_call({"x": "."}, url="https://a.example/v1{{ args.x }}")).url == "https://a.example/v1."
+def test_argument_that_completes_a_dot_segment_is_refused() -> None:
+    refusal_of_call(http_call({"x": "."}, url="https://a.example/.{{ args.x }}/b"))
+    refusal_of_call(http_call({"x": "."}, url="https://a.example/%2e{{ args.x }}"))
+    assert request_of_call(http_call({"x": "."}, url="https://a.example/v1{{ args.x }}")).url == "https://a.example/v1."
 
 
 @pytest.mark.parametrize("url", ["https://a.example/{{ args.y }}", "https://a.example/?y={{ args.y }}"])
-def test_an_argument_that_is_not_there(url: str) -> None:
-    assert "cannot be filled in" in refused(http_call({"x": "1"}, url=url))
+def test_missing_argument_is_refused(url: str) -> None:
+    assert "cannot be filled in" in refusal_of_call(http_call({"x": "1"}, url=url))
 
 
-def test_params() -> None:
+def test_params_of_the_agent_fill_the_url() -> None:
     call = http_call({"x": "1"}, {"shop": "a b"}, url="https://a.example/{{ shop }}/{{ args.x }}")
-    assert asked(call).url == "https://a.example/a%20b/1"
+    assert request_of_call(call).url == "https://a.example/a%20b/1"
 
 
-def test_query() -> None:
+def test_query_values_are_percent_encoded() -> None:
     query = {"q": "{{ args.x }}", "a&b": "1", "n": "{{ args.n }}"}
     call = http_call({"x": "a&admin=1", "n": 3}, url="https://a.example/s?fixed=1", query=query)
-    assert asked(call).url == "https://a.example/s?fixed=1&q=a%26admin%3D1&a%26b=1&n=3"
-    assert asked(http_call({"x": "", "n": 0}, url="https://a.example", query={"q": "{{ args.x }}"})).url.endswith("?q=")
+    assert request_of_call(call).url == "https://a.example/s?fixed=1&q=a%26admin%3D1&a%26b=1&n=3"
+    assert request_of_call(
+        http_call({"x": "", "n": 0}, url="https://a.example", query={"q": "{{ args.x }}"})
+    ).url.endswith("?q=")
 
 
-def test_an_address_that_is_too_long() -> None:
-    assert "8,192" in refused(http_call({"x": "x" * 9000}, url="https://a.example/", query={"q": "{{ args.x }}"}))
+def test_too_long_url_is_refused() -> None:
+    assert "8,192" in refusal_of_call(
+        http_call({"x": "x" * 9000}, url="https://a.example/", query={"q": "{{ args.x }}"})
+    )
 
 
 @given(st.text(), st.text())
-def test_any_text_stays_in_its_place(path: str, value: str) -> None:
+def test_any_argument_stays_in_its_part_of_the_url(path: str, value: str) -> None:
     """Whoever reads the address gets exactly the values, in their places, and nothing else changed."""
     url = "https://a.example/o/{{ args.p }}/items?before=1&v={{ args.v }}&after=2"
     made = _url({"p": path, "v": value}, url)
@@ -91,39 +95,41 @@ def test_any_text_stays_in_its_place(path: str, value: str) -> None:
 
 def _url(arguments: dict[str, Any], url: str) -> str | None:
     try:
-        return asked(http_call(arguments, url=url)).url
+        return request_of_call(http_call(arguments, url=url)).url
     except AssertionError:
-        refused(http_call(arguments, url=url))
+        refusal_of_call(http_call(arguments, url=url))
         return None
 
 
 # --- headers ------------------------------------------------------------------------------------------------
 
 
-def test_headers() -> None:
+def test_header_templates_are_filled_and_variables_kept() -> None:
     call = http_call({"x": "de"}, headers={"X-Lang": "{{ args.x }}", "X-Team": "${TEAM}", "Accept": "a/b"})
-    assert asked(call).headers == (("X-Lang", "de"), ("X-Team", "${TEAM}"), ("Accept", "a/b"))
+    assert request_of_call(call).headers == (("X-Lang", "de"), ("X-Team", "${TEAM}"), ("Accept", "a/b"))
 
 
 @pytest.mark.parametrize("value", ["a\r\nX-Admin: 1", "a\nb", "a\0b", "é", "\x7f", "${OPENAI_API_KEY}", "a${B}c"])
-def test_what_is_no_header(value: str) -> None:
+def test_argument_that_breaks_a_header_or_names_a_variable_is_refused(value: str) -> None:
     """An argument must not end its line, and must not name a variable that the sender would fill in."""
-    assert value not in refused(http_call({"x": value}, headers={"X-Lang": "{{ args.x }}"}))
+    assert value not in refusal_of_call(http_call({"x": value}, headers={"X-Lang": "{{ args.x }}"}))
 
 
 @pytest.mark.parametrize("name", ["Host", "content-length", "Transfer-Encoding", "Connection"])
-def test_headers_of_the_request_itself(name: str) -> None:
-    assert name in refused(http_call({"x": "1"}, headers={name: "{{ args.x }}"}))
+def test_reserved_headers_are_refused(name: str) -> None:
+    assert name in refusal_of_call(http_call({"x": "1"}, headers={name: "{{ args.x }}"}))
 
 
-def test_the_credential_is_named_and_not_there() -> None:
-    assert asked(http_call(auth=AUTH)).auth == HttpAuth("Authorization", "Bearer ", "SHOP_KEY")
-    assert asked(http_call(auth=AUTH | {"scheme": "", "header": "X-Key"})).auth == HttpAuth("X-Key", "", "SHOP_KEY")
+def test_request_names_the_credential_without_its_value() -> None:
+    assert request_of_call(http_call(auth=AUTH)).auth == HttpAuth("Authorization", "Bearer ", "SHOP_KEY")
+    assert request_of_call(http_call(auth=AUTH | {"scheme": "", "header": "X-Key"})).auth == HttpAuth(
+        "X-Key", "", "SHOP_KEY"
+    )
 
 
-def test_reach() -> None:
+def test_network_access_of_the_request_follows_the_tool() -> None:
     call = http_call({"x": "1"}, url="https://a.example/{{ args.x }}", hosts=["a.example"], private_network=False)
-    assert asked(call).reach == NetworkAccess(("a.example",), False, 1_000_000, "https://a.example/1")
+    assert request_of_call(call).reach == NetworkAccess(("a.example",), False, 1_000_000, "https://a.example/1")
 
 
 @pytest.mark.parametrize(
@@ -135,8 +141,13 @@ def test_reach() -> None:
         ("idempotent", {"idempotency-key": "{{ args.x }}"}, {"idempotency-key": "mine"}),
     ],
 )
-def test_keys(effect: str, headers: dict[str, str], expected: dict[str, str]) -> None:
-    assert dict(asked(http_call({"x": "mine"}, effect=effect, method="POST", headers=headers)).headers) == expected
+def test_idempotency_key_is_sent_unless_the_effect_is_read(
+    effect: str, headers: dict[str, str], expected: dict[str, str]
+) -> None:
+    assert (
+        dict(request_of_call(http_call({"x": "mine"}, effect=effect, method="POST", headers=headers)).headers)
+        == expected
+    )
 
 
 # --- bodies -------------------------------------------------------------------------------------------------
@@ -157,21 +168,21 @@ ARGUMENTS = {"n": 3, "t": 'a"b', "l": [1, None], "o": {"k": True}, "z": None}
         ("{{ args.o }}", {"k": True}),
     ],
 )
-def test_json(body: Any, expected: Any) -> None:
-    call = asked(http_call(ARGUMENTS, method="POST", body=body))
+def test_json_body_keeps_the_types_of_arguments(body: Any, expected: Any) -> None:
+    call = request_of_call(http_call(ARGUMENTS, method="POST", body=body))
     assert msgspec.json.decode(call.body) == expected
     assert call.headers == (("Content-Type", "application/json"),)
 
 
-def test_text() -> None:
-    call = asked(http_call(ARGUMENTS, method="POST", body="n={{ args.n }}\nü"))
+def test_text_body_is_sent_as_plain_text_by_default() -> None:
+    call = request_of_call(http_call(ARGUMENTS, method="POST", body="n={{ args.n }}\nü"))
     assert call.body == "n=3\nü".encode()
     assert call.headers == (("Content-Type", "text/plain; charset=utf-8"),)
     typed = http_call(ARGUMENTS, method="POST", body="<n>{{ args.n }}</n>", headers={"content-type": "text/xml"})
-    assert asked(typed).headers == (("content-type", "text/xml"),)
+    assert request_of_call(typed).headers == (("content-type", "text/xml"),)
 
 
-def test_a_body_that_cannot_be_written() -> None:
-    refused(http_call({"x": "\ud800"}, method="POST", body={"x": "{{ args.x }}"}))
-    refused(http_call({"x": "\ud800"}, method="POST", body="x={{ args.x }}"))
-    refused(http_call({}, method="POST", body={"x": "{{ args.x }}"}))
+def test_body_that_cannot_be_encoded_is_refused() -> None:
+    refusal_of_call(http_call({"x": "\ud800"}, method="POST", body={"x": "{{ args.x }}"}))
+    refusal_of_call(http_call({"x": "\ud800"}, method="POST", body="x={{ args.x }}"))
+    refusal_of_call(http_call({}, method="POST", body={"x": "{{ args.x }}"}))

@@ -1,4 +1,4 @@
-"""MCP servers over streamable HTTP: the SDK's own, and one that does things wrong."""
+"""MCP servers over streamable HTTP, one of the SDK and one that misbehaves."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from agentrun.core.effects import ToolReturn
 from agentrun.tools.mcp import McpServers
 from agentrun.tools.mcp_http import GuardedTransport, McpExchange, current_exchange
 
-from .hostile import held
+from .hostile_commands import held_resources
 from .mcp_desk import McpDesk, text
-from .mcp_over_http import Odd, real
+from .mcp_http_servers import Odd, sdk_server
 
 
 def desk_at(root: Path, url: str, *names: str, **changes: Any) -> McpDesk:
@@ -29,7 +29,7 @@ def desk_at(root: Path, url: str, *names: str, **changes: Any) -> McpDesk:
 
 @pytest.mark.parametrize("json_response", [False, True])
 @pytest.mark.parametrize("stateless", [False, True])
-def test_a_server_of_the_sdk(tmp_path: Path, json_response: bool, stateless: bool) -> None:
+def test_sdk_server_answers_parallel_calls(tmp_path: Path, json_response: bool, stateless: bool) -> None:
     made = MCPServer("shop")
 
     @made.tool(structured_output=False)
@@ -38,7 +38,7 @@ def test_a_server_of_the_sdk(tmp_path: Path, json_response: bool, stateless: boo
         return f"{word}!"
 
     (listed,) = asyncio.run(made.list_tools())
-    with real(made, json_response=json_response, stateless_http=stateless) as url:
+    with sdk_server(made, json_response=json_response, stateless_http=stateless) as url:
         desk = desk_at(tmp_path, url)
         desk.plan["tools"] = [{"name": "say", "description": listed.description, "inputSchema": listed.input_schema}]
         desk.lock()
@@ -50,7 +50,7 @@ def test_a_server_of_the_sdk(tmp_path: Path, json_response: bool, stateless: boo
 
 
 @pytest.mark.parametrize(("name", "read"), [("json", "json"), ("sse", "sse"), ("flood", "after the flood")])
-def test_replies(tmp_path: Path, name: str, read: str) -> None:
+def test_json_and_sse_replies_are_read_and_the_session_ended(tmp_path: Path, name: str, read: str) -> None:
     with Odd(name) as server:
         assert text(desk_at(tmp_path, server.url, name).returned(name)) == read
         assert server.calls() == [name]
@@ -69,7 +69,7 @@ LOST = {
 
 @pytest.mark.parametrize("effect", ["at_most_once", "read"])
 @pytest.mark.parametrize("name", LOST)
-def test_lost(tmp_path: Path, name: str, effect: str) -> None:
+def test_server_lost_during_a_call_is_indeterminate_or_a_fault(tmp_path: Path, name: str, effect: str) -> None:
     """Whether the call took effect is not known. Nobody sends it again."""
     with Odd(name) as server:
         fault = desk_at(tmp_path, server.url, name, effect=effect).returned(name).fault
@@ -91,7 +91,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused(tmp_path: Path, name: str) -> None:
+def test_refusing_reply_is_a_fault_and_the_next_call_works(tmp_path: Path, name: str) -> None:
     """Nobody logs in anywhere, and no redirect leads away. The next call is made in a new session."""
     with Odd(name, "json") as server, Odd() as other:
         server.elsewhere = other.url
@@ -108,12 +108,12 @@ def test_refused(tmp_path: Path, name: str) -> None:
         assert other.asked == []
 
 
-def test_a_reply_without_end(tmp_path: Path) -> None:
+def test_endless_reply_is_stopped_and_leaves_nothing(tmp_path: Path) -> None:
     """The call is stopped by its own limit; nothing of it is left."""
     with Odd("drips", "json") as server:
         desk = desk_at(tmp_path, server.url, "drips", "json")
         desk.returned("json")
-        before = held()
+        before = held_resources()
 
         async def work(servers: McpServers) -> None:
             with pytest.raises(TimeoutError):
@@ -122,10 +122,10 @@ def test_a_reply_without_end(tmp_path: Path) -> None:
 
         desk.tried(work)
         time.sleep(0.1)
-    assert held()[0] <= before[0] + 1
+    assert held_resources()[0] <= before[0] + 1
 
 
-def test_headers_and_their_values(tmp_path: Path) -> None:
+def test_declared_headers_are_sent_with_their_variables(tmp_path: Path) -> None:
     with Odd("echo") as server:
         desk = desk_at(tmp_path, server.url, "echo", headers={"X-Key": "key ${KEY}", "X-Plain": "p"})
         returned = desk.tried(lambda servers: servers.run(desk.call("echo")), KEY="value-of-the-key")
@@ -143,14 +143,14 @@ def test_headers_and_their_values(tmp_path: Path) -> None:
         ("http://2130706433/mcp", "its host is not an IP address in the usual form"),
     ],
 )
-def test_addresses_that_are_not_reached(tmp_path: Path, url: str, message: str) -> None:
+def test_forbidden_address_is_not_reached(tmp_path: Path, url: str, message: str) -> None:
     fault = desk_at(tmp_path, url, "say", private_network=False).returned("say").fault
     assert fault is not None
     assert fault.code == "tool.execution"
     assert message in fault.message
 
 
-def test_nobody_is_there(tmp_path: Path) -> None:
+def test_refused_connection_is_reported(tmp_path: Path) -> None:
     with Odd() as server:
         url = server.url
     fault = desk_at(tmp_path, url, "say").returned("say").fault
@@ -158,7 +158,7 @@ def test_nobody_is_there(tmp_path: Path) -> None:
     assert fault.message == "the server did not start: no reply came: the connection was refused"
 
 
-def test_no_proxy_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_of_the_environment_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Odd("json") as server, Odd() as proxy:
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, proxy.url)
@@ -183,7 +183,9 @@ def test_no_request_goes_to_another_origin(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("effect", ["at_most_once", "read"])
-def test_a_session_that_ends_all_at_once(tmp_path: Path, effect: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exception_inside_the_sdk_counts_as_a_lost_server(
+    tmp_path: Path, effect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As the SDK does it when something raises in its midst: that is no answer of the server."""
     sends = GuardedTransport.handle_async_request
 

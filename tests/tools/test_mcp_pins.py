@@ -1,4 +1,4 @@
-"""What is pinned of the tools of MCP servers, and what cannot be."""
+"""Which tools of MCP servers can be pinned, and what a pin contains."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from agentrun.core.package_tools import PinnedTool
 from agentrun.spec.problems import DocumentError, escape_invisible
 
 from ..locks import DIGEST
-from .mcp_desk import McpDesk, pins, read_again, tool
+from .mcp_desk import McpDesk, pins, reload_pins, tool
 
 
-def of(**schema: Any) -> dict[str, Any]:
+def tool_with_schema(**schema: Any) -> dict[str, Any]:
     return tool("t", schema={"type": "object", **schema})
 
 
@@ -36,15 +36,15 @@ HEAVY = [
     for index in range(200)
 ]
 REFUSED: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
-    "recursive": ([of(properties={"x": {"$ref": "#"}})], {}, "is circular"),
-    "remote": ([of(properties={"x": {"$ref": "http://a.example/"}})], {}, "other files or hosts"),
-    "file": ([of(properties={"x": {"$ref": "file:///etc/passwd"}})], {}, "other files or hosts"),
+    "recursive": ([tool_with_schema(properties={"x": {"$ref": "#"}})], {}, "is circular"),
+    "remote": ([tool_with_schema(properties={"x": {"$ref": "http://a.example/"}})], {}, "other files or hosts"),
+    "file": ([tool_with_schema(properties={"x": {"$ref": "file:///etc/passwd"}})], {}, "other files or hosts"),
     "deep": ([tool("t", schema=nested(13))], {}, "is nested deeper than 24 levels"),
     "very deep": ([tool("t", schema=nested(60))], {}, "is nested deeper than 24 levels"),
-    "huge": ([of(enum=["x" * 70_000])], {}, "is larger than 65,536 bytes"),
+    "huge": ([tool_with_schema(enum=["x" * 70_000])], {}, "is larger than 65,536 bytes"),
     "doubling": (
         [
-            of(
+            tool_with_schema(
                 properties={"x": {"$ref": "#/$defs/d0"}},
                 **{"$defs": {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(20)} | {"d20": {}}},
             )
@@ -53,7 +53,7 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
         "the schema has more than",
     ),
     "no object": ([tool("t", schema={"type": "string"})], {}, "the reply does not follow the protocol"),
-    "no schema": ([of(properties={"x": {"type": "sting"}})], {}, '"sting" is not a JSON type'),
+    "no schema": ([tool_with_schema(properties={"x": {"type": "sting"}})], {}, '"sting" is not a JSON type'),
     "long": ([tool("t", "x" * 20_000)], {}, "longer than 16,384 bytes"),
     "name": ([tool("a b")], {}, "is not a valid tool name"),
     "no name": ([tool("")], {}, "is not a valid tool name"),
@@ -86,7 +86,7 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_pinned(tmp_path: Path, name: str) -> None:
+def test_unusable_tools_are_refused_with_the_reason(tmp_path: Path, name: str) -> None:
     tools, server, message = REFUSED[name]
     desk = McpDesk(tmp_path, plan={"tools": tools}, locked=False, **server)
     with pytest.raises(DocumentError) as caught:
@@ -95,7 +95,7 @@ def test_what_cannot_be_pinned(tmp_path: Path, name: str) -> None:
     assert caught.value.problems[0].place.source.path.name in ("desk.yaml", "desk.lock")
 
 
-def test_names_that_can_be_pinned(tmp_path: Path) -> None:
+def test_valid_names_are_pinned_and_unselected_names_ignored(tmp_path: Path) -> None:
     """The other side of each rule for names. Tools that the agent may not see may have any name."""
     names = ["a", "A-b_9", "docs.search.v2", "-", "_", "a" * 128]
     others = ["a/b", "..", "a\0b", "A"]
@@ -111,7 +111,7 @@ def test_names_that_can_be_pinned(tmp_path: Path) -> None:
         ("garbage", "it wrote something that is not a message: Welcome!"),
     ],
 )
-def test_a_server_that_does_not_start(tmp_path: Path, start: str, message: str) -> None:
+def test_server_that_does_not_start_is_reported(tmp_path: Path, start: str, message: str) -> None:
     limit = "300ms" if start == "hangs" else "60s"
     desk = McpDesk(tmp_path, "t", plan={"start": start}, locked=False, start_timeout=limit)
     with pytest.raises(DocumentError) as caught:
@@ -120,13 +120,13 @@ def test_a_server_that_does_not_start(tmp_path: Path, start: str, message: str) 
     assert problem.message == f'the tools of "srv" cannot be pinned: the server did not start: {message}'
 
 
-def test_pages(tmp_path: Path) -> None:
+def test_tools_of_all_pages_are_pinned(tmp_path: Path) -> None:
     desk = McpDesk(tmp_path, *(f"t{index:03}" for index in range(95)), plan={"page": 10}, locked=False)
     assert list(pins(desk)["srv"]) == [f"t{index:03}" for index in range(95)]
     assert len(desk.asked("tools/list")) == 10
 
 
-def test_schemas_of_the_world(tmp_path: Path) -> None:
+def test_foreign_dialects_and_keywords_are_adopted(tmp_path: Path) -> None:
     """Dialects, keywords and patterns that are not ours are no reason to refuse a server."""
     schema = {
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -167,12 +167,12 @@ VALUES = st.recursive(
 
 
 @given(WORDS)
-def test_a_lock_says_what_the_model_reads(text: str) -> None:
+def test_pinned_description_is_visible_text_and_survives_the_lock_file(text: str) -> None:
     """And a person can see all of it."""
     shown = escape_invisible_lines(text)
     assert all(escape_invisible(line.replace("\t", "")) == line.replace("\t", "") for line in shown.split("\n"))
     pin = PinnedTool(description=shown, args={"type": "object"}, digest=DIGEST)
-    assert read_again({"srv": {"t": pin}})["srv"]["t"] == pin
+    assert reload_pins({"srv": {"t": pin}})["srv"]["t"] == pin
 
 
 @given(st.dictionaries(st.sampled_from(["properties", "enum", "const", "default", "description", "x", "not"]), VALUES))
@@ -183,11 +183,11 @@ def test_any_schema_is_refused_or_can_be_used(schema: dict[str, Any]) -> None:
         return
     schema_validator(sorted_json(args))
     pin = PinnedTool(description="", args=args, digest=DIGEST)
-    assert read_again({"srv": {"t": pin}})["srv"]["t"] == pin
+    assert reload_pins({"srv": {"t": pin}})["srv"]["t"] == pin
 
 
 @given(VALUES)
-def test_anything_at_all(value: Any) -> None:
+def test_any_value_as_schema_is_refused_or_adopted(value: Any) -> None:
     try:
         adopt_schema(value)
     except UnusableSchema:
@@ -200,7 +200,7 @@ def test_a_value_of_the_environment_is_never_pinned(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("SHOP_TOKEN", value)
     tools = [
         tool("a", f"Logs in with {value}."),
-        of(default={"key": value}) | {"name": "b"},
+        tool_with_schema(default={"key": value}) | {"name": "b"},
         tool("c", f"Logs in with {b64encode(value.encode()).decode()}."),
         tool("d"),
     ]

@@ -1,4 +1,4 @@
-"""The process around user code: what a call changes is put back, also when calls overlap or are given up."""
+"""Recursion limit, working directory and signal handlers are restored after user code, also when calls overlap."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import pytest
 from agentrun.tools.captured_output import capture_output
 from agentrun.tools.process_state import preserve_process_state
 
-from .desks import Desk
+from .python_desk import Desk
 
 
 @pytest.fixture(autouse=True)
-def _as_it_was() -> Iterator[None]:
+def _restore_limit_and_directory() -> Iterator[None]:
     limit, place = sys.getrecursionlimit(), os.getcwd()
     yield
     sys.setrecursionlimit(limit)
@@ -58,14 +58,14 @@ def test_the_recursion_limit_is_never_lowered(lower: int) -> None:
 @pytest.mark.parametrize(
     ("limit", "error"), [(0, ValueError), (-1, ValueError), ("x", TypeError), (2.0, TypeError), (2**40, OverflowError)]
 )
-def test_what_python_refuses_is_refused(limit: object, error: type[Exception]) -> None:
+def test_invalid_recursion_limit_raises_as_in_python(limit: object, error: type[Exception]) -> None:
     before = sys.getrecursionlimit()
     with preserve_process_state(), pytest.raises(error):
         sys.setrecursionlimit(limit)  # type: ignore[arg-type]  # that is what is tried
     assert sys.getrecursionlimit() == before
 
 
-def test_a_program_may_set_its_own_limit() -> None:
+def test_program_may_set_the_recursion_limit_outside_of_calls() -> None:
     """Outside of all calls it means what it always did."""
     before = sys.getrecursionlimit()
     with preserve_process_state():
@@ -77,7 +77,7 @@ def test_a_program_may_set_its_own_limit() -> None:
     assert sys.getrecursionlimit() == before - 100
 
 
-def test_a_call_that_was_given_up_changes_no_limit() -> None:
+def test_abandoned_call_does_not_change_the_recursion_limit() -> None:
     before = sys.getrecursionlimit()
     with preserve_process_state():
         late = copy_context()
@@ -86,7 +86,7 @@ def test_a_call_that_was_given_up_changes_no_limit() -> None:
     assert sys.getrecursionlimit() == before
 
 
-def test_overlapping_calls(tmp_path: Path) -> None:
+def test_working_directory_is_restored_after_overlapping_calls(tmp_path: Path) -> None:
     """A call keeps its own directory until it ends; then it is that of before the first call, not of another one."""
     before = os.getcwd()
     (tmp_path / "a").mkdir()
@@ -99,7 +99,7 @@ def test_overlapping_calls(tmp_path: Path) -> None:
     assert os.getcwd() == before
 
 
-def test_a_directory_that_is_gone(tmp_path: Path) -> None:
+def test_deleted_working_directory_does_not_fail_the_call(tmp_path: Path) -> None:
     """There is nothing to go back to, and no call fails for it."""
     (tmp_path / "gone").mkdir()
     os.chdir(tmp_path / "gone")
@@ -115,7 +115,7 @@ def test_a_directory_that_is_gone(tmp_path: Path) -> None:
     assert os.getcwd() == str(tmp_path)
 
 
-def test_handlers_of_signals() -> None:
+def test_signal_handlers_are_restored() -> None:
     def own(*_: object) -> None: ...
 
     before = signal.signal(signal.SIGUSR1, own)
@@ -127,7 +127,7 @@ def test_handlers_of_signals() -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_in_a_thread_of_the_program(tmp_path: Path) -> None:
+def test_working_directory_is_restored_in_a_thread(tmp_path: Path) -> None:
     """Where no handlers can be set, everything else is put back all the same."""
     before = os.getcwd()
 
@@ -141,7 +141,7 @@ def test_in_a_thread_of_the_program(tmp_path: Path) -> None:
     assert os.getcwd() == before
 
 
-def test_a_call_that_takes_too_long(tmp_path: Path) -> None:
+def test_state_is_restored_after_a_timed_out_call(tmp_path: Path) -> None:
     """Nobody waits for it any more, so the process is as before, whatever it goes on to do."""
     desk = Desk(tmp_path)
     desk.write(

@@ -1,4 +1,4 @@
-"""Programs under a keeper: what they get, how they end, and that nothing of them is left."""
+"""Programs under a supervisor, with their environment, their end and the removal of all their processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,15 @@ import pytest
 from agentrun.tools.processes import FolderNotFound, Process, open_folder, start_process
 from agentrun.tools.supervisor_client import BoundedOutput, ProcessExit
 
-from .hostile import HOSTILE, begun, held, left, living, script, token
+from .hostile_commands import (
+    HOSTILE,
+    held_resources,
+    processes_with,
+    remaining_processes,
+    script,
+    token,
+    wait_for_processes,
+)
 
 SH = "/bin/sh"
 GRACE = 200
@@ -35,7 +43,7 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(asyncio.wait_for(work, 60))
 
 
-def told(folder: Path, text: str, **given: Any) -> tuple[ProcessExit, str, str]:
+def run_script(folder: Path, text: str, **given: Any) -> tuple[ProcessExit, str, str]:
     """How a script ends, and what it writes."""
 
     async def work() -> tuple[ProcessExit, str, str]:
@@ -50,13 +58,13 @@ def told(folder: Path, text: str, **given: Any) -> tuple[ProcessExit, str, str]:
 # --- what a program gets ------------------------------------------------------------------------------------
 
 
-def test_the_end_and_the_output(tmp_path: Path) -> None:
-    assert told(tmp_path, "echo out; echo err >&2; exit 3") == (ProcessExit(code=3), "out\n", "err\n")
-    assert told(tmp_path, "kill -9 $$") == (ProcessExit(signal=9), "", "")
+def test_exit_and_output_of_a_program(tmp_path: Path) -> None:
+    assert run_script(tmp_path, "echo out; echo err >&2; exit 3") == (ProcessExit(code=3), "out\n", "err\n")
+    assert run_script(tmp_path, "kill -9 $$") == (ProcessExit(signal=9), "", "")
 
 
-def test_the_environment_is_what_is_given(tmp_path: Path) -> None:
-    assert told(tmp_path, "exec env", env={"A": "b=c", "B": ""})[1] == "A=b=c\nB=\nPWD=" + f"{tmp_path}\n"
+def test_program_gets_only_the_given_environment(tmp_path: Path) -> None:
+    assert run_script(tmp_path, "exec env", env={"A": "b=c", "B": ""})[1] == "A=b=c\nB=\nPWD=" + f"{tmp_path}\n"
     with_env = ["/usr/bin/env"]
 
     async def work() -> str:
@@ -66,9 +74,9 @@ def test_the_environment_is_what_is_given(tmp_path: Path) -> None:
     assert run(work()) == "ONE=ü\n"
 
 
-def test_descriptors(tmp_path: Path) -> None:
+def test_program_gets_only_its_own_descriptors(tmp_path: Path) -> None:
     listing = "n=0; while [ $n -lt 99 ]; do [ -e /proc/$$/fd/$n ] && echo $n; n=$((n+1)); done"
-    assert told(tmp_path, listing)[1].split() == ["0", "1", "2"]
+    assert run_script(tmp_path, listing)[1].split() == ["0", "1", "2"]
 
     async def work() -> tuple[bytes, bytes]:
         async with running(tmp_path, "sh", "-c", f"{listing}; echo aside >&3", side=True) as process:
@@ -78,13 +86,13 @@ def test_descriptors(tmp_path: Path) -> None:
     assert (seen.split(), aside) == ([b"0", b"1", b"2", b"3"], b"aside\n")
 
 
-def test_signals_are_as_at_the_start_of_any_program(tmp_path: Path) -> None:
-    _, blocked, _, ignored = told(tmp_path, "grep -E 'Sig(Ign|Blk)' /proc/self/status")[1].split()
+def test_program_starts_with_default_signals(tmp_path: Path) -> None:
+    _, blocked, _, ignored = run_script(tmp_path, "grep -E 'Sig(Ign|Blk)' /proc/self/status")[1].split()
     own = 0b11 << 31  # of the C library, which ignores them in every program that it spawns
     assert (int(blocked, 16), int(ignored, 16) & ~own) == (0, 0)
 
 
-def test_a_conversation(tmp_path: Path) -> None:
+def test_program_can_be_written_to_and_read_line_by_line(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path, "sh", "-c", 'while read line; do echo "got $line"; done; exit 4') as process:
             for word in (b"one", b"two"):
@@ -96,7 +104,7 @@ def test_a_conversation(tmp_path: Path) -> None:
     run(work())
 
 
-def test_standard_input_can_be_opened_by_name(tmp_path: Path) -> None:
+def test_stdin_can_be_opened_by_name(tmp_path: Path) -> None:
     async def work() -> bytes:
         async with running(tmp_path, "sh", "-c", "cat /dev/stdin") as process:
             process.stdin.write(b"x" * 300_000)
@@ -106,7 +114,7 @@ def test_standard_input_can_be_opened_by_name(tmp_path: Path) -> None:
     assert run(work()) == b"x" * 300_000
 
 
-def test_nobody_reads_standard_input(tmp_path: Path) -> None:
+def test_program_that_does_not_read_stdin_can_end(tmp_path: Path) -> None:
     async def work() -> ProcessExit:
         async with running(tmp_path, "sh", "-c", "exit 0") as process:
             process.stdin.write(b"x" * 10_000_000)
@@ -115,7 +123,7 @@ def test_nobody_reads_standard_input(tmp_path: Path) -> None:
     assert run(work()) == ProcessExit(code=0)
 
 
-def test_who_reads_slowly_makes_it_wait(tmp_path: Path) -> None:
+def test_slow_reader_limits_the_buffered_output(tmp_path: Path) -> None:
     async def work() -> int:
         async with running(tmp_path, "sh", "-c", "yes; true", limit=1000) as process:
             await asyncio.sleep(0.2)
@@ -124,7 +132,7 @@ def test_who_reads_slowly_makes_it_wait(tmp_path: Path) -> None:
     assert run(work()) <= 2 * 1000 + 256 * 1024
 
 
-def test_of_standard_error_the_end_is_kept(tmp_path: Path) -> None:
+def test_end_of_stderr_is_kept(tmp_path: Path) -> None:
     async def work() -> bytes:
         async with running(tmp_path, "sh", "-c", "head -c 9000000 /dev/zero >&2; echo end >&2") as process:
             await process.wait()
@@ -137,7 +145,7 @@ def test_of_standard_error_the_end_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("program", "error"), [("/nowhere/x", FileNotFoundError), ("/etc/passwd", PermissionError), ("/", PermissionError)]
 )
-def test_what_cannot_be_started(tmp_path: Path, program: str, error: type[OSError]) -> None:
+def test_program_that_cannot_be_started_raises(tmp_path: Path, program: str, error: type[OSError]) -> None:
     async def work() -> None:
         async with running(tmp_path, "x", program=program, grace=600_000):  # nothing is waited for
             pass
@@ -146,7 +154,7 @@ def test_what_cannot_be_started(tmp_path: Path, program: str, error: type[OSErro
         run(work())
 
 
-def test_no_program_is_given_a_nul(tmp_path: Path) -> None:
+def test_nul_or_surrogate_in_arguments_raises(tmp_path: Path) -> None:
     for argv, env in ((["sh", "a\0b"], {}), (["sh"], {"A": "\0"}), (["sh", "\ud800"], {})):
         with pytest.raises(ValueError, match=r"NUL|surrogates"):
             run(running(tmp_path, *argv, env=env).__aenter__())
@@ -190,7 +198,7 @@ async def failing(process: Process) -> None:
 
 @pytest.mark.parametrize("way", [leave, wait, stop_twice, cancelled, failing], ids=lambda way: way.__name__)
 @pytest.mark.parametrize("name", HOSTILE)
-def test_nothing_is_left(tmp_path: Path, name: str, way: Way) -> None:
+def test_hostile_program_leaves_no_process(tmp_path: Path, name: str, way: Way) -> None:
     word = token()
 
     async def work() -> None:
@@ -202,16 +210,16 @@ def test_nothing_is_left(tmp_path: Path, name: str, way: Way) -> None:
         assert isinstance(outcome[0], asyncio.CancelledError | KeyError | None)
 
     run(work())
-    assert left(word) == []
+    assert remaining_processes(word) == []
 
 
-def test_what_looks_for_them_finds_them(tmp_path: Path) -> None:
+def test_remaining_process_without_a_supervisor_is_detected(tmp_path: Path) -> None:
     """The twin: without a keeper they are left, and seen."""
     word = token()
     done = subprocess.run(script("takes a session and lets go of the pipes", word), cwd=tmp_path, check=False)
     try:
         assert done.returncode == 0
-        assert living(word) != []
+        assert processes_with(word) != []
     finally:
         for folder in Path("/proc").iterdir():
             if folder.name.isdigit() and word.encode() in _cmdline(folder):
@@ -226,7 +234,7 @@ def _cmdline(folder: Path) -> bytes:
 
 
 @pytest.mark.parametrize("number", ["KILL", "STOP"])
-def test_a_keeper_that_is_killed_or_stopped(tmp_path: Path, number: str) -> None:
+def test_killed_or_stopped_supervisor_leaves_no_process(tmp_path: Path, number: str) -> None:
     word = token()
     stays = f"(setsid sh -c \"trap '' TERM; sleep 600; sleep 600\" {word} &)"
     text = f"sleep 0.1; kill -{number} $PPID; touch sent; {stays}; sleep 600; true"
@@ -241,10 +249,10 @@ def test_a_keeper_that_is_killed_or_stopped(tmp_path: Path, number: str) -> None
         return await process.stop()
 
     assert run(work()) == ProcessExit()
-    assert left(word) == []
+    assert remaining_processes(word) == []
 
 
-def test_agentrun_itself_is_killed(tmp_path: Path) -> None:
+def test_killed_agentrun_leaves_no_process(tmp_path: Path) -> None:
     word = token()
     program = f"""
 import asyncio, os, sys
@@ -259,14 +267,14 @@ asyncio.run(main())
     host = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
     assert host.stdout is not None
     assert host.stdout.readline() == b"runs\n"
-    assert len(begun(word, 2)) >= 2
+    assert len(wait_for_processes(word, 2)) >= 2
     host.kill()
     host.wait()
     host.stdout.close()
-    assert left(word) == []
+    assert remaining_processes(word) == []
 
 
-def test_cancelled_at_every_moment_of_the_start(tmp_path: Path) -> None:
+def test_start_cancelled_at_any_moment_leaves_nothing(tmp_path: Path) -> None:
     word = token()
 
     async def one(delay: float) -> None:
@@ -281,21 +289,21 @@ def test_cancelled_at_every_moment_of_the_start(tmp_path: Path) -> None:
 
     async def work() -> tuple[object, object]:
         await one(0.1)
-        before = held()
+        before = held_resources()
         for delay in range(0, 40, 2):
             await one(delay / 1000)
         for _ in range(100):
-            if held() == before:
+            if held_resources() == before:
                 break
             await asyncio.sleep(0.02)
-        return before, held()
+        return before, held_resources()
 
     before, after = run(work())
     assert after == before
-    assert left(word) == []
+    assert remaining_processes(word) == []
 
 
-def test_ending_by_sigterm_has_its_time(tmp_path: Path) -> None:
+def test_program_has_its_grace_time_after_sigterm(tmp_path: Path) -> None:
     text = "trap 'sleep 0.1; echo bye; exit 7' TERM; echo up; while :; do sleep 0.01; done"
 
     async def work() -> tuple[ProcessExit, bytes]:
@@ -306,7 +314,7 @@ def test_ending_by_sigterm_has_its_time(tmp_path: Path) -> None:
     assert run(work()) == (ProcessExit(code=7), b"bye\n")
 
 
-def test_also_when_it_is_stopped_or_its_task_is_cancelled_again_and_again(tmp_path: Path) -> None:
+def test_stopped_program_has_its_grace_time_despite_cancellations(tmp_path: Path) -> None:
     text = "trap 'sleep 0.2 && touch tidy; exit' TERM; echo up; kill -STOP $$; sleep 600"
 
     async def body() -> None:
@@ -325,7 +333,7 @@ def test_also_when_it_is_stopped_or_its_task_is_cancelled_again_and_again(tmp_pa
 # --- folders ------------------------------------------------------------------------------------------------
 
 
-def test_folders(tmp_path: Path) -> None:
+def test_folders_outside_the_project_cannot_be_opened(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "file").touch()
     (tmp_path / "a" / "link").symlink_to("b")
@@ -333,14 +341,14 @@ def test_folders(tmp_path: Path) -> None:
     for path in ("a/b", "./a//b/.", "a/b/"):
         with open_folder(tmp_path, path) as opened:
             assert os.path.samestat(os.fstat(opened), (tmp_path / "a" / "b").stat())
-    before = held()[0]
+    before = held_resources()[0]
     for path in ("..", "a/../a", "out", "a/link", "out/ssl", "file", "nowhere", "a\0b", "/etc/.."):
         with pytest.raises(FolderNotFound), open_folder(tmp_path, path):
             pass
-    assert held()[0] == before
+    assert held_resources()[0] == before
 
 
-def test_a_folder_that_is_replaced_is_still_the_one_that_was_opened(tmp_path: Path) -> None:
+def test_program_runs_in_the_opened_folder_even_if_it_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
 
     async def work() -> str:

@@ -1,4 +1,4 @@
-"""How far a call is: heard in passing, by whoever listens, and by nobody else."""
+"""Progress messages of calls, who receives them, their limits and their redaction."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from agentrun.redactor import Redactor
 from agentrun.secret import Secret
 from agentrun.tools.progress import MAX_PROGRESS_LENGTH, current_listener, listen_to_progress, progress
 
-from ..engine.places import Place
-from ..engine.places import run as called
-from .desks import Desk
-from .runs import Runs
+from ..engine.memory_worlds import Place
+from ..engine.memory_worlds import run as called
+from .agent_runs import Runs
+from .python_desk import Desk
 
 KEY = "sk-ant-" + "a1B2c3D4" * 4  # made up
 
 
-def told(place: Place) -> list[str]:
+def progress_texts(place: Place) -> list[str]:
     return [news.text for _, news in place.heard if isinstance(news, ToolProgress)]
 
 
-def test_outside_of_a_call() -> None:
+def test_progress_outside_of_a_call_is_ignored() -> None:
     agentrun.progress("to nobody")
     assert current_listener() is None
 
 
-def test_who_hears_it() -> None:
+def test_progress_reaches_only_the_listener_of_its_context() -> None:
     heard: list[str] = []
 
     def inside() -> None:
@@ -63,7 +63,7 @@ class Odd:
         raise RuntimeError
 
 
-def test_it_never_fails() -> None:
+def test_progress_never_raises() -> None:
     def hear(text: str) -> None:
         raise BrokenPipeError
 
@@ -93,13 +93,13 @@ def perform(*said: tuple[int, str], **parts: Any) -> Place:
     return place
 
 
-def test_told_with_its_place() -> None:
+def test_progress_event_names_run_call_and_tool() -> None:
     place = perform((0, "1 of 2"), (PROGRESS_GAP_MS, "2 of 2"))
     assert place.heard == [("run-1", ToolProgress("run-1", "c1.0", "refund", f"{n} of 2")) for n in (1, 2)]
 
 
-def test_not_too_often() -> None:
-    assert told(
+def test_progress_is_limited_to_one_event_per_gap() -> None:
+    assert progress_texts(
         perform(
             (0, "a"),
             (1, "b"),
@@ -115,17 +115,17 @@ def test_not_too_often() -> None:
     ]
 
 
-def test_not_too_much() -> None:
+def test_progress_is_limited_to_a_number_of_events() -> None:
     place = Place()
     heard = CallProgress(place.world, "run-1", called())
     for n in range(MAX_PROGRESS_LINES + 10):
         place.clock.move_to(1_000_000 + n * PROGRESS_GAP_MS)
         heard(str(n))
-    assert len(told(place)) == MAX_PROGRESS_LINES
+    assert len(progress_texts(place)) == MAX_PROGRESS_LINES
     heard.close()
     place.clock.move_to(9_000_000)
     heard("over")
-    assert len(told(place)) == MAX_PROGRESS_LINES
+    assert len(progress_texts(place)) == MAX_PROGRESS_LINES
 
 
 @pytest.mark.parametrize(
@@ -139,8 +139,8 @@ def test_not_too_much() -> None:
         ("half \ud800", "half ?"),
     ],
 )
-def test_what_is_shown(said: str, shown: str) -> None:
-    (text,) = told(perform((0, said), redactor=Redactor([("PASSWORD", Secret("hunter2hunter2"))])))
+def test_progress_text_is_short_redacted_and_printable(said: str, shown: str) -> None:
+    (text,) = progress_texts(perform((0, said), redactor=Redactor([("PASSWORD", Secret("hunter2hunter2"))])))
     assert "hunter2" not in text
     assert text.isprintable()
     assert KEY[:12] not in text
@@ -148,7 +148,7 @@ def test_what_is_shown(said: str, shown: str) -> None:
         assert text == shown
 
 
-def test_two_calls_at_once_keep_their_own() -> None:
+def test_parallel_calls_have_their_own_progress() -> None:
     """Under a clock that is moved by hand too, where no task has a context by itself."""
     place = Place()
     tool = Tool(place, (0, "begins"), (PROGRESS_GAP_MS, "ends"))
@@ -169,7 +169,7 @@ def test_two_calls_at_once_keep_their_own() -> None:
 
 
 @pytest.mark.parametrize("form", ["def", "async def"])
-def test_from_python_functions(desk: Desk, form: str) -> None:
+def test_python_function_reports_progress(desk: Desk, form: str) -> None:
     """In a thread, in threads that it starts with its context, and on the event loop; in order with the result."""
     text = f"""
         from agentrun import progress
@@ -185,10 +185,10 @@ def test_from_python_functions(desk: Desk, form: str) -> None:
         await asyncio.sleep(0)
 
     asyncio.run(main())
-    assert told(place) == ["half"]
+    assert progress_texts(place) == ["half"]
 
 
-def test_late_progress_is_not_heard(desk: Desk) -> None:
+def test_progress_after_a_timeout_is_ignored(desk: Desk) -> None:
     text = """
         import time
         from agentrun import progress
@@ -208,10 +208,10 @@ def test_late_progress_is_not_heard(desk: Desk) -> None:
         await asyncio.sleep(0.05)
 
     asyncio.run(main())
-    assert told(place) == []
+    assert progress_texts(place) == []
 
 
-def test_a_full_queue_drops_it_first() -> None:
+def test_full_event_queue_drops_progress() -> None:
     bus = EventBus(queue=2)
     subscription = bus.subscribe(run_scope("r"), lambda run: [])
     for n in range(5):
@@ -219,7 +219,7 @@ def test_a_full_queue_drops_it_first() -> None:
     assert [event.what.text for event in subscription if isinstance(event.what, ToolProgress)] == ["0", "1"]
 
 
-def test_in_a_whole_run_it_is_an_event_and_no_record(desk: Desk) -> None:
+def test_progress_of_a_run_is_an_event_and_not_recorded(desk: Desk) -> None:
     code = "\nfrom agentrun import progress\ndef count(order: str) -> str:\n    'Counts.'\n    progress('1 of 1')\n"
     here = Runs(desk.root, "", code)
     here.spec.write_text(here.spec.read_text().replace("desk:look", "desk:count"))

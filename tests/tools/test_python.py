@@ -1,4 +1,4 @@
-"""Running Python functions."""
+"""Python functions as tools, run in threads or on the event loop."""
 
 import asyncio
 import subprocess
@@ -18,19 +18,19 @@ from agentrun.engine.tool_runner import run_tool
 from agentrun.tools.call_results import MAX_FAULT_MESSAGE
 from agentrun.tools.python import PythonTools
 
-from ..engine.places import Place
-from .desks import Desk
+from ..engine.memory_worlds import Place
+from .python_desk import Desk
 
 KEY = "'sk-ant-' + 'a1B2c3D4' * 4"  # made up
 
 
-def test_arguments_and_result(desk: Desk) -> None:
+def test_arguments_are_passed_and_the_result_is_json(desk: Desk) -> None:
     desk.write("desk.py", "def f(a: int, b: str = 'x') -> dict:\n    return {'b': b, 'a': a}\n")
     assert desk.run("desk:f", a=1) == ToolReturn((Text('{"a":1,"b":"x"}'),))
     assert desk.text("desk:f", b="ü", a=2) == '{"a":2,"b":"ü"}'
 
 
-def test_nothing(desk: Desk) -> None:
+def test_none_is_an_empty_result(desk: Desk) -> None:
     desk.write("desk.py", "def f() -> None:\n    pass\n")
     assert desk.run("desk:f") == ToolReturn((Text(""),))
 
@@ -46,7 +46,7 @@ def test_nothing(desk: Desk) -> None:
     ],
 )
 @pytest.mark.parametrize("form", ["def", "async def"])
-def test_result_that_is_no_text(desk: Desk, result: str, why: str, form: str) -> None:
+def test_result_that_cannot_be_text_is_a_failure(desk: Desk, result: str, why: str, form: str) -> None:
     desk.write("desk.py", f"{form} f():\n    return {result}\n")
     assert why in desk.failure("desk:f")
 
@@ -68,7 +68,7 @@ def test_result_that_is_no_text(desk: Desk, result: str, why: str, form: str) ->
     ],
 )
 @pytest.mark.parametrize("form", ["def", "async def"])
-def test_exceptions(desk: Desk, raised: str, said: str, form: str) -> None:
+def test_exception_is_a_failure_with_its_line(desk: Desk, raised: str, said: str, form: str) -> None:
     if form == "async def" and raised.startswith("StopIteration"):
         said = "RuntimeError: coroutine raised StopIteration"
     desk.write("desk.py", f"from agentrun.errors import *\n{form} f() -> str:\n    raise {raised}\n")
@@ -79,7 +79,7 @@ def test_exceptions(desk: Desk, raised: str, said: str, form: str) -> None:
     assert returned.fault.fields == {"tool": "f", "error": said.partition(":")[0], **at}
 
 
-def test_the_place_is_the_last_line_of_the_project(desk: Desk) -> None:
+def test_failure_names_the_last_line_inside_the_project(desk: Desk) -> None:
     """Not of Python or of a venv, although that is in the folder too; and none where nothing of the project ran."""
     desk.write("shop/deep.py", "import json\ndef load(text):\n    return json.loads(text)\n")
     desk.write("site-packages/other.py", "def fail(function):\n    return function() + 1 / 0\n")
@@ -100,19 +100,19 @@ def fields_of(returned: ToolReturn) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("raised", ["KeyboardInterrupt", "GeneratorExit", "CancelledError", "Odd"])
-def test_exceptions_that_end_more_than_a_thread(desk: Desk, raised: str) -> None:
+def test_base_exceptions_are_failures(desk: Desk, raised: str) -> None:
     text = "from asyncio import CancelledError\nclass Odd(BaseException): ...\ndef f() -> str:\n    raise "
     desk.write("desk.py", text + raised)
     assert desk.failure("desk:f") == raised
 
 
-def test_long_message(desk: Desk) -> None:
+def test_long_exception_message_is_shortened(desk: Desk) -> None:
     desk.write("desk.py", "def f() -> str:\n    raise ValueError('x' * 100_000)\n")
     assert len(desk.failure("desk:f")) == MAX_FAULT_MESSAGE
 
 
 @pytest.mark.parametrize("code", ["tool.fatal", "tool.aborted", "tool.execution"])
-def test_tool_that_ends_the_run(desk: Desk, code: str) -> None:
+def test_tool_error_keeps_its_code_hint_and_fields(desk: Desk, code: str) -> None:
     text = f"raise ToolError({code!r}, 'closed: ' + {KEY}, hint='come back', fields={{'shop': 1}})"
     desk.write("desk.py", f"from agentrun.errors import ToolError\ndef f() -> str:\n    {text}\n")
     fault = desk.run("desk:f").fault
@@ -121,7 +121,7 @@ def test_tool_that_ends_the_run(desk: Desk, code: str) -> None:
     assert fault.fields == {"tool": "f", "reason": "closed: ***", "shop": 1}
 
 
-def test_where_it_runs(desk: Desk) -> None:
+def test_plain_functions_run_in_threads_and_async_ones_on_the_loop(desk: Desk) -> None:
     """Functions and imports off the event loop, async functions on it."""
     text = """
         import asyncio, threading
@@ -141,7 +141,7 @@ def test_where_it_runs(desk: Desk) -> None:
     assert desk.text("desk:gives_awaitable") == "[true,true]"
 
 
-def test_prints(desk: Desk, capfd: pytest.CaptureFixture[str]) -> None:
+def test_prints_are_captured_per_call(desk: Desk, capfd: pytest.CaptureFixture[str]) -> None:
     text = f"""
         import sys
         print("import")
@@ -168,7 +168,7 @@ def test_prints(desk: Desk, capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr() == ("the answer", "")
 
 
-def test_listener_that_fails(desk: Desk) -> None:
+def test_failing_print_listener_does_not_fail_the_call(desk: Desk) -> None:
     desk.write("desk.py", "def f() -> str:\n    print('x')\n    return 'done'\n")
 
     def listen(tool: str, text: str) -> None:
@@ -179,7 +179,7 @@ def test_listener_that_fails(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("form", ["def", "async def"])
-def test_many_at_once(desk: Desk, form: str) -> None:
+def test_eighty_parallel_calls_of_unimported_modules(desk: Desk, form: str) -> None:
     """Eighty calls of eight modules that nobody has imported yet, and that import each other."""
     pause = "time.sleep(0.001)" if form == "def" else "await asyncio.sleep(0.001)"
     for number in range(8):
@@ -265,7 +265,7 @@ def test_late_result_is_dropped(
     assert capfd.readouterr() == ("", "")
 
 
-def test_timeout_in_the_engine(desk: Desk) -> None:
+def test_call_over_its_timeout_is_abandoned(desk: Desk) -> None:
     desk.write("desk.py", "import time\ndef f() -> str:\n    print('begun')\n    time.sleep(30)\n    return ''\n")
     finished = asyncio.run(run_tool(world(desk), desk.call("desk:f", timeout=1000)))
     assert isinstance(finished, ToolFinished)
@@ -293,7 +293,7 @@ def world(desk: Desk) -> Any:
         ("return float('inf')", "tool.execution", "tool.execution: the result cannot be written as JSON"),
     ],
 )
-def test_what_the_model_reads(desk: Desk, text: str, code: str | None, read: str) -> None:
+def test_model_reads_the_result_or_the_fault(desk: Desk, text: str, code: str | None, read: str) -> None:
     desk.write("desk.py", f"from agentrun.errors import ToolError\ndef f():\n    {text}\n")
     finished = asyncio.run(run_tool(world(desk), desk.call("desk:f")))
     assert isinstance(finished, ToolFinished)
@@ -305,7 +305,7 @@ HANGS = """
     import asyncio, sys
     from pathlib import Path
     from agentrun.tools.python import PythonTools
-    from tests.tools.desks import Desk
+    from tests.tools.python_desk import Desk
 
     async def main():
         desk = Desk(Path(sys.argv[1]))
@@ -320,7 +320,7 @@ HANGS = """
 """
 
 
-def test_function_that_hangs_does_not_hold_the_process(desk: Desk) -> None:
+def test_hanging_function_or_import_does_not_block_the_exit(desk: Desk) -> None:
     """Neither a function nor an import."""
     desk.write("desk.py", "import time\ndef f() -> None:\n    print('x')\n    time.sleep(600)\n")
     desk.write("other.py", "import time\ntime.sleep(600)\ndef f() -> None: ...\n")

@@ -1,4 +1,4 @@
-"""`isolation: process`: the same as in a thread, and a process that can be killed."""
+"""`isolation: process` gives the same results as a thread, in a process that can be killed."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from agentrun.engine.world import world_of_run
 from agentrun.tools.call_results import MAX_FAULT_MESSAGE, MAX_RESULT_BYTES
 from agentrun.tools.python import PythonTools
 
-from ..engine.places import Place
-from .desks import Desk
+from ..engine.memory_worlds import Place
+from .python_desk import Desk
 
 MODULE = """
     import asyncio, os, signal, subprocess, sys, threading, time
@@ -90,7 +90,7 @@ def run(desk: Desk, name: str, isolation: str, **arguments: Any) -> tuple[ToolRe
     return returned, list(desk.heard)
 
 
-def test_the_same_as_in_a_thread(desk: Desk) -> None:
+def test_process_gives_the_same_results_as_a_thread(desk: Desk) -> None:
     """Results, faults, and what is printed; the process imports the module every time."""
     desk.write("desk.py", MODULE)
     run(desk, "nothing", "thread")
@@ -106,7 +106,7 @@ def test_the_same_as_in_a_thread(desk: Desk) -> None:
         assert "sk-ant" not in repr((there, printed_there))
 
 
-def test_arguments(desk: Desk) -> None:
+def test_arguments_and_prints_pass_between_the_processes(desk: Desk) -> None:
     desk.write("desk.py", MODULE)
     returned, printed = run(desk, "plain", "process", n=7, text="日本\x00\U0001f600")
     assert json.loads(words(returned.parts)) == {"n": 7, "text": "日本\x00\U0001f600"}
@@ -119,7 +119,7 @@ def test_arguments(desk: Desk) -> None:
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 @pytest.mark.parametrize("shift", range(0, 24, 4))
-def test_half_of_a_secret_is_never_said(desk: Desk, isolation: str, shift: int) -> None:
+def test_shortened_fault_shows_no_part_of_a_secret(desk: Desk, isolation: str, shift: int) -> None:
     """What is known is taken out of the whole text, and only then is it cut: message, hint and fields."""
     secret = "hunter2-hunter2-hunter2"  # made up
     text = "x" * (MAX_FAULT_MESSAGE - 24 + shift) + secret
@@ -133,7 +133,7 @@ def test_half_of_a_secret_is_never_said(desk: Desk, isolation: str, shift: int) 
     assert len(returned.fault.message) <= MAX_FAULT_MESSAGE
 
 
-def test_drift(desk: Desk) -> None:
+def test_changed_source_is_drift(desk: Desk) -> None:
     path = desk.write("desk.py", "def f() -> str:\n    return 'one'\n")
     call = desk.call("desk:f", isolation="process")
     path.write_text("raise SystemExit('imported')\n")
@@ -142,7 +142,7 @@ def test_drift(desk: Desk) -> None:
     assert (fault.code, fault.fields["tool"]) == ("tool.drift", "f")
 
 
-def test_neighbours_and_import_errors(desk: Desk) -> None:
+def test_process_imports_neighbours_and_reports_import_errors(desk: Desk) -> None:
     desk.write("other.py", "NAME = 'other'\n")
     desk.write("shop/a.py", "import other\ndef f() -> str:\n    return other.NAME + __name__\n")
     desk.write("desk.py", "import nowhere_to_be_found\ndef f() -> str: ...\n")
@@ -174,7 +174,7 @@ def test_neighbours_and_import_errors(desk: Desk) -> None:
         ),
     ],
 )
-def test_crashes(desk: Desk, body: str, said: str, field: dict[str, Any]) -> None:
+def test_crashed_process_is_a_tool_execution_fault(desk: Desk, body: str, said: str, field: dict[str, Any]) -> None:
     desk.write("desk.py", f"import os, signal\ndef f() -> str:\n    print('begun', flush=True)\n    {body}\n")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     returned, printed = run(desk, "f", "process")
@@ -228,7 +228,7 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.fixture
-def left(desk: Desk) -> Iterator[Path]:
+def pid_of_left_child(desk: Desk) -> Iterator[Path]:
     desk.write("desk.py", LEFT)
     path = desk.root / "pid"
     yield path
@@ -254,8 +254,8 @@ class RingsWhenItHangs(SystemClock):
         return await super().within(1, rest())
 
 
-def test_killed_when_its_time_is_over(desk: Desk, left: Path) -> None:
-    place = Place(clock=RingsWhenItHangs(left), executors={"python": desk.tools})
+def test_process_and_its_children_are_killed_at_the_timeout(desk: Desk, pid_of_left_child: Path) -> None:
+    place = Place(clock=RingsWhenItHangs(pid_of_left_child), executors={"python": desk.tools})
     call = desk.call("desk:hangs", isolation="process", timeout=1500)
     finished = asyncio.run(Performer(world_of_run(place.world, "run-1")).perform(call))
     assert isinstance(finished, ToolFinished)
@@ -263,12 +263,12 @@ def test_killed_when_its_time_is_over(desk: Desk, left: Path) -> None:
     assert (finished.fault.code, finished.fault.fields) == ("tool.timeout", {"tool": "hangs", "limit": 1500})
 
 
-def test_nothing_is_left_of_a_call_that_is_done(desk: Desk, left: Path) -> None:
+def test_children_are_killed_when_the_call_is_done(desk: Desk, pid_of_left_child: Path) -> None:
     returned, _ = run(desk, "leaves", "process")
     assert words(returned.parts) == "done"
 
 
-def test_killed_from_outside(desk: Desk) -> None:
+def test_process_killed_from_outside_is_a_fault_with_the_signal(desk: Desk) -> None:
     """Fault 9: the call has failed, and says how."""
     desk.write("desk.py", "import os, time\ndef f() -> str:\n    print(os.getpid(), flush=True)\n    time.sleep(600)\n")
     call = desk.call("desk:f", isolation="process")
@@ -299,14 +299,14 @@ def command(pid: int) -> str:
         return ""
 
 
-def test_a_copy_of_the_process_ends(desk: Desk) -> None:
+def test_fork_inside_the_process_gives_no_second_result(desk: Desk) -> None:
     desk.write("desk.py", LEFT)
     returned, _ = run(desk, "twice", "process")
     own, copy = map(int, words(returned.parts).split())
     assert own != copy != 0, "what the copy gave is not the result"
 
 
-def test_a_copy_of_our_process_ends(desk: Desk) -> None:
+def test_fork_of_the_main_process_exits_70(desk: Desk) -> None:
     """The same in a thread and on the event loop: a second owner of the run would go on with it."""
     code = """
         import os
@@ -328,7 +328,7 @@ def test_a_copy_of_our_process_ends(desk: Desk) -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 70
 
 
-def test_progress(desk: Desk) -> None:
+def test_progress_of_a_process_is_reported(desk: Desk) -> None:
     code = """
         import time
         from agentrun import progress

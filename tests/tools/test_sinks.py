@@ -1,4 +1,4 @@
-"""Sinks of files and of standard output: alone, and through whole runs."""
+"""File, JSONL and stdout sinks, alone and through whole runs."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from agentrun.core.package import FileSink, JsonlSink, StdoutSink
 from agentrun.tools import sinks
 from agentrun.tools.sinks import FileSinks, JsonlSinks, StdoutSinks
 
-from .desks import Desk
-from .runs import STORY, Runs, facts
+from .agent_runs import STORY, Runs, facts
+from .python_desk import Desk
 
 COMMON: dict[str, Any] = {"delivery": "required", "timeout": 1000}
 
@@ -52,7 +52,7 @@ def to_lines(root: Path, path: str, text: str = "the answer", key: str = "k1", o
 
 @pytest.mark.parametrize("write", [to_file, to_lines])
 @pytest.mark.parametrize("path", ["a.txt", "./a.txt", "new/folder/a.txt", "old//a.txt", "ü/日本.txt", "…/a b.txt"])
-def test_inside(tmp_path: Path, write: Any, path: str) -> None:
+def test_path_inside_the_project_is_written(tmp_path: Path, write: Any, path: str) -> None:
     (tmp_path / "old").mkdir()
     assert write(tmp_path, path) is None
     assert "the answer" in (tmp_path / path).read_text()
@@ -66,7 +66,7 @@ def test_inside(tmp_path: Path, write: Any, path: str) -> None:
         *(".git/config", "sub/.git/hooks/pre-commit", ".GIT/config", ".git"),
     ],
 )
-def test_outside(tmp_path: Path, write: Any, path: str) -> None:
+def test_path_outside_the_project_or_in_git_is_refused(tmp_path: Path, write: Any, path: str) -> None:
     root = tmp_path / "project"
     root.mkdir()
     fault = write(root, path)
@@ -76,7 +76,7 @@ def test_outside(tmp_path: Path, write: Any, path: str) -> None:
 
 @pytest.mark.parametrize("write", [to_file, to_lines])
 @pytest.mark.parametrize("kind", ["link", "link to folder", "folder", "pipe", "linked parent", "file as parent"])
-def test_what_is_no_file(tmp_path: Path, write: Any, kind: str) -> None:
+def test_path_that_is_no_plain_file_is_refused(tmp_path: Path, write: Any, kind: str) -> None:
     root, out = tmp_path / "project", tmp_path / "outside"
     root.mkdir()
     out.mkdir()
@@ -108,7 +108,7 @@ def test_what_is_no_file(tmp_path: Path, write: Any, kind: str) -> None:
 # --- a whole file ---------------------------------------------------------------------------------------------
 
 
-def test_replaced_as_a_whole(tmp_path: Path) -> None:
+def test_file_is_replaced_atomically_with_its_permissions(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("before, and longer than what comes")
     path.chmod(0o640)
@@ -122,7 +122,7 @@ def test_replaced_as_a_whole(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["a.txt"]
 
 
-def test_text_that_is_none(tmp_path: Path) -> None:
+def test_lone_surrogate_is_replaced(tmp_path: Path) -> None:
     assert to_file(tmp_path, "a.txt", "half \ud800") is None
     assert (tmp_path / "a.txt").read_text() == "half ?\n"
     assert to_lines(tmp_path, "a.jsonl", "half \ud800") is None
@@ -139,7 +139,7 @@ def full_disk(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_full_disk(tmp_path: Path) -> None:
+def test_full_disk_keeps_the_old_files(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("before")
     (tmp_path / "a.jsonl").write_text('{"key":"k0"}\n')
     with full_disk(4096):
@@ -152,7 +152,7 @@ def test_full_disk(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_nothing_is_put_in_place_too_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancelled_delivery_does_not_replace_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text("before")
     entered, go_on = multiprocessing.Event(), multiprocessing.Event()
     fsync = os.fsync
@@ -185,7 +185,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_one_line_for_each_key(tmp_path: Path) -> None:
+def test_each_key_is_written_once(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     for key in ("k1", "k2", "k1", "k3", "k2"):
         assert to_lines(tmp_path, "a.jsonl", "the same", key, {"n": 1}) is None
@@ -193,14 +193,14 @@ def test_one_line_for_each_key(tmp_path: Path) -> None:
     assert read(path)[0] == {"key": "k1", "sink": "out", "text": "the same", "output": {"n": 1}}
 
 
-def test_a_key_in_a_text_is_none(tmp_path: Path) -> None:
+def test_key_inside_a_text_does_not_count_as_written(tmp_path: Path) -> None:
     to_lines(tmp_path, "a.jsonl", 'x\n{"key":"k2"', "k1", {"key": "k2"})
     assert to_lines(tmp_path, "a.jsonl", "x", "k2") is None
     assert [line["key"] for line in read(tmp_path / "a.jsonl")] == ["k1", "k2"]
 
 
 @pytest.mark.parametrize("shift", range(0, 40, 3))
-def test_a_key_across_two_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shift: int) -> None:
+def test_key_is_found_across_read_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shift: int) -> None:
     monkeypatch.setattr(sinks, "READ_BLOCK", 64)
     (tmp_path / "a.jsonl").write_text('"' + "x" * (60 + shift) + '"\n{"key":"k1","sink":"out","text":""}\n"more"\n')
     before = (tmp_path / "a.jsonl").read_bytes()
@@ -219,7 +219,9 @@ def test_a_key_across_two_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ],
 )
 @pytest.mark.parametrize("before", ["", '{"key":"k9"}\n'])
-def test_torn_last_line(tmp_path: Path, torn: str, left: str, before: str) -> None:
+def test_torn_last_line_is_removed_and_a_complete_one_is_ended(
+    tmp_path: Path, torn: str, left: str, before: str
+) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(before + torn)
     assert to_lines(tmp_path, "a.jsonl") is None
@@ -237,7 +239,7 @@ for n in range(25):
 """
 
 
-def test_many_processes_at_once(tmp_path: Path) -> None:
+def test_parallel_processes_write_complete_lines(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     started = [
         subprocess.Popen([sys.executable, "-c", dedent(WRITER), str(tmp_path), str(n)], cwd=root) for n in range(4)
@@ -247,7 +249,7 @@ def test_many_processes_at_once(tmp_path: Path) -> None:
     assert len(keys) == len(set(keys)) == 100
 
 
-def test_locked_by_somebody_else(tmp_path: Path) -> None:
+def test_delivery_to_a_locked_file_times_out_and_writes_nothing_later(tmp_path: Path) -> None:
     with (tmp_path / "a.jsonl").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
 
@@ -265,7 +267,7 @@ def test_locked_by_somebody_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError(), OSError(28, "full"), ValueError("closed")])
-def test_standard_output_that_is_gone(error: Exception) -> None:
+def test_stdout_that_cannot_be_written_fails_the_delivery(error: Exception) -> None:
     def write(line: str) -> None:
         raise error
 
@@ -286,7 +288,7 @@ sinks:
 """
 
 
-def test_all_kinds_recorded_and_replayed(desk: Desk) -> None:
+def test_all_kinds_of_sinks_are_recorded_and_replayed(desk: Desk) -> None:
     here = Runs(desk.root, SINKS)
     done = here.recorded_and_replayed()
     assert done.outcome.answer == "It is late."
@@ -304,7 +306,7 @@ def test_all_kinds_recorded_and_replayed(desk: Desk) -> None:
     assert len(read(here.root / "out/lines.jsonl")) == 2, "another run is another delivery"
 
 
-def test_parsed_answer(desk: Desk) -> None:
+def test_parsed_output_is_delivered(desk: Desk) -> None:
     schema = "output: {schema: {type: object, properties: {late: {type: boolean}}, required: [late]}}\n"
     here = Runs(desk.root, schema + SINKS)
     here.recorded_and_replayed(STORY.replace("It is late.", """'{"late": true}'"""))
@@ -314,7 +316,7 @@ def test_parsed_answer(desk: Desk) -> None:
 
 @pytest.mark.parametrize("how", ["required", "optional"])
 @pytest.mark.parametrize("kind", ["file", "jsonl"])
-def test_failed_delivery(desk: Desk, how: str, kind: str) -> None:
+def test_failed_delivery_fails_the_run_only_if_required(desk: Desk, how: str, kind: str) -> None:
     here = Runs(desk.root, f"sinks: {{page: {{kind: {kind}, path: blocked, delivery: {how}}}}}\n")
     (here.root / "blocked").mkdir()
     done = here.recorded_and_replayed()
@@ -324,7 +326,7 @@ def test_failed_delivery(desk: Desk, how: str, kind: str) -> None:
     assert finished.fault.fields == {"sink": "page", "reason": "path", "errno": errno.EPERM}
 
 
-def test_delivery_that_takes_too_long(desk: Desk) -> None:
+def test_delivery_timeout_is_recorded_and_replayed(desk: Desk) -> None:
     here = Runs(desk.root, "sinks: {lines: {kind: jsonl, path: a.jsonl, timeout: 200ms}}\n")
     with (here.root / "a.jsonl").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -334,7 +336,7 @@ def test_delivery_that_takes_too_long(desk: Desk) -> None:
     assert here.replay().canonical() == done.canonical()
 
 
-def test_policy_of_deliveries(desk: Desk) -> None:
+def test_denied_delivery_is_not_written(desk: Desk) -> None:
     rules = "policy: {default: allow, rules: [{id: shy, on: delivery, deny: page, reason: not there}]}"
     head = Runs(desk.root).spec.read_text().replace("policy: {default: allow}", rules)
     here = Runs(desk.root, SINKS, head=head)

@@ -1,4 +1,4 @@
-"""Threads that wait for the next function, and what thousands of calls leave behind: nothing."""
+"""The thread pool of Python tools reuses its threads, and thousands of calls leak nothing."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from agentrun.core.messages import words
 from agentrun.tools import threads
 from agentrun.tools.threads import MAX_IDLE_THREADS, run_in_thread
 
-from .desks import Desk
+from .python_desk import Desk
 
 
 @pytest.fixture(autouse=True)
-def _fresh() -> None:
+def _no_idle_threads() -> None:
     """No threads of earlier tests."""
     with threads._lock:
         threads._idle.clear()
@@ -52,7 +52,7 @@ def test_each_call_has_its_own_context_and_name() -> None:
     assert asyncio.run(main()) == [("nothing", "first"), ("given", "second")]
 
 
-def test_a_coroutine_that_comes_when_nobody_waits_is_closed() -> None:
+def test_coroutine_returned_after_a_cancellation_is_closed() -> None:
     async def never() -> None: ...
 
     async def main() -> str:
@@ -72,7 +72,7 @@ def test_a_coroutine_that_comes_when_nobody_waits_is_closed() -> None:
     assert asyncio.run(main()) == inspect.CORO_CLOSED
 
 
-def test_a_thread_that_nobody_waits_for_does_not_come_back() -> None:
+def test_abandoned_thread_is_not_reused() -> None:
     entered, go_on = threading.Event(), threading.Event()
 
     def stuck() -> int:
@@ -98,7 +98,7 @@ def test_a_thread_that_nobody_waits_for_does_not_come_back() -> None:
     assert [each.thread.ident for each in threads._idle] == [other]
 
 
-def test_not_too_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_idle_threads_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "IDLE_SECONDS", 0.1)
     barrier = threading.Barrier(MAX_IDLE_THREADS + 5)
 
@@ -114,7 +114,7 @@ def test_not_too_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     assert threads._idle == [], "without work they end"
 
 
-def test_an_exit_does_not_wait() -> None:
+def test_end_of_the_loop_does_not_wait_for_a_thread() -> None:
     """Nor does the end of a loop: see `test_python.py` for a whole process."""
 
     async def main() -> None:
@@ -149,7 +149,7 @@ class Counted:
         assert self.memory - before.memory < memory
 
 
-async def many(desk: Desk, isolation: str, count: int, memory: int) -> None:
+async def run_many_calls(desk: Desk, isolation: str, count: int, memory: int) -> None:
     call = desk.call("desk:f", {"n": 7}, isolation=isolation)
 
     async def some(count: int) -> None:
@@ -178,10 +178,10 @@ CODE = "def f(n: int) -> str:\n    print('x' * 1000)\n    return str(n) * 1000\n
 )
 def test_many_calls_leave_nothing(desk: Desk, isolation: str, count: int) -> None:
     desk.write("desk.py", CODE)
-    asyncio.run(many(desk, isolation, count, 8 * 1024 * 1024))
+    asyncio.run(run_many_calls(desk, isolation, count, 8 * 1024 * 1024))
 
 
-def test_the_counting_finds_what_is_left(desk: Desk) -> None:
+def test_leaked_descriptor_is_detected(desk: Desk) -> None:
     desk.write("desk.py", "import os\ndef leaks() -> int:\n    return os.open(__file__, os.O_RDONLY)\n")
     before = Counted()
     file = int(desk.text("desk:leaks"))

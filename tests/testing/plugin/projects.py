@@ -1,4 +1,4 @@
-"""A project with one agent and its recording, and pytest run in it, in this process or as a whole."""
+"""A project with one agent and its cassette, and pytest run in it, in this process or in another."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from agentrun.testing.suite.replay import CompiledAgents
 from agentrun.testing.suite.snapshots import accepted_snapshot
 from agentrun.testing.suite.verdict import CaseVerdict
 
-from ...engine.tapes import asks, recorded
-from ...worlds import completion
+from ...engine.recorded_runs import record_in_memory, reply_with_calls
+from ...scripted_service import completion
 
 IMPORTED = (syrupy_snapshots, fixture)
 """Once for all tests: pytest in a process that is not its own forgets what it imported."""
@@ -139,5 +139,7 @@ def recording() -> str:
         (Path(folder) / "pyproject.toml").write_text("[tool.agentrun]\n", encoding="utf-8")
         agent = compile_or_raise(Path(folder) / "desk.yaml")[1].agent
     world = {"executors": {"look": stub("late")}}
-    taken = recorded(agent, lambda clock: world, asks(("look", {"order": "1042"})), completion(ANSWER))
+    taken = record_in_memory(
+        agent, lambda clock: world, reply_with_calls(("look", {"order": "1042"})), completion(ANSWER)
+    )
     return dump_cassette(taken.interactions, {"recorded_at": "2026-01-31T12:00:00Z"})

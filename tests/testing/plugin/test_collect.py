@@ -1,4 +1,4 @@
-"""Files of cases are collected in any project, and picked as other tests are."""
+"""Case files are collected by pytest and selected like other tests."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ def test_items_are_named_by_file_and_case(project: Project) -> None:
     project.run("specs").assert_outcomes(passed=4)
 
 
-def test_one_case_by_its_id(project: Project) -> None:
+def test_single_case_is_selected_by_its_id(project: Project) -> None:
     project.cases("name: default", "name: late-order", "name: late")
     assert ids(project.run("--co", "-q", "specs/desk.cases.yaml::late")) == ["specs/desk.cases.yaml::late"]
     missing = project.run("specs/desk.cases.yaml::absent")
     assert missing.ret == pytest.ExitCode.USAGE_ERROR
 
 
-def test_words(project: Project) -> None:
+def test_keyword_option_selects_cases(project: Project) -> None:
     project.cases("name: default", "name: late-order, tags: [slow]", "name: late")
     assert ids(project.run("--co", "-q", "-k", "late and not order")) == ["specs/desk.cases.yaml::late"]
     assert ids(project.run("--co", "-q", "-k", "slow")) == ["specs/desk.cases.yaml::late-order"]
     assert len(ids(project.run("--co", "-q", "-k", "desk"))) == 3
 
 
-def test_tags_are_marks(project: Project) -> None:
+def test_mark_option_selects_cases_by_tag(project: Project) -> None:
     """Under --strict-markers, which the project asks for."""
     project.cases("name: default, tags: [smoke]", "name: other, tags: [smoke, big-orders]", "name: none")
     assert ids(project.run("--co", "-q", "-m", "smoke")) == [
@@ -50,30 +50,30 @@ def test_tags_are_marks(project: Project) -> None:
 
 
 @pytest.mark.parametrize("tag", ["skip", "xfail", "skipif", "parametrize", "usefixtures", "filterwarnings"])
-def test_a_tag_is_no_order(project: Project, tag: str) -> None:
+def test_tag_named_like_a_pytest_mark_has_no_effect(project: Project, tag: str) -> None:
     project.cases(f"name: default, tags: [{tag}]")
     project.run().assert_outcomes(passed=1)
 
 
-def test_the_last_failed(project: Project) -> None:
+def test_last_failed_option_selects_failed_cases(project: Project) -> None:
     project.cases("name: good", "name: bad, assert: [{type: contains, value: absent}]")
     project.run().assert_outcomes(passed=1, failed=1)
     result = project.run("--lf", "--co", "-q")
     assert ids(result) == ["specs/desk.cases.yaml::bad"]
 
 
-def test_without_the_plugin(project: Project) -> None:
+def test_without_the_plugin_no_case_is_collected(project: Project) -> None:
     project.cases("name: default")
     assert project.run("-p", "no:agentrun").ret == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
-def test_what_is_no_file_of_cases(project: Project) -> None:
+def test_hidden_and_other_files_are_not_collected(project: Project) -> None:
     project.write("specs/.hidden.cases.yaml", CASES)
     project.write("specs/cases.yaml", CASES)
     assert project.run().ret == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
-def test_a_file_that_cannot_be_read(project: Project) -> None:
+def test_unreadable_case_file_is_reported_with_its_problems(project: Project) -> None:
     """All that is wrong in it, with places, and nothing of ours."""
     project.write("specs/desk.cases.yaml", CASES + "  - {name: default, inptu: x}\n  - {name: 7}\n")
     result = project.run()
@@ -87,14 +87,14 @@ def test_a_file_that_cannot_be_read(project: Project) -> None:
     assert "agentrun/testing" not in said
 
 
-def test_a_name_that_is_used_twice(project: Project) -> None:
+def test_duplicate_case_name_is_reported(project: Project) -> None:
     project.cases("name: default", "name: default")
     result = project.run()
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["specs/desk.cases.yaml:4:*spec.duplicate_name*"])
 
 
-def test_no_spec_beside_it(project: Project) -> None:
+def test_case_file_without_a_spec_fails(project: Project) -> None:
     project.write("specs/lost.cases.yaml", CASES + "  - {name: default}\n")
     result = project.run()
     result.assert_outcomes(failed=1)

@@ -1,4 +1,4 @@
-"""The fixture `agentrun`: runs of agents in Python tests."""
+"""The `agentrun` fixture: runs of agents in Python tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def run(project: Project, body: str, *args: str) -> pytest.RunResult:
     return project.run("tests", *args)
 
 
-def test_a_case_from_its_recording(project: Project) -> None:
+def test_case_is_replayed_from_its_cassette(project: Project) -> None:
     project.cases("name: default", "name: other")
     body = """
 run = agentrun("specs/desk.yaml", case="other")
@@ -40,7 +40,7 @@ assert agentrun("specs/desk.yaml").canonical == run.canonical
     assert project.traces() == []
 
 
-def test_a_scripted_agent(project: Project) -> None:
+def test_run_with_a_scripted_model(project: Project) -> None:
     body = """
 look = stub("lost")
 model = scripted(calls("look", order="7"), text("It is lost."))
@@ -55,7 +55,7 @@ assert again.canonical == run.canonical
     assert project.traces() == []
 
 
-def test_a_run_that_fails_is_an_outcome(project: Project) -> None:
+def test_failed_run_is_an_outcome(project: Project) -> None:
     body = """
 model = scripted(*[calls("look", order=str(n)) for n in range(9)])
 assert agentrun("specs/desk.yaml", model=model, tools={"look": stub("x")}).outcome == "budget.turns"
@@ -63,7 +63,7 @@ assert agentrun("specs/desk.yaml", model=model, tools={"look": stub("x")}).outco
     run(project, body).assert_outcomes(passed=1)
 
 
-def test_beside_the_test(project: Project) -> None:
+def test_spec_path_is_relative_to_the_test(project: Project) -> None:
     project.cases("name: default")
     project.write("specs/test_beside.py", 'def test_beside(agentrun): assert agentrun("desk.yaml").output\n')
     project.run("specs/test_beside.py").assert_outcomes(passed=1)
@@ -87,7 +87,7 @@ def test_beside_the_test(project: Project) -> None:
     ],
     ids=["case", "message", "both", "misfit", "missing", "spec", "bare", "tools", "word"],
 )
-def test_what_is_wrong_is_said_without_us(project: Project, call: str, said: list[str]) -> None:
+def test_error_is_shown_without_internal_frames(project: Project, call: str, said: list[str]) -> None:
     project.cases("name: default", "name: misfit, input: Where is order 7?", "name: missing, cassette: other")
     project.write("bare.yaml", "")
     result = run(project, f"agentrun({call})")
@@ -99,7 +99,7 @@ def test_what_is_wrong_is_said_without_us(project: Project, call: str, said: lis
     assert "runner/agentrun" not in text
 
 
-def test_what_is_wrong_can_be_expected(project: Project) -> None:
+def test_error_can_be_expected_with_raises(project: Project) -> None:
     project.cases("name: misfit, input: Where is order 7?")
     body = """
 with pytest.raises(AgentrunError, match="cassette.miss"):
@@ -108,7 +108,7 @@ with pytest.raises(AgentrunError, match="cassette.miss"):
     run(project, body).assert_outcomes(passed=1)
 
 
-def test_snapshots(project: Project) -> None:
+def test_journal_snapshot_is_one_file_per_test(project: Project) -> None:
     """One file for each test, beside the module; unused ones are found."""
     project.cases(f"name: default, {KEPT}")
     project.run("--snapshot-update", "specs")
@@ -131,7 +131,7 @@ def test_snapshots(project: Project) -> None:
     unused.stdout.fnmatch_lines(["2 snapshots generated. 2 unused snapshots deleted."])
 
 
-def test_a_journal_that_changed(project: Project) -> None:
+def test_changed_journal_fails_the_snapshot(project: Project) -> None:
     project.cases("name: default")
     project.write(
         "tests/test_own.py",
@@ -147,7 +147,7 @@ def test_a_journal_that_changed(project: Project) -> None:
     assert "agentrun/testing" not in said
 
 
-def test_snapshots_without_syrupy(project: Project) -> None:
+def test_journal_snapshot_without_syrupy_gives_an_install_hint(project: Project) -> None:
     project.write("tests/test_own.py", "def test_own(journal_snapshot): pass\n")
     result = project.run("tests", "-p", "no:syrupy")
     result.assert_outcomes(errors=1)
@@ -168,7 +168,7 @@ def test_snapshots_without_syrupy(project: Project) -> None:
         ("assert 3 == journal_snapshot", "TypeError: compare journal_snapshot with a run *, not with int"),
     ],
 )
-def test_what_is_of_the_wrong_kind(project: Project, call: str, said: str) -> None:
+def test_argument_of_the_wrong_type_is_refused(project: Project, call: str, said: str) -> None:
     project.cases("name: default")
     project.write("tests/test_own.py", f"def test_own(agentrun, journal_snapshot): {call}\n")
     result = project.run("tests")

@@ -1,4 +1,4 @@
-"""--agentrun-live-model: the model is asked for real, all else comes from the recording."""
+"""--agentrun-live-model: model requests are live, everything else is replayed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .projects import STORY, Project
 IMPORTED = mixed
 
 
-def test_model(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_live_model_answers_and_no_tool_runs(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.cases("name: default, assert: [{type: contains, value: late}]")
     with ScriptedProvider(STORY.replace("is late", "is gone")) as server:
         monkeypatch.setenv("OPENAI_API_KEY", "sk-proj-abcdefghij0123456789ABCDEFGHIJ")
@@ -23,7 +23,7 @@ def test_model(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     assert project.traces() == []
 
 
-def test_both(project: Project) -> None:
+def test_live_tools_and_live_model_cannot_be_combined(project: Project) -> None:
     project.cases("name: default")
     result = project.run("--agentrun-live-tools", "--agentrun-live-model")
     assert result.ret == pytest.ExitCode.USAGE_ERROR

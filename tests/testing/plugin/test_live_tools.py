@@ -1,4 +1,4 @@
-"""--agentrun-live-tools: the tools are run for real, the model is replayed."""
+"""--agentrun-live-tools: tools run for real, the model is replayed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .projects import KEPT, Project
 IMPORTED = mixed
 
 
-def test_tools(project: Project) -> None:
+def test_live_tools_run_and_the_model_is_replayed(project: Project) -> None:
     project.cases(f"name: default, {KEPT}")
     project.run("--snapshot-update").assert_outcomes(passed=1)
     assert project.traces() == []
@@ -17,7 +17,7 @@ def test_tools(project: Project) -> None:
     assert project.traces() == ["look 1042"]
 
 
-def test_tools_that_do_otherwise(project: Project) -> None:
+def test_changed_result_of_a_live_tool_fails_the_case(project: Project) -> None:
     project.cases("name: default")
     project.edit("specs/orders.py", 'return "late"', 'return "lost"')
     project.run().assert_outcomes(passed=1)
@@ -26,7 +26,7 @@ def test_tools_that_do_otherwise(project: Project) -> None:
     assert "lost" in result.stdout.str()
 
 
-def test_what_tools_print_is_output_of_the_test(project: Project) -> None:
+def test_output_of_live_tools_is_captured_and_masked(project: Project) -> None:
     """Without what acts on a terminal, and without what looks like a key."""
     project.cases("name: default")
     project.edit(

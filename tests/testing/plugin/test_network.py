@@ -1,4 +1,4 @@
-"""Python assertions and the network, through pytest."""
+"""Python assertions and the network, run with pytest."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ def judge(project: Project) -> Iterator[Server]:
         yield server
 
 
-def claim(judge: Server, *more: str) -> str:
+def assertion_that_fetches(judge: Server, *more: str) -> str:
     return ", ".join([f'assert: [{{type: python, value: "judge_{judge.port}:fetches"', *more]) + "}]"
 
 
 @pytest.mark.parametrize("ci", ["", "true"])
-def test_an_assertion_has_no_network(project: Project, judge: Server, monkeypatch: pytest.MonkeyPatch, ci: str) -> None:
+def test_assertion_without_network_true_fails(
+    project: Project, judge: Server, monkeypatch: pytest.MonkeyPatch, ci: str
+) -> None:
     monkeypatch.setenv("CI", ci)
-    project.cases(f"name: default, {claim(judge)}")
+    project.cases(f"name: default, {assertion_that_fetches(judge)}")
     result = project.run()
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
@@ -49,11 +51,11 @@ def test_an_assertion_has_no_network(project: Project, judge: Server, monkeypatc
 
 
 @pytest.mark.parametrize("ci", ["", "true"])
-def test_the_report_says_what_was_live(
+def test_report_lists_live_assertions(
     project: Project, judge: Server, monkeypatch: pytest.MonkeyPatch, ci: str
 ) -> None:
     monkeypatch.setenv("CI", ci)
-    project.cases(f"name: default, {claim(judge, 'network: true')}", "name: other")
+    project.cases(f"name: default, {assertion_that_fetches(judge, 'network: true')}", "name: other")
     result = project.run("--junit-xml=report.xml")
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(

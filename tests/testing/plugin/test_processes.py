@@ -1,4 +1,4 @@
-"""Several processes: the same verdicts, the same words, the same snapshots."""
+"""pytest-xdist: the same verdicts, output and snapshots as in one process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def cases(project: Project, *numbers: int) -> None:
     )
 
 
-def test_what_is_not_used_is_found_by_the_one_that_started_them(project: Project) -> None:
+def test_unused_snapshots_are_found_with_two_processes(project: Project) -> None:
     cases(project, 0, 1, 2)
     project.run("--snapshot-update")
     cases(project, 1, 2)
@@ -28,7 +28,7 @@ def test_what_is_not_used_is_found_by_the_one_that_started_them(project: Project
     assert "agentrun/testing" not in result.stdout.str()
 
 
-def test_two_accept(project: Project) -> None:
+def test_snapshot_update_with_two_processes(project: Project) -> None:
     cases(project, 0, 1, 2)
     project.run("--snapshot-update")
     cases(project, 2, 3, 4)

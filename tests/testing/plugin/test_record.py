@@ -1,4 +1,4 @@
-"""--agentrun-record: cases are run for real and recorded, and judged by the replay."""
+"""--agentrun-record: cases are run live, recorded, and judged by the replay."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def provider(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scri
         yield server
 
 
-def test_all(project: Project, provider: ScriptedProvider) -> None:
+def test_record_all_records_each_cassette_once(project: Project, provider: ScriptedProvider) -> None:
     project.cases("name: same, cassette: default", "name: default")  # it is run after the one that it plays
     project.cassette.unlink()
     project.run().assert_outcomes(failed=2)
@@ -38,7 +38,7 @@ def test_all(project: Project, provider: ScriptedProvider) -> None:
     project.run().assert_outcomes(passed=2)
 
 
-def test_new_keeps_what_fits(project: Project, provider: ScriptedProvider) -> None:
+def test_record_new_keeps_matching_interactions(project: Project, provider: ScriptedProvider) -> None:
     project.cases("name: default")
     result = project.run("--agentrun-record=new")
     result.assert_outcomes(passed=1)
@@ -47,7 +47,7 @@ def test_new_keeps_what_fits(project: Project, provider: ScriptedProvider) -> No
 
 
 @pytest.mark.parametrize(("how", "kept", "traces"), [("from:2", 1, ["look 1042"]), ("from:3", 2, [])])
-def test_from_a_place_on(
+def test_record_from_keeps_the_earlier_interactions(
     project: Project, monkeypatch: pytest.MonkeyPatch, how: str, kept: int, traces: list[str]
 ) -> None:
     project.cases("name: default")
@@ -60,7 +60,7 @@ def test_from_a_place_on(
     assert project.traces() == traces
 
 
-def test_what_was_not_recorded_is_told(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_recording_is_reported_and_keeps_the_cassette(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     before = project.cassette.read_bytes()
     project.cases("name: default, xfail: later")
@@ -72,7 +72,7 @@ def test_what_was_not_recorded_is_told(project: Project, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("value", ["true", "1", "yes"])
-def test_never_in_ci(project: Project, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+def test_recording_is_refused_in_ci(project: Project, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("CI", value)
     project.cases("name: default")
     result = project.run("--agentrun-record=all")
@@ -82,14 +82,14 @@ def test_never_in_ci(project: Project, monkeypatch: pytest.MonkeyPatch, value: s
 
 
 @pytest.mark.parametrize("value", ["", "false", "0"])
-def test_where_ci_is_said_not_to_be(project: Project, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+def test_recording_is_allowed_if_ci_is_false(project: Project, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("CI", value)
     project.cases("name: default, skip: closed")
     project.run("--agentrun-record=all").assert_outcomes(skipped=1)
 
 
 @pytest.mark.parametrize("how", ["some", "from:0", "from:", "from:x", "from:-1", "from:²", "from:1_0", "1"])
-def test_no_way_to_record(project: Project, how: str) -> None:
+def test_invalid_record_value_is_refused(project: Project, how: str) -> None:
     project.cases("name: default")
     result = project.run(f"--agentrun-record={how}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -97,14 +97,14 @@ def test_no_way_to_record(project: Project, how: str) -> None:
 
 
 @pytest.mark.parametrize("other", ["--agentrun-live-tools", "--agentrun-live-model", "--agentrun-repeat=2"])
-def test_what_does_not_go_with_it(project: Project, other: str) -> None:
+def test_record_cannot_be_combined_with_live_or_repeat(project: Project, other: str) -> None:
     project.cases("name: default")
     result = project.run("--agentrun-record=all", other)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "cannot be combined with" in result.stderr.str()
 
 
-def test_one_process(project: Project) -> None:
+def test_record_cannot_be_combined_with_several_processes(project: Project) -> None:
     project.cases("name: default")
     result = project.run("--agentrun-record=all", "-n", "2")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -114,7 +114,7 @@ def test_one_process(project: Project) -> None:
 HARM = '  pay: {kind: python, call: "orders:look", effect: at_most_once}\npolicy:'
 
 
-def test_a_recording_that_may_do_harm_needs_yes(project: Project, provider: ScriptedProvider) -> None:
+def test_recording_with_harmful_tools_needs_yes(project: Project, provider: ScriptedProvider) -> None:
     project.cases("name: default")
     project.edit("specs/desk.yaml", "policy:", HARM)
     project.edit("specs/desk.yaml", "allow: look", 'allow: "*"')
@@ -146,13 +146,13 @@ def test_answers_in_a_cases_file_need_yes(project: Project, provider: ScriptedPr
     assert project.traces() == ["look 1042"]
 
 
-def test_a_cases_file_approves_no_live_tool(project: Project) -> None:
+def test_case_file_does_not_approve_live_tools(project: Project) -> None:
     project.cases("name: default, approvals: {look: approved}")
     project.edit("specs/desk.yaml", "allow: look", "ask: look, reason: privacy")
     project.run("--agentrun-live-tools").assert_outcomes(failed=1)
     assert project.traces() == []
 
 
-def test_yes_is_for_recordings(project: Project) -> None:
+def test_yes_without_record_is_refused(project: Project) -> None:
     project.cases("name: default")
     assert project.run("--agentrun-yes").ret == pytest.ExitCode.USAGE_ERROR

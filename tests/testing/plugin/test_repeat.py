@@ -1,4 +1,4 @@
-"""--agentrun-repeat N: each case so often, and each time it goes the same way."""
+"""--agentrun-repeat N: each case is run N times and must give the same result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def seldom(evidence):
 CLAIM = 'assert: [{type: python, value: "flaky:seldom"}]'
 
 
-def test_the_same_every_time(project: Project) -> None:
+def test_stable_case_passes_every_time(project: Project) -> None:
     project.cases(f"name: default, {KEPT}", "name: other")
     project.run("--agentrun-repeat", "3", "--snapshot-update").assert_outcomes(passed=2)
     assert project.kept() == ["default.journal"]
@@ -25,7 +25,7 @@ def test_the_same_every_time(project: Project) -> None:
 
 
 @pytest.mark.parametrize(("times", "outcome"), [(2, "passed"), (3, "failed")])
-def test_not_the_same_every_time(project: Project, times: int, outcome: str) -> None:
+def test_flaky_case_fails(project: Project, times: int, outcome: str) -> None:
     project.write("specs/flaky.py", FLAKY)
     project.cases(f"name: default, {CLAIM}")
     result = project.run(f"--agentrun-repeat={times}")
@@ -35,6 +35,6 @@ def test_not_the_same_every_time(project: Project, times: int, outcome: str) -> 
 
 
 @pytest.mark.parametrize("times", ["0", "-1", "x"])
-def test_no_number_of_times(project: Project, times: str) -> None:
+def test_invalid_repeat_value_is_refused(project: Project, times: str) -> None:
     project.cases("name: default")
     assert project.run(f"--agentrun-repeat={times}").ret == pytest.ExitCode.USAGE_ERROR

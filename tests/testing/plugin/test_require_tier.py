@@ -1,4 +1,4 @@
-"""--agentrun-require-tier: how well requests must fit their recording."""
+"""--agentrun-require-tier: the minimum match tier of requests."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def with_volatile_input(project: Project) -> None:
 
 
 @pytest.mark.parametrize("tier", [[], ["--agentrun-require-tier=normalised"]])
-def test_what_is_volatile_may_differ(project: Project, tier: list[str]) -> None:
+def test_volatile_difference_passes_with_normalised(project: Project, tier: list[str]) -> None:
     with_volatile_input(project)
     project.run(*tier).assert_outcomes(passed=1)
 
 
-def test_nothing_may_differ(project: Project) -> None:
+def test_volatile_difference_fails_with_exact(project: Project) -> None:
     with_volatile_input(project)
     result = project.run("--agentrun-require-tier=exact")
     result.assert_outcomes(failed=1)
@@ -29,13 +29,13 @@ def test_nothing_may_differ(project: Project) -> None:
     project.run("--agentrun-require-tier=exact").assert_outcomes(passed=1)
 
 
-def test_the_fixture_too(project: Project) -> None:
+def test_required_tier_applies_to_the_fixture(project: Project) -> None:
     with_volatile_input(project)
     project.write("test_own.py", 'def test_own(agentrun): agentrun("specs/desk.yaml", case="default")\n')
     project.run("test_own.py").assert_outcomes(passed=1)
     project.run("test_own.py", "--agentrun-require-tier=exact").assert_outcomes(failed=1)
 
 
-def test_no_tier(project: Project) -> None:
+def test_invalid_tier_is_refused(project: Project) -> None:
     project.cases("name: default")
     assert project.run("--agentrun-require-tier=good").ret == pytest.ExitCode.USAGE_ERROR

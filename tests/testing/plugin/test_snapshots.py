@@ -1,4 +1,4 @@
-"""Journals of cases as snapshots: the options of syrupy work on the files of `agentrun test`."""
+"""Journal snapshots of cases: the options of syrupy work on the files of `agentrun test`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def journal(project: Project, name: str) -> bytes:
     return snapshot_text(replay_case(found, CompiledAgents().for_case(found)).runs).encode()
 
 
-def test_a_new_one_is_told_and_not_written(project: Project) -> None:
+def test_missing_snapshot_fails_and_is_not_written(project: Project) -> None:
     project.cases(f"name: default, {KEPT}")
     result = project.run()
     result.assert_outcomes(failed=1)
@@ -26,7 +26,7 @@ def test_a_new_one_is_told_and_not_written(project: Project) -> None:
     assert project.kept() == []
 
 
-def test_update_writes_the_bytes_of_the_suite(project: Project) -> None:
+def test_update_writes_the_same_snapshot_as_the_suite(project: Project) -> None:
     project.cases(f"name: default, {KEPT}", f"name: two-times, turns: [a, b], {KEPT}", "name: plain")
     result = project.run("--snapshot-update")
     result.assert_outcomes(passed=2, failed=1)  # the recording has no second run
@@ -37,7 +37,7 @@ def test_update_writes_the_bytes_of_the_suite(project: Project) -> None:
     project.run("-k", "default").assert_outcomes(passed=1, deselected=2)
 
 
-def test_update_accepts_what_changed(project: Project) -> None:
+def test_update_accepts_a_changed_journal(project: Project) -> None:
     project.cases(f"name: default, {KEPT}")
     project.run("--snapshot-update")
     before = journal(project, "default")
@@ -48,7 +48,7 @@ def test_update_accepts_what_changed(project: Project) -> None:
     assert (project.snapshots / "default.journal").read_bytes() == before
 
 
-def test_update_writes_no_credential(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_update_refuses_a_journal_with_a_credential(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     from agentrun.testing.suite.failure_text import _environment_redactor
 
     monkeypatch.setenv("SHOP_TOKEN", "Where is order 1042?")
@@ -78,7 +78,7 @@ def test_update_writes_no_credential(project: Project, monkeypatch: pytest.Monke
         ),
     ],
 )
-def test_update_where_it_cannot_be_written(project: Project, in_the_way: str, said: str) -> None:
+def test_update_that_cannot_be_written_fails(project: Project, in_the_way: str, said: str) -> None:
     project.cases(f"name: default, {KEPT}")
     project.write(f"specs/{in_the_way}", "something else")
     result = project.run("--snapshot-update")
@@ -88,7 +88,7 @@ def test_update_where_it_cannot_be_written(project: Project, in_the_way: str, sa
     assert "agentrun/testing" not in result.stdout.str()
 
 
-def test_a_snapshot_that_is_no_text(project: Project) -> None:
+def test_binary_snapshot_differs_and_can_be_updated(project: Project) -> None:
     project.cases(f"name: default, {KEPT}")
     project.snapshots.mkdir(parents=True)
     (project.snapshots / "default.journal").write_bytes(b"\xff\xfe\0")
@@ -99,7 +99,7 @@ def test_a_snapshot_that_is_no_text(project: Project) -> None:
     project.run().assert_outcomes(passed=1)
 
 
-def test_what_does_not_hold_is_not_accepted(project: Project) -> None:
+def test_update_keeps_the_snapshot_of_a_failing_case(project: Project) -> None:
     """Nor is what is known to fail: both keep what was accepted."""
     project.cases(f"name: default, {KEPT}")
     project.run("--snapshot-update")
@@ -113,7 +113,7 @@ def test_what_does_not_hold_is_not_accepted(project: Project) -> None:
     assert (project.snapshots / "default.journal").read_bytes() == before
 
 
-def test_only_new_ones(project: Project) -> None:
+def test_update_new_only_writes_missing_snapshots(project: Project) -> None:
     project.cases(f"name: default, {KEPT}", f"name: other, {KEPT}")
     project.run("--snapshot-update", "-k", "default")
     project.edit("specs/__snapshots__/desk/default.journal", "late", "here")
@@ -121,7 +121,7 @@ def test_only_new_ones(project: Project) -> None:
     assert project.kept() == ["default.journal", "other.journal"]
 
 
-def test_a_journal_that_must_be_another(project: Project) -> None:
+def test_not_journal_snapshot_is_never_updated(project: Project) -> None:
     project.cases(f"name: default, {KEPT}")
     project.run("--snapshot-update")
     project.cases("name: default, assert: [{type: not-journal-snapshot}]")
@@ -132,15 +132,15 @@ def test_a_journal_that_must_be_another(project: Project) -> None:
     assert (project.snapshots / "default.journal").read_bytes() == before
 
 
-def with_remains(project: Project) -> None:
+def with_unused_snapshots(project: Project) -> None:
     """Of three snapshots two are not used any more: one case is gone, the other does not keep its journal."""
     project.cases(f"name: late, {KEPT}", f"name: late-order, {KEPT}", f"name: gone, {KEPT}")
     project.run("--snapshot-update").assert_outcomes(passed=3)
     project.cases(f"name: late, {KEPT}", "name: late-order")
 
 
-def test_unused_ones_fail(project: Project) -> None:
-    with_remains(project)
+def test_unused_snapshots_fail_the_session(project: Project) -> None:
+    with_unused_snapshots(project)
     result = project.run("--snapshot-details")
     assert result.ret == 1
     result.assert_outcomes(passed=2)
@@ -148,15 +148,15 @@ def test_unused_ones_fail(project: Project) -> None:
     assert len(project.kept()) == 3
 
 
-def test_unused_ones_warn(project: Project) -> None:
-    with_remains(project)
+def test_unused_snapshots_only_warn_with_the_option(project: Project) -> None:
+    with_unused_snapshots(project)
     result = project.run("--snapshot-warn-unused")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["1 snapshot passed. 2 snapshots unused."])
 
 
-def test_unused_ones_are_removed(project: Project) -> None:
-    with_remains(project)
+def test_update_removes_unused_snapshots(project: Project) -> None:
+    with_unused_snapshots(project)
     (project.snapshots / "notes.txt").write_text("mine", encoding="utf-8")
     result = project.run("--snapshot-update")
     assert result.ret == 0
@@ -164,7 +164,7 @@ def test_unused_ones_are_removed(project: Project) -> None:
     assert project.kept() == ["late.journal", "notes.txt"]
 
 
-def test_the_last_one_leaves_no_folder(project: Project) -> None:
+def test_removing_the_last_snapshot_removes_the_folder(project: Project) -> None:
     project.cases(f"name: default, {KEPT}")
     project.run("--snapshot-update")
     project.cases("name: default")
@@ -177,7 +177,7 @@ def test_the_last_one_leaves_no_folder(project: Project) -> None:
     [["specs/desk.cases.yaml::late-order"], ["-k", "order"], ["-m", "picked"], ["specs/desk.cases.yaml"], []],
     ids=["id", "word", "mark", "file", "all"],
 )
-def test_what_a_case_has_stays(project: Project, args: list[str]) -> None:
+def test_snapshot_of_a_case_that_was_not_run_is_kept(project: Project, args: list[str]) -> None:
     """A case may be left out, skipped, not fit its recording, or have a name that begins like another's."""
     names = ("late", "late-order", "late-order-2")
     project.cases(*(f"name: {name}, {KEPT}" for name in names))
@@ -195,7 +195,7 @@ def test_what_a_case_has_stays(project: Project, args: list[str]) -> None:
 
 
 @pytest.mark.parametrize("args", [[], ["specs"]], ids=["all", "folder"])
-def test_tests_beside_it_that_use_syrupy(project: Project, args: list[str]) -> None:
+def test_syrupy_tests_do_not_remove_case_snapshots(project: Project, args: list[str]) -> None:
     """They look through the same folder, and take for remains what nobody asked for: such as the journal of a case that
     could not be run, is known to fail, or must be another."""
     names = ("broken", "known", "other")
@@ -214,7 +214,7 @@ def test_tests_beside_it_that_use_syrupy(project: Project, args: list[str]) -> N
         assert project.kept() == [f"{name}.journal" for name in names]
 
 
-def test_without_syrupy(project: Project) -> None:
+def test_snapshots_are_compared_without_syrupy(project: Project) -> None:
     """Cases are compared with what was accepted; only accepting needs syrupy, or `agentrun test --update`."""
     project.cases(f"name: default, {KEPT}")
     project.run("--snapshot-update")
@@ -225,7 +225,7 @@ def test_without_syrupy(project: Project) -> None:
     result.stdout.fnmatch_lines(["journal-snapshot: the journal differs from the accepted one"])
 
 
-def test_a_snapshot_that_cannot_be_read(project: Project) -> None:
+def test_unreadable_snapshot_fails_without_a_traceback(project: Project) -> None:
     project.cases(f"name: default, {KEPT}")
     project.snapshots.mkdir(parents=True)
     (project.snapshots / "default.journal").write_bytes(b"\xff\xfe")
@@ -236,7 +236,7 @@ def test_a_snapshot_that_cannot_be_read(project: Project) -> None:
     assert "agentrun/testing" not in said
 
 
-def test_none_is_accepted_where_ci_is_set(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_snapshot_is_written_in_ci(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither of a case nor of a Python test; snapshots of others are none of our business."""
     project.cases(f"name: default, {KEPT}")
     project.write(
@@ -252,7 +252,7 @@ def test_none_is_accepted_where_ci_is_set(project: Project, monkeypatch: pytest.
     assert project.kept() == ["default.journal"]
 
 
-def test_none_is_removed_where_ci_is_set(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_snapshot_is_removed_in_ci(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.cases(f"name: default, {KEPT}", f"name: other, cassette: default, {KEPT}")
     project.run("--snapshot-update").assert_outcomes(passed=2)
     project.cases(f"name: default, {KEPT}")

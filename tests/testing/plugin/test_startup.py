@@ -1,4 +1,4 @@
-"""What pytest pays for the plugin where nothing of it is used, and what it does without syrupy."""
+"""The plugin imports nothing heavy when it is not used, and works without syrupy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ print("exits:", int(plain), int(cases))
 """
 
 
-def test_next_to_nothing(project: Project) -> None:
+def test_plugin_without_cases_imports_no_heavy_module(project: Project) -> None:
     project.cases("name: default", f"name: new, {KEPT}")
     project.write("test_plain.py", "def test_plain(): pass\n")
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What comes of a case is what `agentrun test` says, shown as pytest shows such things."""
+"""Verdicts of cases in pytest are those of `agentrun test`."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def test_verdicts_are_those_of_the_suite(project: Project) -> None:
     assert outcomes(project.run("-rA")) == expected
 
 
-def test_skipped(project: Project) -> None:
+def test_skipped_case_shows_its_reason(project: Project) -> None:
     project.cases("name: default, skip: the shop is closed", "name: other")
     result = project.run("-rs")
     result.assert_outcomes(skipped=1, passed=1)
     result.stdout.fnmatch_lines(["SKIPPED * specs/desk.cases.yaml: the shop is closed"])
 
 
-def test_known_to_fail(project: Project) -> None:
+def test_xfail_case_that_fails(project: Project) -> None:
     project.cases(f"name: default, xfail: the shop moves, {BAD}")
     result = project.run("-rx")
     assert result.ret == 0
@@ -48,7 +48,7 @@ def test_known_to_fail(project: Project) -> None:
     result.stdout.fnmatch_lines(["XFAIL specs/desk.cases.yaml::default - the shop moves*"])
 
 
-def test_known_to_fail_and_passes(project: Project) -> None:
+def test_xfail_case_that_passes_fails(project: Project) -> None:
     project.cases("name: default, xfail: the shop moves")
     result = project.run()
     assert result.ret == 1
@@ -56,7 +56,7 @@ def test_known_to_fail_and_passes(project: Project) -> None:
     result.stdout.fnmatch_lines(["*XPASS(strict)*the shop moves*"])
 
 
-def test_a_spec_that_is_wrong_is_no_failure_to_expect(project: Project) -> None:
+def test_invalid_spec_fails_despite_xfail(project: Project) -> None:
     project.cases("name: default, xfail: the shop moves")
     project.edit("specs/desk.yaml", "orders:look", "orders:lokk")
     result = project.run()
@@ -64,14 +64,14 @@ def test_a_spec_that_is_wrong_is_no_failure_to_expect(project: Project) -> None:
     result.stdout.fnmatch_lines(["spec.python: specs/desk.yaml:7:*lokk*", "specs/desk.cases.yaml:3: unreadable"])
 
 
-def test_as_if_it_were_not_known_to_fail(project: Project) -> None:
+def test_runxfail_ignores_xfail(project: Project) -> None:
     project.cases(f"name: bad, xfail: later, {BAD}", "name: good, xfail: later")
     result = project.run("--runxfail")
     result.assert_outcomes(failed=1, passed=1)
     assert "The run:" in result.stdout.str()
 
 
-def test_a_failure_tells_the_assertion_the_run_and_the_difference(project: Project) -> None:
+def test_failure_shows_assertion_run_and_journal_diff(project: Project) -> None:
     project.cases("name: default, assert: [{type: contains, value: absent}, {type: journal-snapshot}]")
     project.run("--snapshot-update").assert_outcomes(failed=1)
     project.cases("name: default, assert: [{type: journal-snapshot}]")
@@ -102,7 +102,7 @@ def test_a_failure_tells_the_assertion_the_run_and_the_difference(project: Proje
 
 
 @pytest.mark.parametrize("style", ["auto", "long", "short", "native", "line"])
-def test_nothing_of_ours_is_shown(project: Project, style: str) -> None:
+def test_failure_shows_no_internal_frames(project: Project, style: str) -> None:
     project.cases(f"name: default, {BAD}", "name: other, cassette: other")
     said = project.run(f"--tb={style}", "-l").stdout.str()
     assert "Traceback" not in said
@@ -111,7 +111,7 @@ def test_nothing_of_ours_is_shown(project: Project, style: str) -> None:
     assert "verdict" not in said
 
 
-def test_a_miss_says_what_changed_and_what_to_do(project: Project) -> None:
+def test_miss_shows_the_change_and_the_command(project: Project) -> None:
     project.cases("name: default")
     project.edit("specs/desk.yaml", "You help with orders.", "You help with late orders.")
     result = project.run()
@@ -122,7 +122,7 @@ def test_a_miss_says_what_changed_and_what_to_do(project: Project) -> None:
     assert "--record" in said
 
 
-def test_a_case_that_was_never_recorded(project: Project) -> None:
+def test_case_without_a_cassette_shows_the_record_command(project: Project) -> None:
     project.cases("name: default, cassette: other")
     result = project.run()
     result.stdout.fnmatch_lines(
@@ -134,7 +134,7 @@ def test_a_case_that_was_never_recorded(project: Project) -> None:
     )
 
 
-def test_a_cassette_path_that_is_a_directory(project: Project) -> None:
+def test_cassette_path_that_is_a_directory_fails(project: Project) -> None:
     project.cases("name: default")
     project.cassette.unlink()
     project.cassette.mkdir()
@@ -143,7 +143,7 @@ def test_a_cassette_path_that_is_a_directory(project: Project) -> None:
     result.stdout.fnmatch_lines(["*the cassette cassettes/desk/default.yaml cannot be read: it is a directory"])
 
 
-def test_no_credential_and_nothing_that_acts_is_shown(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_and_control_characters_are_not_shown(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     from agentrun.testing.suite.failure_text import _environment_redactor
 
     monkeypatch.setenv("SHOP_TOKEN", "tulip-garden-9917")
@@ -164,7 +164,7 @@ def test_no_credential_and_nothing_that_acts_is_shown(project: Project, monkeypa
     assert "\x1b" not in said
 
 
-def test_output_of_a_report_names_what_failed(project: Project) -> None:
+def test_junit_report_names_the_failed_assertion(project: Project) -> None:
     project.cases(f"name: default, {BAD}")
     project.run("--junit-xml=report.xml")
     report = (project.root / "report.xml").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A project whose agent is run with doubles, and what of it is then covered."""
+"""A project whose agent runs with doubles, and its spec coverage."""
 
 from __future__ import annotations
 

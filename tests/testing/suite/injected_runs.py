@@ -1,4 +1,4 @@
-"""Runs with something laid over them: recorded in a world of doubles, then replayed from what was recorded."""
+"""Runs with injected faults: recorded with doubles, then replayed from the cassette."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from agentrun.tools.http import HttpTools
 from agentrun.wire import HttpCall, HttpReply
 
 from ...core.script import rule
-from ...engine.places import AGENT, COMMON, HOOK, PYTHON
-from ...engine.tapes import BEGAN, ROOT, Service, cassette
+from ...engine.memory_worlds import AGENT, COMMON, HOOK, PYTHON
+from ...engine.recorded_runs import BEGAN, ROOT, Service, cassette
 from ...packages import ROUTE, package
 from ...replays import replay_package
 
@@ -154,7 +154,7 @@ def fault(at: str, **inject: Any) -> FaultInjectionSpec:
     return FaultInjectionSpec(at=at, inject=InjectedFaultSpec(**inject))
 
 
-def taped(
+def record_case(
     folder: Path, agent: Package, laid: Case, *replies: Any, doubles: Doubles | None = None
 ) -> tuple[Cassette, str]:
     """A recording of a case, and its journal as it is compared."""
@@ -184,9 +184,11 @@ def replayed(agent: Package, laid: Case, tape: Cassette, make: Callable[[Cassett
     return Replayed(run, over, player)
 
 
-def both(folder: Path, agent: Package, laid: Case, *replies: Any, doubles: Doubles | None = None) -> Replayed:
+def record_and_replay(
+    folder: Path, agent: Package, laid: Case, *replies: Any, doubles: Doubles | None = None
+) -> Replayed:
     """Recorded and replayed under the same: one journal, and nothing of the tape is left over."""
-    tape, journal = taped(folder, agent, laid, *replies, doubles=doubles)
+    tape, journal = record_case(folder, agent, laid, *replies, doubles=doubles)
     again = replayed(agent, laid, tape)
     assert again.run.canonical() == journal
     assert again.run.unused_error is None

@@ -1,4 +1,4 @@
-"""The support project in a folder of its own, with one case whose journal was accepted, to plant changes in."""
+"""A copy of the support project with one accepted case, to plant changes in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spec coverage: each kind of part, exercised and not."""
+"""Spec coverage: each kind of part, covered and not covered."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ policy:
 HOOK = "def ask(question):\n    return None\n"
 
 
-def test_a_tool_that_ran_is_covered_and_one_that_was_never_called_is_not(tmp_path: Path) -> None:
+def test_only_tools_that_ran_are_covered(tmp_path: Path) -> None:
     covered = Covered(tmp_path, TOOLS).run(calls("look"), "Done.")
     assert covered.parts("tool") == {"look": True, "pay": False}
     assert covered.part("tool", "pay").note is None
     assert covered.part("tool", "pay").place.endswith("spec.yaml:4")
 
 
-def test_a_tool_that_was_called_and_never_allowed_is_not_covered_and_says_so(tmp_path: Path) -> None:
+def test_denied_tool_is_not_covered_and_noted(tmp_path: Path) -> None:
     covered = Covered(tmp_path, TOOLS).run(calls("pay", sum=50), "Done.", approver=approving("denied"))
     assert covered.part("tool", "pay").covered is False
     assert covered.part("tool", "pay").note == "the model called it, but it never ran"
@@ -42,7 +42,7 @@ def test_a_tool_that_was_called_and_never_allowed_is_not_covered_and_says_so(tmp
     assert covered.part("tool", "pay").covered is True
 
 
-def test_a_rule_is_covered_when_a_ruling_rests_on_it(tmp_path: Path) -> None:
+def test_rule_is_covered_when_it_decides_a_ruling(tmp_path: Path) -> None:
     covered = Covered(tmp_path, TOOLS).run(calls("pay", sum=9), "Done.")
     assert covered.parts("rule") == {"looks": False, "little": True, "much": False}
     assert covered.part("rule", "much").place.endswith("spec.yaml:10")
@@ -56,7 +56,7 @@ def test_a_rule_that_a_stricter_one_overrules_is_not_covered(tmp_path: Path) -> 
     assert (covered.parts("rule")["little"], covered.parts("rule")["never"]) == (False, True)
 
 
-def test_rules_on_the_start_of_a_run(tmp_path: Path) -> None:
+def test_run_start_rules_are_covered(tmp_path: Path) -> None:
     text = """\
 params: {who: {type: string, default: me}}
 input: "{{ who }}"
@@ -74,18 +74,18 @@ policy:
 
 
 @pytest.mark.parametrize("on_turns", ["fail", "stop"])
-def test_a_budget_is_covered_when_a_run_ends_over_it_or_is_labelled(tmp_path: Path, on_turns: str) -> None:
+def test_budget_is_covered_when_a_run_reaches_it(tmp_path: Path, on_turns: str) -> None:
     covered = Covered(tmp_path, f"budgets: {{turns: 1, tokens: 9k, on_turns: {on_turns}}}\n{TOOLS}").run("Done.")
     assert covered.parts("budget") == {"turns": False, "tokens": False}
     covered.run(says("Well.", call("look")))
     assert covered.parts("budget") == {"turns": True, "tokens": False}
 
 
-def test_budgets_that_hold_by_default_do_not_count(tmp_path: Path) -> None:
+def test_default_budgets_are_not_counted(tmp_path: Path) -> None:
     assert Covered(tmp_path, "input: Go.\nbudgets: {tokens: 5k}").run("Done.").parts("budget") == {"tokens": False}
 
 
-def test_guards_that_are_written_and_on(tmp_path: Path) -> None:
+def test_only_enabled_guards_of_the_spec_are_counted(tmp_path: Path) -> None:
     text = f"guards: {{repeated_call: 2, cycle: off, stagnation: 4}}\nlimits: {{parallel_tools: 1}}\n{TOOLS}"
     covered = Covered(tmp_path, text).run(calls("look"), "Done.")
     assert covered.parts("guard") == {"repeated_call": False, "stagnation": False, "parallel_tools": False}
@@ -94,7 +94,7 @@ def test_guards_that_are_written_and_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("oversize", ["fail", "reject_all", "run_first"])
-def test_too_many_calls_at_once_cover_their_guard_whatever_becomes_of_them(tmp_path: Path, oversize: str) -> None:
+def test_oversize_batch_covers_parallel_tools_in_every_mode(tmp_path: Path, oversize: str) -> None:
     text = f"limits: {{parallel_tools: 1, on_oversize_batch: {oversize}}}\n{TOOLS}"
     covered = Covered(tmp_path, text).run(calls("look"), "Done.")
     assert covered.parts("guard") == {"parallel_tools": False}
@@ -102,7 +102,7 @@ def test_too_many_calls_at_once_cover_their_guard_whatever_becomes_of_them(tmp_p
     assert covered.parts("guard") == {"parallel_tools": True}
 
 
-def test_a_hook_is_covered_when_it_is_asked_and_it_is_noted_if_it_only_ever_continues(tmp_path: Path) -> None:
+def test_asked_hook_is_covered_and_noted_if_it_always_continues(tmp_path: Path) -> None:
     text = f'hooks:\n  - {{id: see, at: before_tool, call: "hooks:ask"}}\n{TOOLS}'
     covered = Covered(tmp_path, text, **{"hooks.py": HOOK}).run("Done.", hooks={"see": hook()})
     assert covered.parts("hook") == {"see": False}
@@ -113,7 +113,7 @@ def test_a_hook_is_covered_when_it_is_asked_and_it_is_noted_if_it_only_ever_cont
     assert covered.part("hook", "see").note is None
 
 
-def test_what_a_sub_agent_does_counts_for_its_own_spec(tmp_path: Path) -> None:
+def test_calls_of_a_sub_agent_cover_its_own_spec(tmp_path: Path) -> None:
     child = TOOLS.replace("input: Go.\n", 'agentrun: "1"\nname: child\nmodel: {provider: openai, name: m}\n') + (
         "instructions: Be brief.\nbudgets: {tokens: 5k}\n"
     )
@@ -127,7 +127,7 @@ def test_what_a_sub_agent_does_counts_for_its_own_spec(tmp_path: Path) -> None:
     assert covered.parts("rule", "child.yaml") == {"looks": True, "little": False, "much": False}
 
 
-def test_what_only_a_profile_adds_counts_for_that_profile(tmp_path: Path) -> None:
+def test_parts_of_a_profile_are_counted_with_the_profile(tmp_path: Path) -> None:
     text = f"{TOOLS}profiles:\n  strict:\n    tools: {{more: {{kind: shell, description: d, argv: [x]}}}}\n"
     text += (
         "    policy: {default: allow}\n    budgets: {cost: 1, tokens: 2k}\n    model: {price: {input: 1, output: 1}}\n"
@@ -141,7 +141,7 @@ def test_what_only_a_profile_adds_counts_for_that_profile(tmp_path: Path) -> Non
     assert covered.parts("tool") == {"look": True, "pay": True, "more": True}
 
 
-def test_the_agent_of_a_skipped_case_is_under_test(tmp_path: Path) -> None:
+def test_spec_of_a_skipped_case_is_counted(tmp_path: Path) -> None:
     report = Covered(tmp_path, TOOLS).covering.report()
     assert (report.covered, report.percent) == (0, 0.0)
     assert report.total > 0
@@ -156,7 +156,7 @@ SOME = "tools: {look: {kind: shell, description: d, argv: [x]}}\npolicy: {defaul
 STRICT = "args: {type: object, properties: {a: {type: string}}, required: [a]}"
 
 
-def test_an_agent_without_anything_can_only_meet_what_its_provider_does(tmp_path: Path) -> None:
+def test_minimal_agent_counts_only_provider_codes(tmp_path: Path) -> None:
     assert set(Covered(tmp_path, "input: Go.").parts("code")) == ALWAYS
 
 
@@ -198,11 +198,11 @@ def test_an_agent_without_anything_can_only_meet_what_its_provider_does(tmp_path
         ("budgets: {turns: 3}\nguards: {cycle: 3}", ""),
     ],
 )
-def test_which_codes_count_follows_from_what_is_written(tmp_path: Path, text: str, codes: str) -> None:
+def test_counted_codes_follow_from_the_spec(tmp_path: Path, text: str, codes: str) -> None:
     assert set(Covered(tmp_path, f"input: Go.\n{text}").parts("code")) == ALWAYS | set(codes.split())
 
 
-def test_a_code_is_covered_when_a_run_ends_with_it_or_meets_it(tmp_path: Path) -> None:
+def test_code_is_covered_when_it_occurs_in_a_run(tmp_path: Path) -> None:
     covered = Covered(tmp_path, TOOLS)
 
     def codes() -> set[str]:
@@ -222,14 +222,14 @@ def test_a_code_is_covered_when_a_run_ends_with_it_or_meets_it(tmp_path: Path) -
     assert "approval.timed_out" not in codes()
 
 
-def test_a_delivery_that_fails_is_a_code(tmp_path: Path) -> None:
+def test_failed_delivery_covers_delivery_failed(tmp_path: Path) -> None:
     covered = Covered(tmp_path, "input: Go.\nsinks: {out: {kind: stdout, delivery: optional}}")
     assert covered.run("Done.", sinks={"stdout": sink()}).parts("code")["delivery.failed"] is False
     broken = sink(fails=Fault("delivery.failed", "no"))
     assert covered.run("Done.", sinks={"stdout": broken}).parts("code")["delivery.failed"] is True
 
 
-def test_an_input_that_is_refused_is_a_code(tmp_path: Path) -> None:
+def test_refused_input_covers_input_rejected(tmp_path: Path) -> None:
     covered = Covered(tmp_path, "input: Go.\nadmission: {max_chars: 5}").run("Done.")
     assert covered.parts("code")["input.rejected"] is False
     assert covered.run("Done.", message="Go away.").parts("code")["input.rejected"] is True

@@ -1,4 +1,4 @@
-"""Spec coverage of templates: which ways through them runs take, and where those stand that none takes."""
+"""Spec coverage of template branches, with their places."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .coverage_runs import Covered
 PARAMS = "params: {region: {type: string, default: eu}, names: {type: array, default: [a]}}\n"
 
 
-def places(covered: Covered) -> set[tuple[str, str]]:
+def uncovered_branches(covered: Covered) -> set[tuple[str, str]]:
     """The ways that nothing took, each with its file and line."""
     missing = [part for part in covered.of().missing if part.kind == "branch"]
     return {(f"{Path(part.file).name}:{part.line}", part.name) for part in missing}
 
 
-def test_the_ways_of_a_choice_in_a_file_have_its_name_and_line(tmp_path: Path) -> None:
+def test_branches_of_an_if_in_a_file_have_file_and_line(tmp_path: Path) -> None:
     prompt = (
         'Hello.\n{% if region == "eu" %}\nEurope.\n{% elif region == "us" %}\nAmerica.\n{% else %}\nHm.\n{% endif %}\n'
     )
@@ -29,28 +29,28 @@ def test_the_ways_of_a_choice_in_a_file_have_its_name_and_line(tmp_path: Path) -
         '{% else %} of {% if region == "eu" %}',
     )
     assert covered.parts("branch") == {first: True, second: False, third: False}
-    assert places(covered) == {("prompt.md:4", second), ("prompt.md:6", third)}
+    assert uncovered_branches(covered) == {("prompt.md:4", second), ("prompt.md:6", third)}
     covered.run("Done.", params={"region": "us"})
-    assert places(covered) == {("prompt.md:6", third)}
+    assert uncovered_branches(covered) == {("prompt.md:6", third)}
     covered.run("Done.", params={"region": "?"})
-    assert places(covered) == set()
+    assert uncovered_branches(covered) == set()
 
 
-def test_a_choice_without_an_else_has_two_ways(tmp_path: Path) -> None:
+def test_if_without_else_has_two_branches(tmp_path: Path) -> None:
     text = f'{PARAMS}input: Go.\ninstructions: |\n  Hello.\n  {{% if region == "eu" %}}Europe.{{% endif %}}\n'
     covered = Covered(tmp_path, text).run("Done.")
-    assert places(covered) == {("spec.yaml:5", '{% if region == "eu" %} false')}
-    assert places(covered.run("Done.", params={"region": "us"})) == set()
+    assert uncovered_branches(covered) == {("spec.yaml:5", '{% if region == "eu" %} false')}
+    assert uncovered_branches(covered.run("Done.", params={"region": "us"})) == set()
 
 
-def test_a_loop_has_two_ways(tmp_path: Path) -> None:
+def test_loop_has_two_branches(tmp_path: Path) -> None:
     text = f"{PARAMS}input: Go.\ninstructions: '{{% for n in names %}}{{{{ n }}}}{{% endfor %}}'\n"
     covered = Covered(tmp_path, text).run("Done.")
-    assert places(covered) == {("spec.yaml:3", "{% for n in names %} with none")}
-    assert places(covered.run("Done.", params={"names": []})) == set()
+    assert uncovered_branches(covered) == {("spec.yaml:3", "{% for n in names %} with none")}
+    assert uncovered_branches(covered.run("Done.", params={"names": []})) == set()
 
 
-def test_a_loop_over_a_list_that_cannot_be_empty_has_one_way(tmp_path: Path) -> None:
+def test_loop_over_a_non_empty_list_has_one_branch(tmp_path: Path) -> None:
     params = PARAMS.replace("type: array,", "type: array, minItems: 1,")
     text = f"{params}input: Go.\ninstructions: '{{% for n in names %}}{{{{ n }}}}{{% endfor %}}'\n"
     assert Covered(tmp_path, text).parts("branch") == {"{% for n in names %} with items": False}
@@ -58,7 +58,7 @@ def test_a_loop_over_a_list_that_cannot_be_empty_has_one_way(tmp_path: Path) -> 
     assert len(picky.parts("branch")) == 2, "what is left of it can"
 
 
-def test_the_own_input_counts_only_if_the_run_was_told_it(tmp_path: Path) -> None:
+def test_input_template_is_covered_only_if_it_is_used(tmp_path: Path) -> None:
     covered = Covered(tmp_path, f"{PARAMS}input: \"{{{{ 'Go' if region == 'eu' else 'Stay' }}}}\"\n")
     covered.run("Done.", message="Something else.")
     assert set(covered.parts("branch").values()) == {False}
@@ -68,7 +68,7 @@ def test_the_own_input_counts_only_if_the_run_was_told_it(tmp_path: Path) -> Non
     assert set(covered.parts("branch").values()) == {True}
 
 
-def test_templates_of_a_tool_count_for_each_call_that_ran(tmp_path: Path) -> None:
+def test_tool_templates_are_covered_by_calls_that_ran(tmp_path: Path) -> None:
     text = """\
 input: Go.
 tools:
@@ -87,7 +87,7 @@ policy: {default: deny, rules: [{id: some, allow: fetch, when: "args.id != 'x'"}
     assert set(covered.parts("branch").values()) == {True}
 
 
-def test_arguments_as_a_rule_rewrote_them_fill_a_template_in(tmp_path: Path) -> None:
+def test_tool_templates_use_arguments_as_modified_by_a_rule(tmp_path: Path) -> None:
     text = """\
 input: Go.
 tools:
@@ -104,7 +104,7 @@ policy:
     assert [part.name.rpartition(" ")[2] for part in covered.of().missing if part.kind == "branch"] == ["true"]
 
 
-def test_a_nudge_counts_only_if_the_model_was_told_it(tmp_path: Path) -> None:
+def test_nudge_template_is_covered_only_if_it_was_sent(tmp_path: Path) -> None:
     text = f"""{PARAMS}input: Go.
 budgets: {{turns: 9, grace: 8}}
 guards: {{empty_outcome: 2, nudge: "{{% if region == 'eu' %}}On.{{% endif %}}Go."}}

@@ -1,4 +1,4 @@
-"""Spec coverage in numbers and words, and over several processes."""
+"""The coverage report as text and JSON, thresholds, and merging of several processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RUNS: tuple[tuple[Any, ...], ...] = (
 )
 
 
-def test_what_is_not_covered_is_told_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_report_lists_uncovered_parts_with_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     covered = Covered(tmp_path, TOOLS).run(calls("look"), "Done.")
     covered.run(calls("pay", sum=50), "Done.", approver=approving("denied"))
@@ -40,7 +40,7 @@ def test_what_is_not_covered_is_told_with_its_place(tmp_path: Path, monkeypatch:
     assert "tools                  1 of 2       50.0 %" in lines
 
 
-def test_as_json_it_has_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_report_has_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     report = Covered(tmp_path, TOOLS).run(calls("look"), "Done.").covering.report().as_json()
     assert json.loads(json.dumps(report)) == report
@@ -64,7 +64,7 @@ def test_percents_are_rounded_down(covered: int, total: int, percent: float) -> 
     assert _coverage(covered, total).percent == percent
 
 
-def test_a_threshold_is_reached_from_its_number_on() -> None:
+def test_threshold_is_reached_at_its_exact_value() -> None:
     assert _coverage(2, 4).reaches(50)
     assert not _coverage(2, 4).reaches(50.1)
     assert _coverage(2, 3).reaches(66.6)
@@ -80,15 +80,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def halves(folder: Path) -> tuple[dict[str, Any], ...]:
+def coverage_of_each_run(folder: Path) -> tuple[dict[str, Any], ...]:
     """What each run alone gives."""
     return tuple(Covered(folder, TOOLS).run(*run, approver=approving("denied")).covering.to_dict() for run in RUNS)
 
 
 @pytest.fixture(scope="module")
-def whole(halves: tuple[dict[str, Any], ...]) -> Coverage:
+def coverage_of_all_runs(coverage_of_each_run: tuple[dict[str, Any], ...]) -> Coverage:
     """What all of them give in their order."""
-    return _merged(halves)
+    return _merged(coverage_of_each_run)
 
 
 def _merged(parts: tuple[dict[str, Any], ...]) -> Coverage:
@@ -100,17 +100,17 @@ def _merged(parts: tuple[dict[str, Any], ...]) -> Coverage:
 
 @settings(max_examples=30)
 @given(order=st.permutations(range(len(RUNS))), again=st.lists(st.integers(0, len(RUNS) - 1), max_size=3))
-def test_merged_in_any_order_and_more_than_once_it_is_the_same(
-    halves: tuple[dict[str, Any], ...], whole: Coverage, order: list[int], again: list[int]
+def test_merging_is_independent_of_order_and_repetition(
+    coverage_of_each_run: tuple[dict[str, Any], ...], coverage_of_all_runs: Coverage, order: list[int], again: list[int]
 ) -> None:
-    assert _merged(tuple(halves[index] for index in [*order, *again])) == whole
+    assert _merged(tuple(coverage_of_each_run[index] for index in [*order, *again])) == coverage_of_all_runs
 
 
-def test_merging_loses_nothing_and_adds_nothing(
-    folder: Path, halves: tuple[dict[str, Any], ...], whole: Coverage
+def test_merged_coverage_equals_that_of_one_process(
+    folder: Path, coverage_of_each_run: tuple[dict[str, Any], ...], coverage_of_all_runs: Coverage
 ) -> None:
     covered = Covered(folder, TOOLS)
     for run in RUNS:
         covered.run(*run, approver=approving("denied"))
-    assert covered.covering.report() == whole
-    assert _merged(halves[:1]) != whole
+    assert covered.covering.report() == coverage_of_all_runs
+    assert _merged(coverage_of_each_run[:1]) != coverage_of_all_runs

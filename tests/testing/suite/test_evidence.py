@@ -1,4 +1,4 @@
-"""What is read from journals of runs made here: calls that were refused, cancelled, rewritten or never ended."""
+"""Evidence from runs with refused, cancelled, discarded or unfinished calls."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from agentrun.testing.suite.evidence import Evidence, collect_evidence
 from agentrun.testing.suite.replay import CaseRuns
 
 from ...core.script import rule, tool, writing
-from ...engine.hosts import ASKING, TOOLS, Home
+from ...engine.memory_runtime import ASKING, TOOLS, Home
 from ...packages import package
 
 
@@ -29,49 +29,49 @@ def seen(agent: Package, *script: Any, **given: Any) -> Evidence:
     return collect_evidence(CaseRuns((finished(agent, *script, **given),)))
 
 
-def ends(evidence: Evidence) -> list[tuple[str, str]]:
+def tools_and_statuses(evidence: Evidence) -> list[tuple[str, str]]:
     return [(each.tool, each.status) for each in evidence.calls]
 
 
-def test_a_run_that_waits() -> None:
+def test_suspended_run_has_an_open_call() -> None:
     """It has spent what it has, and its call is open."""
     evidence = seen(ASKING, calls("pay", amount=5))
     assert (evidence.outcome, evidence.output) == ("suspended", None)
-    assert ends(evidence) == [("pay", "open")]
+    assert tools_and_statuses(evidence) == [("pay", "open")]
     assert evidence.turns == 1
     assert evidence.tokens > 0
     assert evidence.approvals == ()
 
 
-def test_calls_that_cannot_be_made() -> None:
+def test_invalid_calls_have_their_code_as_status() -> None:
     evidence = seen(TOOLS, calls("nothing"), calls(call("search", "{broken")), "Sorry.")
-    assert ends(evidence) == [("nothing", "tool.unknown"), ("search", "tool.invalid_arguments")]
+    assert tools_and_statuses(evidence) == [("nothing", "tool.unknown"), ("search", "tool.invalid_arguments")]
     assert [each.args for each in evidence.calls] == [{}, None]
     assert [each.result.partition(":")[0] for each in evidence.calls] == ["tool.unknown", "tool.invalid_arguments"]
     assert evidence.outcome == "completed"
 
 
-def test_calls_that_the_end_of_the_run_cancels() -> None:
+def test_calls_cancelled_by_the_end_of_the_run() -> None:
     rules = [rule("interrupt", "pay"), rule("allow", "search")]
     agent = package(tools={"search": tool(), "pay": writing()}, policy={"default": "deny", "rules": rules})
     evidence = seen(agent, calls(call("search", q="a"), call("pay", amount=5)))
     assert evidence.outcome == "policy.interrupted"
-    assert dict(ends(evidence)) == {"search": "tool.aborted", "pay": "tool.denied"}
+    assert dict(tools_and_statuses(evidence)) == {"search": "tool.aborted", "pay": "tool.denied"}
 
 
-def test_a_reply_that_was_discarded_made_no_calls() -> None:
+def test_calls_of_a_discarded_reply_are_not_counted() -> None:
     run = finished(TOOLS, calls("search", q="a"), "Done.")
     at = next(n for n, record in enumerate(run.journal) if type(record.fact).__name__ == "ModelReplied") + 1
     again = (*run.journal[:at], _after(run.journal[at - 1], ReplyDiscarded(1, 100)), *run.journal[at - 1 :])
     evidence = collect_evidence(CaseRuns((FinishedRun(run.ending, again, {}, RunRedaction()),)))
-    assert ends(evidence) == [("search", "ok")]
+    assert tools_and_statuses(evidence) == [("search", "ok")]
 
 
 def _after(record: Record, fact: ReplyDiscarded) -> Record:
     return Record(record.seq, record.at, record.epoch, record.prev, fact)
 
 
-def test_a_conversation_is_added_up() -> None:
+def test_evidence_of_a_conversation_is_summed() -> None:
     one, other = finished(TOOLS, calls("search", q="a"), "First."), finished(TOOLS, "Second.")
     both = collect_evidence(CaseRuns((one, other)))
     assert (both.output, both.outcome) == ("Second.", "completed")
@@ -81,7 +81,7 @@ def test_a_conversation_is_added_up() -> None:
     assert len(both.calls) == 1
 
 
-def test_a_run_that_did_not_start() -> None:
+def test_run_that_did_not_start_has_the_code_of_its_error() -> None:
     error = PolicyError("policy.denied", "no")
     evidence = collect_evidence(CaseRuns((), error))
     assert (evidence.output, evidence.outcome, evidence.turns, evidence.time) == (None, "policy.denied", 0, 0)
@@ -90,11 +90,11 @@ def test_a_run_that_did_not_start() -> None:
 
 
 @pytest.mark.parametrize(("answer", "value"), [('{"a": [1]}', {"a": [1]}), ("no", None), ("null", None)])
-def test_json(answer: str, value: Any) -> None:
+def test_json_of_the_answer(answer: str, value: Any) -> None:
     evidence = seen(TOOLS, answer)
     assert evidence.json == value
     assert evidence.json is None or evidence.json is not evidence.json
 
 
-def test_suspended_is_no_outcome() -> None:
+def test_ending_of_a_waiting_run_is_suspended() -> None:
     assert isinstance(finished(ASKING, calls("pay", amount=5)).ending, Suspended)

@@ -1,4 +1,4 @@
-"""What a reader is told of a case that did not pass."""
+"""The text of a failed case."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def verdict(*complaints: Complaint, story: str = "") -> CaseVerdict:
     return CaseVerdict(id="a::b", file="a", line=3, status="failed", complaints=complaints, story=story)
 
 
-def test_assertions_then_the_run_then_what_differs() -> None:
+def test_text_has_assertions_run_and_difference_in_order() -> None:
     text = render_failure(
         verdict(
             Complaint(claim="contains", message='no "x" in it'),
@@ -37,17 +37,17 @@ def test_assertions_then_the_run_then_what_differs() -> None:
     ]
 
 
-def test_one_line_is_enough() -> None:
+def test_single_complaint_is_one_line() -> None:
     assert render_failure(verdict(Complaint(claim="outcome", message="it failed"))) == "outcome: it failed"
 
 
-def test_lines_of_a_message_stand_below_it() -> None:
+def test_message_and_hint_lines_are_indented() -> None:
     text = render_failure(verdict(Complaint(claim="contains", message="one\ntwo", hint="a\nb")))
     assert text == "contains: one\n  two\n  → a\n  → b"
 
 
 @pytest.mark.parametrize("place", ["message", "detail", "hint", "story"])
-def test_nothing_acts_and_no_credential_is_shown(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+def test_credentials_and_control_characters_are_not_shown(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     monkeypatch.setenv("SHOP_TOKEN", "tulip-garden-9917")
     failure_text._environment_redactor.cache_clear()
     foreign = "a tulip-garden-9917 \x1b[31m sk-proj-abcdefghij0123456789ABCDEFGHIJ z tulip-ga…"

@@ -1,4 +1,4 @@
-"""Cases with something laid over their recordings, from the file to the verdict."""
+"""Cases with injected faults, from the case file to the verdict."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def shipped(spec: str, *faults: FaultInjectionSpec, **more: object) -> LocatedCa
     return replace(found, case=Case(name="default", faults=list(faults), **more))  # type: ignore[arg-type]  # as in a file
 
 
-def judged(found: LocatedCase) -> CaseVerdict:
+def verdict_of(found: LocatedCase) -> CaseVerdict:
     return evaluate_case(found, PREPARED, accepted_snapshot)
 
 
-def test_retries_and_cuts_over_one_recording() -> None:
-    plain = judged(shipped("support"))
-    verdict = judged(
+def test_case_with_retries_and_a_cut_reply_passes() -> None:
+    plain = verdict_of(shipped("support"))
+    verdict = verdict_of(
         shipped("support", fault("model#2", status=429, times=2), fault("model#3", cut_after_chunk=7, times=1))
     )
     assert (plain.status, verdict.status, verdict.complaints) == ("passed", "passed", ())
@@ -47,9 +47,9 @@ def test_retries_and_cuts_over_one_recording() -> None:
 
 
 @pytest.mark.parametrize("at", ["model#9", "tool:refund#2", "approval:refund"])
-def test_a_fault_that_never_happens_fails_the_case(at: str) -> None:
+def test_fault_that_was_not_injected_fails_the_case(at: str) -> None:
     inject = InjectedFaultSpec(answer="denied") if at.startswith("approval") else InjectedFaultSpec(timeout=True)
-    verdict = judged(shipped("support", FaultInjectionSpec(at=at, inject=inject)))
+    verdict = verdict_of(shipped("support", FaultInjectionSpec(at=at, inject=inject)))
     assert verdict.status == "failed"
     assert [each.message for each in verdict.complaints] == [
         f"the fault at {at} was not injected: the run made no such call"
@@ -57,8 +57,8 @@ def test_a_fault_that_never_happens_fails_the_case(at: str) -> None:
     assert "turn 1" in verdict.story
 
 
-def test_a_run_that_misses_is_not_blamed_for_its_faults() -> None:
-    verdict = judged(shipped("support", fault("model#9", status=500), input="Another question."))
+def test_miss_does_not_report_faults_that_were_not_injected() -> None:
+    verdict = verdict_of(shipped("support", fault("model#9", status=500), input="Another question."))
     assert verdict.status == "missed"
     assert [each.claim for each in verdict.complaints] == ["cassette.miss"]
 
@@ -70,46 +70,46 @@ ALL_AT_ONCE = (
 )
 
 
-def test_a_fault_that_the_model_reads_about() -> None:
+def test_case_with_a_fault_seen_by_the_model_has_tier_faulted() -> None:
     """The recorded replies go on in their order, and that is said: the model was never asked about this."""
-    verdict = judged(shipped("support", *ALL_AT_ONCE, assertions=[StepStatus(tool="refund", value="tool.timeout")]))
+    verdict = verdict_of(shipped("support", *ALL_AT_ONCE, assertions=[StepStatus(tool="refund", value="tool.timeout")]))
     assert (verdict.status, verdict.tier, verdict.complaints) == ("passed", "faulted", ())
     assert verdict.spent["time"] > 30_000
-    assert judged(shipped("support", *ALL_AT_ONCE[:2])).tier == "exact", "of those the model never hears"
+    assert verdict_of(shipped("support", *ALL_AT_ONCE[:2])).tier == "exact", "of those the model never hears"
 
 
-def test_what_differs_before_the_fault_is_a_miss() -> None:
-    assert judged(shipped("support", *ALL_AT_ONCE, params={"region": "us"})).status == "missed"
+def test_difference_before_the_fault_is_a_miss() -> None:
+    assert verdict_of(shipped("support", *ALL_AT_ONCE, params={"region": "us"})).status == "missed"
 
 
-def test_who_demands_an_exact_fit_gets_no_reply_to_another_request() -> None:
+def test_exact_tier_misses_after_a_fault_seen_by_the_model() -> None:
     found = shipped("support", *ALL_AT_ONCE)
     prepared = PREPARED.for_case(found)
     strict = replay_case(found, prepared, make_case_player(found, prepared, require="exact"))
     assert (find_miss(strict) is not None, strict.has_diverged) == (True, False)
 
 
-def test_what_a_fault_makes_unnecessary_is_not_left_over() -> None:
+def test_interactions_skipped_because_of_a_fault_are_not_unused() -> None:
     """A person is late, so nothing is refunded: the recorded refund is not asked for."""
     found = next(
         each for each in read_located_cases(ROOT / "specs" / "support.cases.yaml") if each.case.name == "approval"
     )
     late = FaultInjectionSpec(at="approval:refund", inject=InjectedFaultSpec(answer="timed_out"))
     case = replace(found.case, faults=[late], assertions=[ToolCalled(value="refund", status="ok", negated=True)])
-    verdict = judged(replace(found, case=case))
+    verdict = verdict_of(replace(found, case=case))
     assert (verdict.status, verdict.tier) == ("passed", "faulted")
 
 
-def test_a_recording_that_was_made_with_the_fault_fits_exactly() -> None:
+def test_cassette_recorded_with_the_fault_matches_exactly() -> None:
     found = next(each for each in read_located_cases(ROOT / "specs" / "support.cases.yaml") if each.case.name == "lost")
-    assert judged(found).tier == "exact"
+    assert verdict_of(found).tier == "exact"
 
 
-def test_a_case_that_lays_nothing_over_has_nothing_before_its_ports() -> None:
+def test_case_without_faults_has_no_wrappers() -> None:
     assert FaultInjection(Case(name="c")).wrappers == ()
 
 
-def test_in_a_conversation_places_are_counted_from_message_to_message() -> None:
+def test_fault_places_are_counted_over_a_conversation() -> None:
     found = shipped("local", fault("model#2", status=429), turns=["Why is the sky blue?", "And the sea?"])
     prepared = PREPARED.for_case(found)
     tape = load_cassette(prepared.cassette_path(found))

@@ -1,4 +1,4 @@
-"""Faults at calls of the model: each goes the declared way, on the clock of the replay."""
+"""Injected faults of model calls: codes, retries, waits, fallbacks and cut replies."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from agentrun.engine.ports import ReplyDelta
 from agentrun.testing.suite.fault_injection import FaultInjection
 from agentrun.wire import HttpReply
 
-from ...engine.tapes import asks
+from ...engine.recorded_runs import reply_with_calls
 from ...packages import ROUTE
 from ...replays import replay_package
-from ...worlds import completion, failure
-from .injected_runs import SECOND, both, case, fault, replayed, shop, taped
+from ...scripted_service import completion, failure
+from .injected_runs import SECOND, case, fault, record_and_replay, record_case, replayed, shop
 
-LOOK = asks(("look", {"at": 1}))
+LOOK = reply_with_calls(("look", {"at": 1}))
 DONE = completion("Done.")
 STREAM = {"model": {"stream": True}}
 
@@ -37,8 +37,8 @@ def streamed(text: str) -> HttpReply:
     return HttpReply(200, (("content-type", "text/event-stream"),), body.encode())
 
 
-def test_a_model_that_is_busy_twice_answers_after_a_while_that_takes_no_time(tmp_path: Path) -> None:
-    run = both(tmp_path, shop(), case(fault("model#2", status=429, times=2)), LOOK, DONE)
+def test_rate_limited_model_is_retried_on_the_replay_clock(tmp_path: Path) -> None:
+    run = record_and_replay(tmp_path, shop(), case(fault("model#2", status=429, times=2)), LOOK, DONE)
     assert (run.ending, run.failed) == ("completed", ["provider.rate_limited"] * 2)
     assert len(run.waits) == 2
     assert run.time >= sum(run.waits) >= 2250, "one second and two, a quarter less at most"
@@ -46,14 +46,14 @@ def test_a_model_that_is_busy_twice_answers_after_a_while_that_takes_no_time(tmp
 
 
 @pytest.mark.parametrize(("times", "ending"), [(3, "completed"), (4, "provider.rate_limited")])
-def test_a_model_that_stays_busy_fails_when_the_attempts_are_spent(tmp_path: Path, times: int, ending: str) -> None:
-    tape, _ = taped(tmp_path, shop(), case(), LOOK, DONE)
+def test_model_that_stays_rate_limited_fails_the_run(tmp_path: Path, times: int, ending: str) -> None:
+    tape, _ = record_case(tmp_path, shop(), case(), LOOK, DONE)
     run = replayed(shop(), case(fault("model#2", status=429, times=times)), tape)
     assert (run.ending, len(run.failed)) == (ending, times)
 
 
-def test_it_waits_as_long_as_the_model_says(tmp_path: Path) -> None:
-    tape, _ = taped(tmp_path, shop(), case(), LOOK, DONE)
+def test_retry_after_of_a_fault_is_respected(tmp_path: Path) -> None:
+    tape, _ = record_case(tmp_path, shop(), case(), LOOK, DONE)
     run = replayed(shop(), case(fault("model#1", status=429, retry_after=7)), tape)
     assert (run.ending, run.waits) == ("completed", [7000])
     assert replayed(shop(), case(fault("model#1", status=429, retry_after=61)), tape).ending == "provider.rate_limited"
@@ -76,7 +76,7 @@ def test_it_waits_as_long_as_the_model_says(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("provider", ["openai", "anthropic", "gemini", "openai-responses"])
 @pytest.mark.parametrize("stream", [False, True])
-def test_every_kind_has_its_code_with_every_provider(
+def test_each_model_fault_has_its_code_with_every_provider(
     inject: dict[str, Any], code: str, attempts: int, provider: str, stream: bool
 ) -> None:
     route = {**ROUTE, "provider": provider, "name": "m"}
@@ -86,10 +86,10 @@ def test_every_kind_has_its_code_with_every_provider(
 
 
 @pytest.mark.parametrize(("stream", "limit"), [(False, 600_000), (True, 60_000)])
-def test_no_answer_takes_as_long_as_the_agent_waits_for_one(tmp_path: Path, stream: bool, limit: int) -> None:
+def test_model_timeout_takes_the_configured_time(tmp_path: Path, stream: bool, limit: int) -> None:
     """Of a stream it is the silence that is too long, of a whole reply the reply."""
     agent = shop(model={"stream": stream})
-    tape, _ = taped(tmp_path, agent, case(), DONE)
+    tape, _ = record_case(tmp_path, agent, case(), DONE)
     run = replayed(agent, case(fault("model#1", timeout=True)), tape)
     assert (run.ending, run.failed) == ("completed", ["provider.timeout"])
     assert limit <= run.time - run.waits[0] < limit + 100
@@ -98,44 +98,44 @@ def test_no_answer_takes_as_long_as_the_agent_waits_for_one(tmp_path: Path, stre
 @pytest.mark.parametrize(
     "inject", [{"status": 500}, {"refused": True}, {"empty": True}, {"cut_after_chunk": 0}], ids=str
 )
-def test_when_a_route_has_failed_the_next_is_asked(tmp_path: Path, inject: dict[str, Any]) -> None:
+def test_failed_route_falls_back_to_the_next(tmp_path: Path, inject: dict[str, Any]) -> None:
     """Its attempts belong to the same call: the one after it is model#2."""
     agent = shop(model={"routes": [ROUTE, SECOND]})
     faults = fault("model#1", **inject, times=4), fault("model#2", status=429)
-    run = both(tmp_path, agent, case(*faults), LOOK, DONE)
+    run = record_and_replay(tmp_path, agent, case(*faults), LOOK, DONE)
     assert (run.ending, len(run.failed), run.laid.untriggered_faults()) == ("completed", 5, ())
     switched = [each.fact.target for each in run.run.journal if isinstance(each.fact, RouteSwitched)]
     assert switched == ["openai/gpt-4.1"]
 
 
-def test_what_the_first_route_had_recorded_counts_as_played(tmp_path: Path) -> None:
+def test_recorded_reply_of_a_failed_route_counts_as_played(tmp_path: Path) -> None:
     """Two recordings in one: of the route that fails now, and of the one that answers then."""
     agent = shop(model={"routes": [ROUTE, SECOND]})
-    tape, _ = taped(tmp_path, agent, case(), completion("First."))
+    tape, _ = record_case(tmp_path, agent, case(), completion("First."))
     laid = case(fault("model#1", status=500, times=4))
-    more, _ = taped(tmp_path, agent, laid, completion("Second."))
+    more, _ = record_case(tmp_path, agent, laid, completion("Second."))
     whole = replace(tape, interactions=tape.interactions + more.interactions, keys=())
     run = replayed(agent, laid, whole)
     assert (run.ending, run.run.outcome.answer, run.run.unused_error) == ("completed", "Second.", None)
 
 
-def test_recorded_failures_are_met_as_well(tmp_path: Path) -> None:
-    tape, _ = taped(tmp_path, shop(), case(), failure(429), DONE)
+def test_recorded_failures_follow_an_injected_one(tmp_path: Path) -> None:
+    tape, _ = record_case(tmp_path, shop(), case(), failure(429), DONE)
     run = replayed(shop(), case(fault("model#1", status=500)), tape)
     assert (run.ending, run.failed) == ("completed", ["provider.transient", "provider.rate_limited"])
     assert run.run.unused_error is None
 
 
-def test_a_call_is_counted_with_its_attempts(tmp_path: Path) -> None:
+def test_failed_attempts_belong_to_the_same_model_call(tmp_path: Path) -> None:
     """A recorded attempt that failed, even after it was read, does not make the next one another call."""
-    tape, _ = taped(tmp_path, shop(), case(), failure(500), completion(""), LOOK, DONE)
+    tape, _ = record_case(tmp_path, shop(), case(), failure(500), completion(""), LOOK, DONE)
     run = replayed(shop(), case(fault("model#2", status=429)), tape)
     assert run.failed == ["provider.transient", "provider.empty", "provider.rate_limited"]
     assert [place.at for place in run.laid.faults.places] == ["model#1", "tool:look#1", "model#2"]
 
 
-def test_without_a_number_every_call_meets_it(tmp_path: Path) -> None:
-    tape, _ = taped(tmp_path, shop(), case(), LOOK, DONE)
+def test_fault_without_a_number_applies_to_every_call(tmp_path: Path) -> None:
+    tape, _ = record_case(tmp_path, shop(), case(), LOOK, DONE)
     run = replayed(shop(), case(fault("model", status=429)), tape)
     assert (run.ending, run.failed) == ("completed", ["provider.rate_limited"] * 2)
 
@@ -143,7 +143,7 @@ def test_without_a_number_every_call_meets_it(tmp_path: Path) -> None:
 # --- replies that are cut -----------------------------------------------------------------------------------------
 
 
-def heard(agent: Any, laid: Any, tape: Any) -> tuple[Any, list[str | None]]:
+def run_and_streamed_texts(agent: Any, laid: Any, tape: Any) -> tuple[Any, list[str | None]]:
     """The run, and the pieces of text that passed in it. None: they were taken back."""
     passed: list[str | None] = []
     player = Player(tape)
@@ -159,29 +159,29 @@ def heard(agent: Any, laid: Any, tape: Any) -> tuple[Any, list[str | None]]:
     return (run, over), passed
 
 
-def test_a_cut_reply_is_heard_up_to_there_and_asked_for_again(tmp_path: Path) -> None:
+def test_cut_stream_is_retracted_and_retried(tmp_path: Path) -> None:
     agent = shop(**STREAM)
-    tape, _ = taped(tmp_path, agent, case(), streamed("One two three four."))
+    tape, _ = record_case(tmp_path, agent, case(), streamed("One two three four."))
     pieces = len(tape.interactions[0].chunks)
     assert pieces > 3
-    (run, over), passed = heard(agent, case(fault("model#1", cut_after_chunk=2)), tape)
+    (run, over), passed = run_and_streamed_texts(agent, case(fault("model#1", cut_after_chunk=2)), tape)
     assert run.outcome.answer == "Onetwothreefour."
     assert passed == ["One", "two", None, "One", "two", "three", "four."]
     assert (run.unused_error, over.untriggered_faults()) == (None, ())
 
 
-def test_the_error_of_a_cut_is_that_of_a_recorded_one(tmp_path: Path) -> None:
+def test_cut_reply_has_the_fault_of_a_recorded_cut(tmp_path: Path) -> None:
     agent = shop(**STREAM)
-    tape, _ = taped(tmp_path, agent, case(), streamed("One two three four."))
+    tape, _ = record_case(tmp_path, agent, case(), streamed("One two three four."))
     run = replayed(agent, case(fault("model#1", cut_after_chunk=2, times=4)), tape)
     assert run.ending == "provider.zero_output"
     assert run.run.outcome.fields == {"status": None, "received": 200, "attempts": 4, "turn": 1}
 
 
-def test_the_boundary_of_a_cut(tmp_path: Path) -> None:
+def test_cut_before_at_and_after_the_last_chunk(tmp_path: Path) -> None:
     """Before its last piece a reply is not whole; after it, it is kept; beyond it, nothing is cut."""
     agent = shop(**STREAM)
-    tape, _ = taped(tmp_path, agent, case(), streamed("One two three four."))
+    tape, _ = record_case(tmp_path, agent, case(), streamed("One two three four."))
     pieces = len(tape.interactions[0].chunks)
     found = {}
     for after in (pieces - 1, pieces, pieces + 1):
@@ -193,16 +193,16 @@ def test_the_boundary_of_a_cut(tmp_path: Path) -> None:
     assert found[-1][1] == ()
 
 
-def test_a_reply_that_did_not_stream_is_one_piece(tmp_path: Path) -> None:
-    tape, _ = taped(tmp_path, shop(), case(), DONE)
+def test_reply_without_streaming_has_one_chunk(tmp_path: Path) -> None:
+    tape, _ = record_case(tmp_path, shop(), case(), DONE)
     cuts = {after: replayed(shop(), case(fault("model#1", cut_after_chunk=after)), tape) for after in (0, 1, 2)}
     assert [run.failed for run in cuts.values()] == [["provider.zero_output"], [], []]
     assert [run.laid.untriggered_faults() for run in cuts.values()] == [(), (), ("model#1",)]
     assert {run.ending for run in cuts.values()} == {"completed"}
 
 
-def test_an_attempt_without_so_many_pieces_is_not_the_one_that_is_cut(tmp_path: Path) -> None:
+def test_attempt_with_fewer_chunks_is_not_cut(tmp_path: Path) -> None:
     agent = shop(**STREAM)
-    tape, _ = taped(tmp_path, agent, case(), failure(429), streamed("One two three four."))
+    tape, _ = record_case(tmp_path, agent, case(), failure(429), streamed("One two three four."))
     run = replayed(agent, case(fault("model#1", cut_after_chunk=3)), tape)
     assert (run.ending, run.failed) == ("completed", ["provider.rate_limited", "provider.zero_output"])

@@ -1,4 +1,4 @@
-"""What must hold of every run: each law is true of real journals, and speaks up when its bug is planted in one."""
+"""Invariants of every run: they pass for real journals and report a planted violation."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from agentrun.core.facts import (
 from agentrun.core.package import Package
 from agentrun.testing.suite import invariants
 
-from ...engine.places import HOOK
-from ...engine.tapes import asks
-from ...worlds import completion
-from .injected_runs import HOOKED, SUNK, case, fault, replayed, shop, taped
+from ...engine.memory_worlds import HOOK
+from ...engine.recorded_runs import reply_with_calls
+from ...scripted_service import completion
+from .injected_runs import HOOKED, SUNK, case, fault, record_case, replayed, shop
 
-REFUND = asks(("refund", {"amount": 5}))
-LOOK = asks(("look", {"at": 1}))
+REFUND = reply_with_calls(("refund", {"amount": 5}))
+LOOK = reply_with_calls(("look", {"at": 1}))
 DONE = completion("Done.")
 LIMITS = {"turns": 4, "tokens": 20_000, "tool_calls": 3, "time": 60_000}
 
 
 def journal(folder: Path, agent: Package, *replies: Any) -> tuple[Record, ...]:
-    tape, _ = taped(folder, agent, case(), *replies)
+    tape, _ = record_case(folder, agent, case(), *replies)
     run = replayed(agent, case(), tape)
     assert run.ending == "completed"
     assert invariants.broken_invariants(agent, run.run.journal, waits=False) == ()
@@ -52,14 +52,14 @@ def with_facts(records: Sequence[Record], change: Callable[[Fact], Iterable[Fact
     return [replace(record, seq=index) for index, record in enumerate(found, 1)]
 
 
-def put(kind: type, instead: Callable[[Any], Iterable[Any]]) -> Callable[[Fact], Iterable[Fact]]:
+def replacing(kind: type, instead: Callable[[Any], Iterable[Any]]) -> Callable[[Fact], Iterable[Fact]]:
     return lambda fact: instead(fact) if isinstance(fact, kind) else (fact,)
 
 
 # --- how it ends --------------------------------------------------------------------------------------------------
 
 
-def test_one_terminal_record_and_it_is_the_last(tmp_path: Path) -> None:
+def test_terminal_record_must_be_single_and_last(tmp_path: Path) -> None:
     records = journal(tmp_path, shop(), DONE)
     stop = records[-1]
     assert list(invariants.check_terminal_record(records, waits=False)) == []
@@ -78,38 +78,38 @@ def test_one_terminal_record_and_it_is_the_last(tmp_path: Path) -> None:
 # --- budgets ------------------------------------------------------------------------------------------------------
 
 
-def limited(folder: Path) -> tuple[Package, tuple[Record, ...], list[ModelAsked]]:
+def run_with_budgets(folder: Path) -> tuple[Package, tuple[Record, ...], list[ModelAsked]]:
     agent = shop(budgets=LIMITS, model={"max_output_tokens": 50})
     records = journal(folder, agent, LOOK, DONE)
     return agent, records, [each.fact for each in records if isinstance(each.fact, ModelAsked)]
 
 
-def test_tokens_that_may_be_taken_are_within_the_limit(tmp_path: Path) -> None:
-    agent, records, asked = limited(tmp_path)
+def test_reserved_tokens_must_be_within_the_budget(tmp_path: Path) -> None:
+    agent, records, asked = run_with_budgets(tmp_path)
     needed = 25 + asked[1].reserved
     enough, less = (replace(agent, budgets=replace(agent.budgets, tokens=limit)) for limit in (needed, needed - 1))
     assert list(invariants.check_budgets(enough, records)) == []
     assert [f"but 25 of {needed - 1} are used" in each for each in invariants.check_budgets(less, records)] == [True]
 
 
-def test_money_that_may_be_spent_is_within_the_limit(tmp_path: Path) -> None:
-    agent, records, _ = limited(tmp_path)
-    dear = with_facts(records, put(ModelAsked, lambda fact: [replace(fact, cost=7)]))
+def test_reserved_cost_must_be_within_the_budget(tmp_path: Path) -> None:
+    agent, records, _ = run_with_budgets(tmp_path)
+    dear = with_facts(records, replacing(ModelAsked, lambda fact: [replace(fact, cost=7)]))
     for limit, wrong in ((7, 0), (6, 2)):
         tight = replace(agent, budgets=replace(agent.budgets, cost=limit))
         assert len(list(invariants.check_budgets(tight, dear))) == wrong
 
 
 @pytest.mark.parametrize(("name", "enough"), [("turns", 2), ("tool_calls", 1)])
-def test_turns_and_calls_are_within_the_limit(tmp_path: Path, name: str, enough: int) -> None:
-    agent, records, _ = limited(tmp_path)
+def test_turns_and_calls_must_be_within_the_budget(tmp_path: Path, name: str, enough: int) -> None:
+    agent, records, _ = run_with_budgets(tmp_path)
     for limit, wrong in ((enough, 0), (enough - 1, 1)):
         tight = replace(agent, budgets=replace(agent.budgets, **{name: limit}))
         assert len(list(invariants.check_budgets(tight, records))) == wrong
 
 
-def test_nothing_is_started_when_time_is_over(tmp_path: Path) -> None:
-    agent, records, _ = limited(tmp_path)
+def test_nothing_may_start_after_the_time_budget(tmp_path: Path) -> None:
+    agent, records, _ = run_with_budgets(tmp_path)
     second = [each.seq for each in records if isinstance(each.fact, ModelAsked)][1]
     late = [each if each.seq < second else replace(each, at=records[0].at + 5000) for each in records]
     for limit, wrong in ((5000, 0), (4999, 1)):
@@ -120,21 +120,21 @@ def test_nothing_is_started_when_time_is_over(tmp_path: Path) -> None:
 # --- gates --------------------------------------------------------------------------------------------------------
 
 
-def test_a_call_that_was_denied_is_not_run(tmp_path: Path) -> None:
+def test_denied_call_must_not_run(tmp_path: Path) -> None:
     agent = shop(**HOOKED, **SUNK)
     records = journal(tmp_path, agent, REFUND, DONE)
     planted: dict[str, Callable[[Fact], Iterable[Fact]]] = {
-        "the policy says deny": put(Ruled, lambda fact: [replace(fact, ruling="deny")]),
-        "the policy says ask": put(ApprovalAnswered, lambda fact: []),
-        "the answer was denied": put(ApprovalAnswered, lambda fact: [replace(fact, answer="denied")]),
-        "the answer was timed_out": put(ApprovalAnswered, lambda fact: [replace(fact, answer="timed_out")]),
-        "the answer was unavailable": put(ApprovalAnswered, lambda fact: [replace(fact, answer="unavailable")]),
-        "there was no ruling": put(Ruled | ApprovalAnswered, lambda fact: []),  # type: ignore[arg-type]  # a union is fine for isinstance
-        "the hook careful denied it": put(
+        "the policy says deny": replacing(Ruled, lambda fact: [replace(fact, ruling="deny")]),
+        "the policy says ask": replacing(ApprovalAnswered, lambda fact: []),
+        "the answer was denied": replacing(ApprovalAnswered, lambda fact: [replace(fact, answer="denied")]),
+        "the answer was timed_out": replacing(ApprovalAnswered, lambda fact: [replace(fact, answer="timed_out")]),
+        "the answer was unavailable": replacing(ApprovalAnswered, lambda fact: [replace(fact, answer="unavailable")]),
+        "there was no ruling": replacing(Ruled | ApprovalAnswered, lambda fact: []),  # type: ignore[arg-type]  # a union is fine for isinstance
+        "the hook careful denied it": replacing(
             ToolStarted,
             lambda fact: [HookAnswered("e", "careful", "before_tool", fact.call, None, True), fact],  # type: ignore[arg-type]  # its answer is not looked at
         ),
-        "it was refused with tool.hidden": put(
+        "it was refused with tool.hidden": replacing(
             ToolStarted, lambda fact: [CallRefused(fact.call, "tool.hidden", ""), fact]
         ),
     }
@@ -143,11 +143,13 @@ def test_a_call_that_was_denied_is_not_run(tmp_path: Path) -> None:
         assert [words in each for each in found] == [True], words
 
 
-def test_a_sink_that_the_policy_closed_is_not_served(tmp_path: Path) -> None:
+def test_denied_delivery_must_not_start(tmp_path: Path) -> None:
     agent = shop(**SUNK)
     records = journal(tmp_path, agent, DONE)
     no = Ruled("deliver:log", "delivery", "deny", ("outside",))
-    found = list(invariants.check_gates(agent, with_facts(records, put(DeliveryStarted, lambda fact: [no, fact]))))
+    found = list(
+        invariants.check_gates(agent, with_facts(records, replacing(DeliveryStarted, lambda fact: [no, fact])))
+    )
     assert len(found) == 1
     assert "delivers the answer to log, although the policy says deny" in found[0]
 
@@ -155,27 +157,29 @@ def test_a_sink_that_the_policy_closed_is_not_served(tmp_path: Path) -> None:
 # --- once, closed, audited ----------------------------------------------------------------------------------------
 
 
-def test_a_call_that_must_not_be_repeated_is_started_once(tmp_path: Path) -> None:
+def test_at_most_once_call_must_not_start_twice(tmp_path: Path) -> None:
     agent = shop()
     records = journal(tmp_path, agent, REFUND, LOOK, DONE)
-    twice = with_facts(records, put(ToolStarted, lambda fact: [fact, fact]))
+    twice = with_facts(records, replacing(ToolStarted, lambda fact: [fact, fact]))
     assert ["starts refund (c1.0) again" in each for each in invariants.check_at_most_once(agent, twice)] == [True], (
         "look may be"
     )
-    settled = with_facts(records, put(ToolStarted, lambda fact: [fact, CallSettled(fact.call, "retry", "ada"), fact]))
+    settled = with_facts(
+        records, replacing(ToolStarted, lambda fact: [fact, CallSettled(fact.call, "retry", "ada"), fact])
+    )
     assert list(invariants.check_at_most_once(agent, settled)) == [], "somebody decided so"
 
 
-def test_a_call_that_was_started_ends(tmp_path: Path) -> None:
+def test_started_call_must_end(tmp_path: Path) -> None:
     agent = shop()
     records = journal(tmp_path, agent, LOOK, DONE)
-    lost = with_facts(records, put(ToolFinished, lambda fact: []))
+    lost = with_facts(records, replacing(ToolFinished, lambda fact: []))
     assert list(invariants.check_calls_ended(agent, lost)) == ["look (c1.0) was started and never ended"]
     waiting = [each for each in lost if not isinstance(each.fact, RunStopped)]
     assert list(invariants.check_calls_ended(agent, waiting)) == [], "a run that waits may have one open"
 
 
-def test_no_call_reaches_its_tool_unsaid(tmp_path: Path) -> None:
+def test_every_executed_call_must_be_in_the_journal(tmp_path: Path) -> None:
     records = journal(tmp_path, shop(), LOOK, DONE)
     assert list(invariants.check_calls_journaled(records, {"c1.0": 1})) == []
     assert list(invariants.check_calls_journaled(records, {"c1.0": 2, "c1.1": 1})) == [
@@ -184,24 +188,26 @@ def test_no_call_reaches_its_tool_unsaid(tmp_path: Path) -> None:
     ]
 
 
-def test_todays_code_makes_the_decisions(tmp_path: Path) -> None:
+def test_changed_decision_is_a_violation(tmp_path: Path) -> None:
     agent = shop()
     records = journal(tmp_path, agent, LOOK, DONE)
-    changed = with_facts(records, put(Ruled, lambda fact: [replace(fact, reason="another")]))
+    changed = with_facts(records, replacing(Ruled, lambda fact: [replace(fact, reason="another")]))
     assert "is ruled, but the current code would write ruled" in next(invariants.check_audit(agent, changed))
     assert invariants.broken_invariants(agent, changed, waits=False) != ()
 
 
-def test_a_journal_that_cannot_be_folded_is_told_of(tmp_path: Path) -> None:
+def test_journal_that_cannot_be_folded_is_a_violation(tmp_path: Path) -> None:
     agent = shop()
     records = journal(tmp_path, agent, LOOK, DONE)
-    found = invariants.broken_invariants(agent, with_facts(records, put(ToolStarted, lambda fact: [])), waits=False)
+    found = invariants.broken_invariants(
+        agent, with_facts(records, replacing(ToolStarted, lambda fact: [])), waits=False
+    )
     assert any("cannot be folded" in each for each in found)
 
 
-def test_faults_break_none_of_it(tmp_path: Path) -> None:
+def test_injected_faults_violate_no_invariant(tmp_path: Path) -> None:
     agent = shop(budgets=LIMITS)
-    tape, _ = taped(tmp_path, agent, case(), LOOK, DONE)
+    tape, _ = record_case(tmp_path, agent, case(), LOOK, DONE)
     for at, inject in {"model#1": {"status": 500, "times": 4}, "tool:look": {"fatal": "no"}}.items():
         run = replayed(agent, case(fault(at, **inject)), tape)  # type: ignore[arg-type]  # as YAML would say it
         assert invariants.broken_invariants(agent, run.run.journal, waits=False) == ()
@@ -209,12 +215,12 @@ def test_faults_break_none_of_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("point", ["before_tool", "after_tool", "on_stop"])
 @pytest.mark.parametrize("inject", [{"error": "no"}, {"fatal": "no"}, {"timeout": True}])
-def test_who_is_asked_something_else_after_a_fault_breaks_none_of_it(
+def test_unrecorded_hook_after_a_fault_violates_no_invariant(
     tmp_path: Path, point: str, inject: dict[str, Any]
 ) -> None:
     """A hook that is not on the tape ends a run from outside; under a sweep it says what it said before."""
     agent = shop(hooks=[{**HOOK, "at": point}])
-    tape, _ = taped(tmp_path, agent, case(), asks(("look", {"at": 1}), ("look", {"at": 2})), DONE)
+    tape, _ = record_case(tmp_path, agent, case(), reply_with_calls(("look", {"at": 1}), ("look", {"at": 2})), DONE)
     laid = case(fault("tool:look#2", **inject))
     strict, loose = (replayed(agent, laid, tape, make) for make in (Player, LenientPlayer))
     assert invariants.broken_invariants(agent, strict.run.journal, waits=False) == ()

@@ -1,4 +1,4 @@
-"""`-k`: pytest's own expressions, checked against pytest's own parser."""
+"""`-k` expressions agree with the parser of pytest."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def fits(text: str, texts: list[str] = TEXTS) -> bool:
         ("notes", False),
     ],
 )
-def test_meaning(text: str, wanted: bool) -> None:
+def test_expression_selects_or_not(text: str, wanted: bool) -> None:
     assert fits(text) is wanted
 
 
@@ -54,14 +54,14 @@ def test_meaning(text: str, wanted: bool) -> None:
         ("net and  *", "column 10: '*' is not allowed in a word"),
     ],
 )
-def test_mistakes_have_a_place(text: str, message: str) -> None:
+def test_syntax_error_names_its_place(text: str, message: str) -> None:
     with pytest.raises(
         KeywordSyntaxError, match="^" + message.replace("(", r"\(").replace(")", r"\)").replace("*", r"\*")
     ):
         parse_keyword(text)
 
 
-def test_depth_and_length_end() -> None:
+def test_depth_and_length_limits() -> None:
     assert fits("(" * MAX_KEYWORD_DEPTH + "net" + ")" * MAX_KEYWORD_DEPTH)
     with pytest.raises(KeywordSyntaxError, match="parentheses"):
         parse_keyword("(" * (MAX_KEYWORD_DEPTH + 1) + "net" + ")" * (MAX_KEYWORD_DEPTH + 1))
@@ -80,7 +80,7 @@ WORDS = st.sampled_from(["net", "slow", "gone", "Late-Refund", "and", "or", "not
 
 @given(st.lists(WORDS, min_size=1, max_size=8).map(" ".join))
 @example("not ( net or gone )")
-def test_as_pytest(text: str) -> None:
+def test_expressions_agree_with_pytest(text: str) -> None:
     try:
         theirs = Expression.compile(text)
     except SyntaxError:

@@ -1,4 +1,4 @@
-"""A change that is planted in an agent, or in what it is answered, is reported as what it is."""
+"""Changes planted in an agent or in its cassette are reported as what they are."""
 
 import shutil
 from pathlib import Path
@@ -122,13 +122,13 @@ def project(support: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     return Planted(tmp_path / "project")
 
 
-def test_nothing_planted(project: Planted) -> None:
+def test_unchanged_project_passes(project: Planted) -> None:
     verdict = project.verdict()
     assert (verdict.status, verdict.complaints, verdict.changes) == ("passed", (), ())
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_planted(project: Planted, name: str) -> None:
+def test_planted_change_is_reported(project: Planted, name: str) -> None:
     (where, old, new), status, complaint, changes = PLANTED[name]
     project.plant(where, old, new)
     verdict = project.verdict()
@@ -138,7 +138,7 @@ def test_planted(project: Planted, name: str) -> None:
     assert list(verdict.changes) == changes
 
 
-def test_a_changed_spec_and_a_changed_tape_are_both_told(project: Planted) -> None:
+def test_changed_spec_and_changed_cassette_are_both_reported(project: Planted) -> None:
     project.plant(TAPE, '"state":"in transit","total":39.9}', '"state":"in transit","total":49.9}')
     project.plant(SPEC, "turns: 12", "turns: 11")
     assert list(project.verdict().changes) == [
@@ -147,14 +147,14 @@ def test_a_changed_spec_and_a_changed_tape_are_both_told(project: Planted) -> No
     ]
 
 
-def test_the_story_says_why_a_run_failed(project: Planted) -> None:
+def test_rendered_run_ends_with_its_fault(project: Planted) -> None:
     project.plant(SPEC, "turns: 12, grace: 2", "turns: 3")
     *_, end, hint = project.verdict().story.split("\n")
     assert end == "budget.turns: the budget of 3 turns is used up"
     assert hint.startswith("  → ")
 
 
-def test_the_story_of_a_miss_does_not_tell_it_again(project: Planted) -> None:
+def test_rendered_run_does_not_repeat_the_miss(project: Planted) -> None:
     project.plant(SPEC, "temperature: 0", "temperature: 1")
     assert "cassette.miss" not in project.verdict().story
 
@@ -177,7 +177,7 @@ BARE: dict[str, list[str]] = {
 
 
 @pytest.mark.parametrize("name", BARE)
-def test_planted_without_a_snapshot(project: Planted, name: str) -> None:
+def test_planted_change_is_reported_without_a_snapshot(project: Planted, name: str) -> None:
     (where, old, new), status, _, _ = PLANTED[name]
     project.plant("specs/support.cases.yaml", "    assert: [{type: journal-snapshot}]\n", "")
     project.plant(where, old, new)
@@ -225,7 +225,7 @@ cases:
     ],
     ids=["result", "answer", "failure"],
 )
-def test_a_question_that_is_on_the_tape_is_not_told_as_new(
+def test_recorded_approval_is_not_reported_as_new(
     project: Planted,
     planted: tuple[str, str, str],
     with_snapshot: list[str],
@@ -287,7 +287,7 @@ IN_READER: dict[str, tuple[str, tuple[str, str, str], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", IN_READER)
-def test_planted_in_a_family_of_agents_without_snapshots(project: Planted, name: str) -> None:
+def test_planted_change_of_a_sub_agent_is_reported_without_a_snapshot(project: Planted, name: str) -> None:
     case, planted, changes = IN_READER[name]
     shutil.copytree(ROOT / "cassettes" / "researcher", project.root / "cassettes" / "researcher")
     file = project.root / "specs" / "researcher.cases.yaml"

@@ -1,4 +1,4 @@
-"""What a recording announces: which tools count, and what is known of the cost."""
+"""The preview of a recording: tools that may run, approvals and estimated cost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def package(spec: str) -> Package:
     return compile_or_raise(ROOT / "specs" / f"{spec}.yaml")[1].agent
 
 
-def announced(
+def preview_of(
     spec: str,
     *cases: Case,
     how: str = "all",
@@ -38,8 +38,8 @@ def announced(
     return preview_recording(plans, how, answers)
 
 
-def test_tools_of_sub_agents_and_servers_count() -> None:
-    found = announced("researcher", Case(name="default"))
+def test_preview_lists_tools_of_sub_agents_and_mcp_servers() -> None:
+    found = preview_of("researcher", Case(name="default"))
     assert found.tools == {
         "library.add_note": "at_most_once",
         "library.search": "read",
@@ -48,14 +48,14 @@ def test_tools_of_sub_agents_and_servers_count() -> None:
     assert found.reason() == "this recording may run tools without `effect: read` (library.add_note)"
 
 
-def test_a_stub_of_a_sub_agent_s_tool_is_named_with_the_tools_above_it() -> None:
+def test_stubbed_tools_of_sub_agents_are_not_listed() -> None:
     case = Case(name="default", stubs={"reader/*": StubSpec(result="x"), "library.*": StubSpec(result="y")})
-    found = announced("researcher", case)
+    found = preview_of("researcher", case)
     assert (found.tools, found.needs_consent) == ({}, False)
 
 
 def test_a_read_only_sub_agent_needs_no_consent() -> None:
-    assert not announced("reader", Case(name="default")).needs_consent
+    assert not preview_of("reader", Case(name="default")).needs_consent
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_a_read_only_sub_agent_needs_no_consent() -> None:
         ),
     ],
 )
-def test_cost(names: list[str], cost: str) -> None:
-    assert announced("support", *(Case(name=name) for name in names)).lines()[-1] == f"estimated cost: {cost}"
+def test_estimated_cost(names: list[str], cost: str) -> None:
+    assert preview_of("support", *(Case(name=name) for name in names)).lines()[-1] == f"estimated cost: {cost}"
 
 
 @pytest.mark.parametrize(
@@ -87,26 +87,26 @@ def test_cost(names: list[str], cost: str) -> None:
         ),
     ],
 )
-def test_who_answers(approvals: dict[str, str], answers: ApprovalSources, line: str) -> None:
+def test_preview_names_the_source_of_approvals(approvals: dict[str, str], answers: ApprovalSources, line: str) -> None:
     case = Case(name="default", approvals=approvals)  # type: ignore[arg-type]  # one of the answers each
-    assert f"approvals answered by: {line}" in announced("support", case, answers=answers).lines()
+    assert f"approvals answered by: {line}" in preview_of("support", case, answers=answers).lines()
 
 
-def test_never_more_than_five_lines() -> None:
+def test_preview_has_at_most_four_lines() -> None:
     """The question is the fifth."""
     for spec in ("support", "triage", "ops", "researcher", "reader"):
         cases = [found.case for found in read_located_cases(ROOT / "specs" / f"{spec}.cases.yaml")]
-        assert len(announced(spec, *cases, how="new").lines()) <= 4
+        assert len(preview_of(spec, *cases, how="new").lines()) <= 4
 
 
-def test_only_the_case_that_makes_a_cassette_is_recorded() -> None:
+def test_each_cassette_is_recorded_by_one_case() -> None:
     cases = read_located_cases(ROOT / "specs" / "support.cases.yaml")
     plans = plan_cassettes(cases)
     assert len(plans) < len(cases)
     assert len({plan.cassette for plan in plans}) == len(plans)
 
 
-def test_spending_is_told_with_what_has_no_price() -> None:
+def test_spending_text_counts_requests_without_a_price() -> None:
     assert str(Spending(2, 1200, 3100)) == "2 requests, 1.2k tokens, $0.0031"
     assert str(Spending(2, 1200, 3100) + Spending(1, 50, 0, 1)) == (
         "3 requests, 1.2k tokens, $0.0031 (no price is pinned for 1 of them)"

@@ -1,4 +1,4 @@
-"""Cases that are run again and again."""
+"""Repeated evaluation of a case."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def found(tmp_path: Path) -> LocatedCase:
     return read_located_cases(tmp_path / "desk.cases.yaml")[0]
 
 
-def changing(
+def replay_that_changes_at(
     at: int, change: Callable[[CaseRuns], CaseRuns]
 ) -> tuple[Callable[[LocatedCase, CompiledAgent], CaseRuns], list[int]]:
     """Replays, and changes what comes of one time."""
@@ -62,16 +62,16 @@ def without_answer(played: CaseRuns) -> CaseRuns:
 
 
 @pytest.mark.parametrize("times", [1, 2, 5])
-def test_the_same_every_time(found: LocatedCase, times: int) -> None:
-    carry_out, ran = changing(0, shorter)
+def test_stable_case_passes_every_time(found: LocatedCase, times: int) -> None:
+    carry_out, ran = replay_that_changes_at(0, shorter)
     verdict = evaluate_repeatedly(times, found, CompiledAgents(), accepted_snapshot, carry_out)
     assert (verdict.status, len(ran)) == ("passed", times)
 
 
 @pytest.mark.parametrize(("at", "status"), [(3, "failed"), (4, "passed")])
-def test_another_journal(found: LocatedCase, at: int, status: str) -> None:
+def test_different_journal_fails_the_case(found: LocatedCase, at: int, status: str) -> None:
     """Although the verdict is the same: the first time that differs ends it."""
-    carry_out, ran = changing(at, shorter)
+    carry_out, ran = replay_that_changes_at(at, shorter)
     verdict = evaluate_repeatedly(3, found, CompiledAgents(), accepted_snapshot, carry_out)
     assert (verdict.status, len(ran)) == (status, 3)
     if status == "failed":
@@ -80,15 +80,15 @@ def test_another_journal(found: LocatedCase, at: int, status: str) -> None:
         assert "+++" in verdict.complaints[0].detail
 
 
-def test_another_verdict(found: LocatedCase) -> None:
-    carry_out, ran = changing(2, without_answer)
+def test_different_verdict_fails_the_case(found: LocatedCase) -> None:
+    carry_out, ran = replay_that_changes_at(2, without_answer)
     verdict = evaluate_repeatedly(5, found, CompiledAgents(), accepted_snapshot, carry_out)
     assert (verdict.status, len(ran)) == ("failed", 2)
     assert [wrong.claim for wrong in verdict.complaints] == ["repeat", "outcome"]
     assert "passed" in verdict.complaints[0].detail
 
 
-def test_what_fails_the_same_way_is_told_once(found: LocatedCase) -> None:
+def test_same_failure_every_time_is_reported_once(found: LocatedCase) -> None:
     found.spec.with_name("cassettes").joinpath("desk/default.yaml").unlink()
     verdict = evaluate_repeatedly(3, found, CompiledAgents(), accepted_snapshot)
     assert verdict.status == "missed"

@@ -1,4 +1,4 @@
-"""Which cases are run: paths, words, tags, shards."""
+"""Selection of cases by path, keyword, tag and shard."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def ids(found: SelectedCases) -> list[str]:
         (["specs/b.yaml::one", "specs/a.yaml::one", "specs/b.yaml::one"], ["specs/b::one", "specs/a::one"]),
     ],
 )
-def test_paths(paths: list[str], wanted: list[str]) -> None:
+def test_paths_select_cases(paths: list[str], wanted: list[str]) -> None:
     assert ids(select_cases(paths, CaseFilter())) == wanted
 
 
-def test_folders_in_the_order_of_names() -> None:
+def test_folder_is_searched_in_order_of_names() -> None:
     found = select_cases(["."], CaseFilter())
     assert ids(found) == [f"{spec}::{name}" for spec in ("other/c", "specs/a", "specs/b") for name in NAMES]
     assert found.seen == 9
@@ -66,7 +66,7 @@ NAMES = ("one", "two", "three")
         ("specs::one", "not a folder", None),
     ],
 )
-def test_a_path_that_holds_no_case(path: str, message: str, hint: str | None) -> None:
+def test_path_without_a_case_is_refused(path: str, message: str, hint: str | None) -> None:
     with pytest.raises(RequestError) as raised:
         select_cases(["specs/a.yaml", path], CaseFilter())
     assert message in raised.value.message
@@ -74,7 +74,7 @@ def test_a_path_that_holds_no_case(path: str, message: str, hint: str | None) ->
     assert raised.value.exit_code == 2
 
 
-def test_words_and_tags() -> None:
+def test_keywords_and_tags_select_cases() -> None:
     assert ids(select_cases(["specs/a.yaml"], CaseFilter(keyword=parse_keyword("slow or three")))) == [
         "specs/a::two",
         "specs/a::three",
@@ -85,13 +85,13 @@ def test_words_and_tags() -> None:
     assert ids(select_cases(["specs/a.yaml"], both)) == ["specs/a::one"]
 
 
-def test_a_file_that_is_not_run_whole() -> None:
+def test_partly_selected_file_is_not_complete() -> None:
     assert select_cases(["specs/a.yaml::one"], CaseFilter()).complete_files == ()
     assert select_cases(["specs/a.yaml"], CaseFilter(keyword=parse_keyword("one"))).complete_files == ()
     assert len(select_cases(["specs/a.yaml"], CaseFilter(keyword=parse_keyword("specs"))).complete_files) == 1
 
 
-def test_a_file_that_cannot_be_read_has_a_verdict_and_the_others_are_run() -> None:
+def test_unreadable_case_file_has_a_verdict_and_others_are_selected() -> None:
     Path("specs/a.cases.yaml").write_text('agentrun: "1"\ncases:\n  - {nam: one}\n', encoding="utf-8")
     found = select_cases(["specs"], CaseFilter())
     assert ids(found) == ["specs/b::one", "specs/b::two", "specs/b::three"]
@@ -101,12 +101,12 @@ def test_a_file_that_cannot_be_read_has_a_verdict_and_the_others_are_run() -> No
 
 
 @given(st.lists(st.text(), unique=True), st.integers(1, 7))
-def test_shards_have_nothing_in_common_and_together_all(names: list[str], shards: int) -> None:
+def test_shards_partition_all_names(names: list[str], shards: int) -> None:
     parts = [[name for name in names if shard_of(name, shards) == part] for part in range(1, shards + 1)]
     assert sorted(name for part in parts for name in part) == sorted(names)
 
 
-def test_shards_of_cases() -> None:
+def test_shards_partition_the_cases() -> None:
     parts = [ids(select_cases(["."], CaseFilter(shard=(part, 3)))) for part in (1, 2, 3)]
     assert sorted(id for part in parts for id in part) == sorted(ids(select_cases(["."], CaseFilter())))
     assert parts == [ids(select_cases(["."], CaseFilter(shard=(part, 3)))) for part in (1, 2, 3)]

@@ -1,4 +1,4 @@
-"""Journals as they were accepted, in files that anybody may have put there."""
+"""Reading of journal snapshots."""
 
 import os
 from pathlib import Path
@@ -9,14 +9,14 @@ from agentrun.errors import StorageError
 from agentrun.testing.suite.snapshots import read_snapshot
 
 
-def test_none_yet(tmp_path: Path) -> None:
+def test_missing_snapshot_is_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     assert read_snapshot(tmp_path / "a.journal") is None
     assert read_snapshot(tmp_path / "file" / "a.journal") is None
 
 
 @pytest.mark.parametrize("put", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
-def test_what_is_no_file_is_refused_at_once(tmp_path: Path, put: object) -> None:
+def test_snapshot_that_is_not_a_regular_file_is_refused(tmp_path: Path, put: object) -> None:
     """A pipe would be waited for, and a device read, for ever."""
     assert callable(put)
     put(tmp_path / "a.journal")

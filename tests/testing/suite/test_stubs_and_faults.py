@@ -1,4 +1,4 @@
-"""Which tools stubs, faults and assertions match: all three by the same rule."""
+"""Stubs, faults and assertions match tools by the same rule."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_stubs_faults_and_assertions_match_the_same_tools(
     assert matches_place(parse_fault_place(f"tool:{target}"), member, "tool", tool) is matches, "a fault"
 
 
-def test_a_place_with_the_path_of_a_sub_agent_has_the_plain_name_of_its_tool() -> None:
+def test_fault_place_of_a_sub_agent_uses_the_plain_tool_name() -> None:
     place = parse_fault_place("c1.0/tool:docs.a/b#2")
     assert matches_place(place, READER, "tool", "docs.a/b")
     assert not matches_place(place, TOP, "tool", "docs.a/b")

@@ -1,4 +1,4 @@
-"""Every fault at every place of a case."""
+"""The sweep: every fault at every place of a case."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def shipped(spec: str, name: str) -> tuple[LocatedCase, CompiledAgent]:
     return found, CompiledAgents().for_case(found)
 
 
-def kinds(place: FaultPlace, **changes: Any) -> list[dict[str, Any]]:
+def faults_at(place: FaultPlace, **changes: Any) -> list[dict[str, Any]]:
     found = [
         fault_yaml(FaultInjectionSpec(at=place.at, inject=each)) for each in fault_variants(place, package(**changes))
     ]
@@ -53,8 +53,8 @@ def kinds(place: FaultPlace, **changes: Any) -> list[dict[str, Any]]:
 HERE = RunPath("", ())
 
 
-def test_what_can_go_wrong_at_each_kind_of_place() -> None:
-    assert kinds(FaultPlace(HERE, "model", "", 1, 7)) == [
+def test_faults_of_each_kind_of_place() -> None:
+    assert faults_at(FaultPlace(HERE, "model", "", 1, 7)) == [
         {"status": 429},
         {"status": 429, "times": 4},
         {"status": 500},
@@ -65,18 +65,20 @@ def test_what_can_go_wrong_at_each_kind_of_place() -> None:
         {"cut_after_chunk": 7},
         {"empty": True},
     ]
-    assert kinds(FaultPlace(HERE, "model", "", 1), retry={"attempts": 1})[:2] == [{"status": 429}, {"status": 500}]
+    assert faults_at(FaultPlace(HERE, "model", "", 1), retry={"attempts": 1})[:2] == [{"status": 429}, {"status": 500}]
     said = "injected by the sweep"
-    assert kinds(FaultPlace(HERE, "tool", "look", 1)) == [{"timeout": True}, {"error": said}, {"fatal": said}]
+    assert faults_at(FaultPlace(HERE, "tool", "look", 1)) == [{"timeout": True}, {"error": said}, {"fatal": said}]
     wire = [{"status": 500}, {"refused": True}]
-    assert [each for each in kinds(FaultPlace(HERE, "tool", "stock", 1), tools={"stock": HTTP}) if each in wire] == wire
+    assert [
+        each for each in faults_at(FaultPlace(HERE, "tool", "stock", 1), tools={"stock": HTTP}) if each in wire
+    ] == wire
     answers = ["denied", "timed_out", "unavailable", "cancelled"]
-    assert kinds(FaultPlace(HERE, "approval", "refund", 1)) == [{"answer": answer} for answer in answers]
+    assert faults_at(FaultPlace(HERE, "approval", "refund", 1)) == [{"answer": answer} for answer in answers]
     for kind in ("hook", "sink"):
-        assert kinds(FaultPlace(HERE, kind, "x", 1)) == [{"error": said}, {"timeout": True}]
+        assert faults_at(FaultPlace(HERE, kind, "x", 1)) == [{"error": said}, {"timeout": True}]
 
 
-def test_a_shipped_case_holds_at_every_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shipped_case_violates_no_invariant_at_any_place(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("a sweep asked for a socket")
 
@@ -98,12 +100,12 @@ def test_sub_agents_are_swept_too() -> None:
     assert list(report.endings.values()) == sorted(report.endings.values(), reverse=True)
 
 
-def test_the_same_every_time() -> None:
+def test_sweep_is_deterministic() -> None:
     first, second = (list(sweep_results(*shipped("triage", "approval"))) for _ in range(2))
     assert first == second
 
 
-def test_a_fault_can_be_pasted_into_the_case() -> None:
+def test_reported_fault_can_be_pasted_into_the_case() -> None:
     found, prepared = shipped("triage", "approval")
     for result in sweep_results(found, prepared):
         (item,) = yaml.safe_load(result.yaml)
@@ -131,7 +133,7 @@ def test_a_violated_invariant_is_reported_with_its_fault(monkeypatch: pytest.Mon
     assert "turn 1" in first.story
 
 
-def test_the_fault_in_a_complaint_is_yaml_to_be_pasted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_complaint_has_the_fault_as_yaml(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_: Any, records: Any) -> Iterator[str]:
         yield from ["it is broken"] if any(isinstance(each.fact, ModelFailed) for each in records) else []
 
@@ -143,7 +145,7 @@ def test_the_fault_in_a_complaint_is_yaml_to_be_pasted(monkeypatch: pytest.Monke
     assert yaml.safe_load(pasted) == {"faults": [{"at": "model#1", "inject": {"status": 429}}]}
 
 
-def test_a_law_that_a_case_breaks_without_any_fault_is_told_of_though_it_misses(
+def test_violation_without_a_fault_is_reported_despite_a_miss(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A denied call that runs is not on the tape: the planted bug itself keeps the case from fitting."""
@@ -158,7 +160,7 @@ def test_a_law_that_a_case_breaks_without_any_fault_is_told_of_though_it_misses(
     )
 
 
-def test_who_plays_a_part_of_anothers_recording_is_swept() -> None:
+def test_case_that_reuses_part_of_a_cassette_is_swept() -> None:
     found = next(
         each for each in read_located_cases(ROOT / "specs" / "support.cases.yaml") if each.case.name == "conversation"
     )
@@ -169,13 +171,13 @@ def test_who_plays_a_part_of_anothers_recording_is_swept() -> None:
     assert result.swept.tried > 10
 
 
-def test_a_known_failure_that_misses_stays_one() -> None:
+def test_xfail_case_that_misses_stays_xfailed() -> None:
     found, _ = shipped("triage", "default")
     known = replace(found, case=replace(found.case, input="Something else.", xfail="known"))
     assert SuiteRunner(SuiteOptions(sweep=True)).run_case(known).verdict.status == "xfailed"
 
 
-def test_a_call_that_reaches_its_tool_twice_is_told_of_though_no_journal_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_call_executed_twice_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     async def insistent(world: World, effect: RunTool) -> Any:
         done = await run_tool(world, effect)
         return await run_tool(world, effect) if getattr(done, "fault", None) else done
@@ -185,7 +187,7 @@ def test_a_call_that_reaches_its_tool_twice_is_told_of_though_no_journal_is(monk
     assert "the call c2.0 reached its tool 2 times, but the journal has it 1 time" in found
 
 
-def test_a_mistake_of_ours_that_ends_a_run_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_error_in_a_run_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     async def broken(world: World, effect: RunTool) -> Any:
         raise KeyError
 
@@ -194,7 +196,7 @@ def test_a_mistake_of_ours_that_ends_a_run_is_told_of(monkeypatch: pytest.Monkey
     assert (first.ending, first.violations[0][:32]) == ("internal", "the run ended with internal: Key")
 
 
-def test_a_case_that_does_not_fit_its_recording_is_not_swept() -> None:
+def test_case_that_misses_is_not_swept() -> None:
     found, prepared = shipped("triage", "default")
     with pytest.raises(CassetteError) as caught:
         list(sweep_results(replace(found, case=replace(found.case, name="none")), prepared))
@@ -204,7 +206,7 @@ def test_a_case_that_does_not_fit_its_recording_is_not_swept() -> None:
     assert caught.value.code == "cassette.miss"
 
 
-def test_tight_budgets_are_kept() -> None:
+def test_sweep_keeps_tight_budgets() -> None:
     """What an attempt may have taken counts: the next one is not sent when it would be too much."""
     found, prepared = shipped("triage", "default")
     first = next(
@@ -216,7 +218,7 @@ def test_tight_budgets_are_kept() -> None:
     assert (report.violations, report.endings["budget.tokens"] > 1) == ((), True)
 
 
-def test_the_faults_of_a_case_stay_in_force() -> None:
+def test_faults_of_the_case_apply_during_a_sweep() -> None:
     """The one that is tried comes before them, also where they leave nothing to strike."""
     found, prepared = shipped("triage", "default")
     endings = []
@@ -232,7 +234,7 @@ def test_the_faults_of_a_case_stay_in_force() -> None:
 # --- a tape that is played loosely --------------------------------------------------------------------------------
 
 
-def test_only_a_model_gets_what_is_next_in_line() -> None:
+def test_lenient_player_gives_the_next_reply_only_to_models() -> None:
     tape = load_cassette(ROOT / "cassettes" / "ops" / "default.yaml")
     models = [each for each in tape.interactions if each.call.method != "CALL"]
     tools = [each for each in tape.interactions if each.call.method == "CALL"]
@@ -249,7 +251,7 @@ def test_only_a_model_gets_what_is_next_in_line() -> None:
         player.play(HttpCall("CALL", "tool://other", (), b"{}"))
 
 
-def test_what_fits_comes_before_what_is_next() -> None:
+def test_lenient_player_prefers_an_exact_match() -> None:
     tape = load_cassette(ROOT / "cassettes" / "ops" / "default.yaml")
     models = [each for each in tape.interactions if each.call.method != "CALL"]
     player = LenientPlayer(tape)

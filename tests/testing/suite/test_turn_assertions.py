@@ -37,7 +37,9 @@ ENDED_BEFORE = "turn 2: the conversation ended before this turn"
         ),
     ],
 )
-def test_turns(first: list[Any], second: list[Any], complaints: list[tuple[str, str]]) -> None:
+def test_turn_assertions_of_a_conversation_that_ended_early(
+    first: list[Any], second: list[Any], complaints: list[tuple[str, str]]
+) -> None:
     """A conversation that comes no further than its first turn, as is said of it."""
     default = next(each for each in read_located_cases(CASES) if each.case.name == "default")
     turns: list[str | CaseTurn] = [CaseTurn(input="a", assertions=first), CaseTurn(input="b", assertions=second)]
@@ -59,7 +61,7 @@ def test_turns(first: list[Any], second: list[Any], complaints: list[tuple[str, 
         ([[OutcomeIs(value="completed")], []], ["turn 1: the outcome is provider.fatal, not completed"]),
     ],
 )
-def test_the_turn_that_ends_a_conversation_may_say_how(claims: list[list[Any]], complaints: list[str]) -> None:
+def test_last_turn_may_assert_the_failed_outcome(claims: list[list[Any]], complaints: list[str]) -> None:
     default = next(each for each in read_located_cases(CASES) if each.case.name == "default")
     turns: list[str | CaseTurn] = [CaseTurn(input="a", assertions=claims[0]), CaseTurn(input="b", assertions=claims[1])]
     broken = FaultInjectionSpec(at="model#1", inject=InjectedFaultSpec(status=401, times=2))

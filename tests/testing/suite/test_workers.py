@@ -1,4 +1,4 @@
-"""Cases in several processes: the order of results, a process that dies, and none that is left."""
+"""Cases in worker processes: order of results, dying workers, and no process left running."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def is_there(pid: int) -> bool:
+def process_exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -36,7 +36,7 @@ def is_there(pid: int) -> bool:
     return True
 
 
-def test_results_are_those_of_one_process_in_the_same_order(tmp_path: Path) -> None:
+def test_workers_give_the_results_of_one_process_in_order(tmp_path: Path) -> None:
     found = cases(tmp_path, [f"case-{number}" for number in range(40)])
     alone = SuiteRunner(SuiteOptions(coverage=True), coverage=(one := CoverageCollector()))
     wanted = [alone.run_case(each).verdict for each in found]
@@ -46,20 +46,20 @@ def test_results_are_those_of_one_process_in_the_same_order(tmp_path: Path) -> N
         (each.id, each.status, each.complaints) for each in wanted
     ]
     assert both.to_dict() == one.to_dict()
-    assert not [worker for worker in team._workers if is_there(worker.process.pid)]
+    assert not [worker for worker in team._workers if process_exists(worker.process.pid)]
 
 
-def test_who_takes_no_more_leaves_no_process(tmp_path: Path) -> None:
+def test_closing_the_results_ends_every_worker(tmp_path: Path) -> None:
     team = Workers(cases(tmp_path, [f"case-{number}" for number in range(40)]), SuiteOptions(), 2, CoverageCollector())
     results = team.results()
     assert next(results).verdict.id == "small.cases.yaml::case-0"
     pids = [worker.process.pid for worker in team._workers]
     results.close()  # type: ignore[attr-defined]  # it is a generator
     assert pids
-    assert not [pid for pid in pids if is_there(pid)]
+    assert not [pid for pid in pids if process_exists(pid)]
 
 
-def test_processes_that_do_nothing_but_die(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dying_workers_give_failed_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = cases(tmp_path, [f"case-{number}" for number in range(20)])
     monkeypatch.setattr(workers, "WORKER_COMMAND", ("/bin/sh", "-c", "echo started >> log; exit 3"))
     came = [result.verdict for result in Workers(found, SuiteOptions(), 2, CoverageCollector()).results()]
@@ -68,7 +68,7 @@ def test_processes_that_do_nothing_but_die(tmp_path: Path, monkeypatch: pytest.M
     assert (tmp_path / "log").read_text(encoding="utf-8").count("started") <= workers.MAX_DEATHS + 1
 
 
-def test_a_worker_whose_master_is_gone_ends(tmp_path: Path) -> None:
+def test_worker_ends_when_its_input_closes(tmp_path: Path) -> None:
     team = Workers(cases(tmp_path, ["a", "b"]), SuiteOptions(), 1, CoverageCollector())
     results = team.results()
     next(results)

@@ -1,4 +1,4 @@
-"""Arguments of calls against what was wanted of them."""
+"""Comparison of call arguments with the expected ones."""
 
 from typing import Any
 
@@ -78,15 +78,15 @@ FOUND = {
         ({"why": {"type": "string"}, "sure": {"type": "boolean"}}, True),
     ],
 )
-def test_misfits(wanted: dict[str, Any], fits: bool) -> None:
+def test_arguments_match_or_not(wanted: dict[str, Any], fits: bool) -> None:
     assert (not list(argument_mismatches(wanted, FOUND))) is fits
 
 
-def test_all_words_are_judged() -> None:
+def test_every_comparison_is_implemented() -> None:
     assert _COMPARISONS.keys() == COMPARISONS
 
 
-def test_each_field_that_fails_is_named() -> None:
+def test_every_mismatch_is_named() -> None:
     wanted = {"to": {"name": "Bob", "zip": 1}, "tags": {"contains": "old"}, "count": {"gt": 5, "lt": 2}}
     assert list(argument_mismatches(wanted, FOUND)) == [
         'to.name is "Ada", not "Bob"',
@@ -106,14 +106,14 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(KEYS, VALUES, max_size=4), st.data())
-def test_a_part_of_the_arguments_fits_them(found: dict[str, Any], data: st.DataObject) -> None:
+def test_subset_of_the_arguments_matches(found: dict[str, Any], data: st.DataObject) -> None:
     names = data.draw(st.sets(st.sampled_from(sorted(found)))) if found else set()
     assert list(argument_mismatches({name: found[name] for name in names}, found)) == []
     assert list(argument_mismatches({name: {"equals": found[name]} for name in names}, found)) == []
 
 
 @given(VALUES, VALUES)
-def test_equality_is_that_of_json(one: Any, other: Any) -> None:
+def test_equality_is_json_equality(one: Any, other: Any) -> None:
     """Compared with an equality that is written in another way: by normal forms."""
     assert same_json(one, other) is (_normal(one) == _normal(other))
     assert same_json(one, one)

@@ -1,4 +1,4 @@
-"""Expressions that cannot be evaluated hold neither way."""
+"""CEL assertions: expressions that cannot be evaluated fail with and without `not-`."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 from agentrun.canonical_json import sorted_json
 from agentrun.testing.suite.evidence import Evidence
 
-from .observed import call, negated, said, seen
+from .evidence import call, complaint_about, negated, seen
 
 JSON = seen('{"total": 3, "big": 123456789012345678901234567890}')
 NESTED = "json.exists(x, json.exists(y, x + y < 0))"
@@ -29,34 +29,36 @@ FAILED = seen(None, outcome="budget.turns")
         ({"type": "jmespath", "value": "length(total)"}, JSON, "the expression does not fit the answer"),
     ],
 )
-def test_neither_way(claim: dict[str, Any], evidence: Evidence, why: str) -> None:
+def test_expression_that_cannot_be_evaluated_fails_both_ways(
+    claim: dict[str, Any], evidence: Evidence, why: str
+) -> None:
     for each in (claim, negated(claim)):
-        wrong = said(each, evidence)
+        wrong = complaint_about(each, evidence)
         assert wrong is not None
         assert wrong.claim == each["type"]
         assert "cannot be evaluated" in wrong.message
         assert why in wrong.message
 
 
-def test_what_is_not_read_is_not_needed() -> None:
-    assert said({"type": "cel", "value": "outcome == 'budget.turns' || output == 'x'"}, FAILED) is None
+def test_unneeded_operand_may_be_missing() -> None:
+    assert complaint_about({"type": "cel", "value": "outcome == 'budget.turns' || output == 'x'"}, FAILED) is None
 
 
-def test_large_numbers() -> None:
-    assert said({"type": "cel", "value": "json.big > 1e29"}, JSON) is None
+def test_large_numbers_are_compared_as_floats() -> None:
+    assert complaint_about({"type": "cel", "value": "json.big > 1e29"}, JSON) is None
 
 
-def test_calls_as_cel_sees_them() -> None:
+def test_calls_variable_has_all_fields_of_a_call() -> None:
     made = (call("pay", {"amount": 5, "to": ["a", None]}, "tool.denied", "no"),)
     claim = (
         "calls[0] == {'id': 'c1.0', 'tool': 'pay', 'args': {'amount': 5, 'to': ['a', null]}, "
         "'status': 'tool.denied', 'result': 'no', 'turn': 1}"
     )
-    assert said({"type": "cel", "value": claim}, seen(calls=made)) is None
+    assert complaint_about({"type": "cel", "value": claim}, seen(calls=made)) is None
 
 
-def test_a_false_expression_shows_what_it_read() -> None:
-    wrong = said({"type": "cel", "value": "spend.tokens < 5 && outcome == 'x'"}, seen())
+def test_false_expression_shows_its_variables() -> None:
+    wrong = complaint_about({"type": "cel", "value": "spend.tokens < 5 && outcome == 'x'"}, seen())
     assert wrong is not None
     assert wrong.message == "spend.tokens < 5 && outcome == 'x' is false"
     assert wrong.detail.splitlines() == [

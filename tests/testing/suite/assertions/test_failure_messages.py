@@ -1,4 +1,4 @@
-"""What a complaint says: what was wanted, what was found, and nothing that must not be shown."""
+"""Messages of failed assertions: expected and actual value, cut and masked."""
 
 from typing import Any
 
@@ -7,15 +7,15 @@ import pytest
 from agentrun.cassette.redaction import RunRedaction
 from agentrun.core.package import RedactionRule as Rule
 
-from .observed import call, said, seen
+from .evidence import call, complaint_about, seen
 
 KEY = "sk-ant-abcdefghijklmnop12345678"
 
 FIRST = '{"amount":39.9,"to":{"name":"Ada","tags":["new",1]},"why":"Late"}'
 
 
-def words(written: dict[str, Any], **changes: Any) -> list[str]:
-    wrong = said(written, seen(**changes))
+def message_lines(written: dict[str, Any], **changes: Any) -> list[str]:
+    wrong = complaint_about(written, seen(**changes))
     assert wrong is not None
     return [wrong.message, *wrong.detail.splitlines()]
 
@@ -65,14 +65,14 @@ def words(written: dict[str, Any], **changes: Any) -> list[str]:
         ),
     ],
 )
-def test_words(claim: dict[str, Any], expected: list[str]) -> None:
-    assert words(claim) == expected
+def test_message_of_each_assertion_type(claim: dict[str, Any], expected: list[str]) -> None:
+    assert message_lines(claim) == expected
 
 
-def test_both_sequences_are_shown() -> None:
+def test_expected_and_actual_calls_are_shown() -> None:
     calls = (call("look", {"id": "1"}), call("refund", {"amount": 9}, "tool.timeout"))
     wanted = ["look", {"tool": "refund", "args": {"amount": {"lte": 5}}, "status": "tool.*"}, "tell"]
-    assert words({"type": "tools-exact", "value": wanted}, calls=calls) == [
+    assert message_lines({"type": "tools-exact", "value": wanted}, calls=calls) == [
         "call 2, refund: amount is 9, which fails {lte: 5}",
         "expected:",
         "  1 look",
@@ -82,29 +82,34 @@ def test_both_sequences_are_shown() -> None:
         '  1 look {"id":"1"} → ok',
         '  2 refund {"amount":9} → tool.timeout',
     ]
-    assert words({"type": "tools-exact", "value": ["look"]}, calls=calls)[0] == "call 2, refund, was not expected"
     assert (
-        words({"type": "tools-exact", "value": ["look", "refund", "tell"]}, calls=calls)[0]
+        message_lines({"type": "tools-exact", "value": ["look"]}, calls=calls)[0] == "call 2, refund, was not expected"
+    )
+    assert (
+        message_lines({"type": "tools-exact", "value": ["look", "refund", "tell"]}, calls=calls)[0]
         == "call 3, tell, was not made"
     )
-    assert words({"type": "tools-exact", "value": ["tell", "refund"]}, calls=calls)[0] == "call 1 is look, not tell"
+    assert (
+        message_lines({"type": "tools-exact", "value": ["tell", "refund"]}, calls=calls)[0]
+        == "call 1 is look, not tell"
+    )
 
 
-def test_a_schema_names_the_place() -> None:
+def test_schema_mismatch_names_the_place() -> None:
     schema = {"properties": {"items": {"items": {"properties": {"price": {"type": "string"}}}}}}
-    told = words({"type": "json-schema", "value": schema}, output='{"items": [{"price": 1}]}')
+    told = message_lines({"type": "json-schema", "value": schema}, output='{"items": [{"price": 1}]}')
     assert told[0].startswith("the answer does not match the schema")
     assert told[1].startswith("  /items/0/price: ")
 
 
-def test_long_texts_are_cut_and_signs_made_visible() -> None:
-    (told,) = words({"type": "contains", "value": "x"}, output="\x1b[31m" + "y" * 5000)
+def test_long_text_is_cut_and_control_characters_escaped() -> None:
+    (told,) = message_lines({"type": "contains", "value": "x"}, output="\x1b[31m" + "y" * 5000)
     assert len(told) < 250
     assert "\\x1b[31m" in told
 
 
-def test_many_calls_are_counted() -> None:
-    told = words({"type": "tools-exact", "value": []}, calls=tuple(call("a") for _ in range(100)))
+def test_long_list_of_calls_is_cut() -> None:
+    told = message_lines({"type": "tools-exact", "value": []}, calls=tuple(call("a") for _ in range(100)))
     assert told[-1] == "  … and 60 more"
 
 
@@ -119,9 +124,9 @@ def test_many_calls_are_counted() -> None:
         {"type": "not-jmespath", "value": "@"},
     ],
 )
-def test_no_secret_is_quoted(claim: dict[str, Any]) -> None:
+def test_secrets_are_not_quoted(claim: dict[str, Any]) -> None:
     output = f'["Ada", "{KEY}"]'
-    told = words(claim, output=output, calls=(call("look", {"key": KEY}),))
+    told = message_lines(claim, output=output, calls=(call("look", {"key": KEY}),))
     assert KEY not in "\n".join(told)
 
 
@@ -129,6 +134,6 @@ class _Run:
     redaction = RunRedaction([Rule(name="email", path=None, pattern="[a-z]+@[a-z.]+")])
 
 
-def test_what_the_spec_hides_is_hidden() -> None:
-    told = words({"type": "contains", "value": "Bob"}, output="Written to ada@shop.example", runs=(_Run(),))
+def test_values_redacted_by_the_spec_are_not_quoted() -> None:
+    told = message_lines({"type": "contains", "value": "Bob"}, output="Written to ada@shop.example", runs=(_Run(),))
     assert told == ['the answer does not contain "Bob"; it is "Written to [redacted:email]"']

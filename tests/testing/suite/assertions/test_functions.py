@@ -1,4 +1,4 @@
-"""Functions of a project as assertions."""
+"""Python functions of a project as assertions."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 from agentrun.canonical_json import text_hash
 
-from .observed import said, seen
+from .evidence import complaint_about, seen
 
 CHECKS = """
 import sys
@@ -51,9 +51,9 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def told(project: Path, function: str, kind: str = "python") -> Any:
+def complaint_of(project: Path, function: str, kind: str = "python") -> Any:
     name = (project / "name").read_text()
-    return said({"type": kind, "value": f"{name}:{function}"}, seen("[1]"), project)
+    return complaint_about({"type": kind, "value": f"{name}:{function}"}, seen("[1]"), project)
 
 
 @pytest.mark.parametrize(
@@ -69,9 +69,9 @@ def told(project: Path, function: str, kind: str = "python") -> Any:
         ("prints", "no good"),
     ],
 )
-def test_what_a_function_says(project: Path, function: str, message: str | None) -> None:
+def test_result_of_a_function_passes_or_fails(project: Path, function: str, message: str | None) -> None:
     name = (project / "name").read_text()
-    plain, other = told(project, function), told(project, function, "not-python")
+    plain, other = complaint_of(project, function), complaint_of(project, function, "not-python")
     if message is None:
         assert plain is None
         assert (other.claim, other.message) == ("not-python", f"{name}:{function} passes")
@@ -89,42 +89,42 @@ def test_what_a_function_says(project: Path, function: str, message: str | None)
         ("later", "is async"),
     ],
 )
-def test_a_mistake_in_a_function_holds_neither_way(project: Path, function: str, message: str) -> None:
+def test_broken_function_fails_both_ways(project: Path, function: str, message: str) -> None:
     name = (project / "name").read_text()
     for kind in ("python", "not-python"):
-        wrong = told(project, function, kind)
+        wrong = complaint_of(project, function, kind)
         assert (wrong.claim, wrong.message) == (kind, f"{name}:{function} {message}".replace("NAME", name))
 
 
-def test_what_it_prints_is_kept_and_shown(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert told(project, "prints").detail.splitlines() == ["it printed:", "  looked at completed"]
+def test_output_of_a_function_is_captured_and_shown(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert complaint_of(project, "prints").detail.splitlines() == ["it printed:", "  looked at completed"]
     assert capsys.readouterr() == ("", "")
 
 
-def test_it_changes_nothing_for_others(project: Path) -> None:
+def test_function_cannot_change_the_evidence(project: Path) -> None:
     name, evidence = (project / "name").read_text(), seen("[1]")
     for function in ("spoils", "reads"):
-        assert said({"type": "python", "value": f"{name}:{function}"}, evidence, project) is None
+        assert complaint_about({"type": "python", "value": f"{name}:{function}"}, evidence, project) is None
 
 
-def test_a_module_that_cannot_be_imported(project: Path) -> None:
+def test_module_that_cannot_be_imported_fails_both_ways(project: Path) -> None:
     name = f"{(project / 'name').read_text()}_bad"
     (project / f"{name}.py").write_text("raise RuntimeError('not today')\ndef f(run): pass\n")
     for kind in ("python", "not-python"):
-        wrong = said({"type": kind, "value": f"{name}:f"}, seen(), project)
+        wrong = complaint_about({"type": kind, "value": f"{name}:f"}, seen(), project)
         assert wrong is not None
         assert wrong.message == f"{name} cannot be imported: RuntimeError: not today ({name}.py:1)"
 
 
-def test_a_function_that_is_gone(project: Path) -> None:
-    wrong = said({"type": "not-python", "value": "nowhere_at_all:f"}, seen(), project)
+def test_missing_function_fails_without_an_import(project: Path) -> None:
+    wrong = complaint_about({"type": "not-python", "value": "nowhere_at_all:f"}, seen(), project)
     assert wrong is not None
     assert "nowhere_at_all" in wrong.message
     assert "nowhere_at_all" not in sys.modules
 
 
-def test_an_interruption_is_not_the_functions(project: Path) -> None:
+def test_keyboard_interrupt_is_not_caught(project: Path) -> None:
     name = f"{(project / 'name').read_text()}_stop"
     (project / f"{name}.py").write_text("def f(run): raise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
-        said({"type": "python", "value": f"{name}:f"}, seen(), project)
+        complaint_about({"type": "python", "value": f"{name}:f"}, seen(), project)

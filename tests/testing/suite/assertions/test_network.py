@@ -1,4 +1,4 @@
-"""Functions of a project as assertions have no network unless they ask for it."""
+"""Python assertions have no network unless they set `network: true`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentrun.testing.suite.verdict import Complaint
 from agentrun.wire import HttpReply
 
 from ....servers import Server
-from .observed import said, seen
+from .evidence import complaint_about, seen
 
 CHECKS = """
 import asyncio, http.client, multiprocessing, os, pty, socket, subprocess, sys, threading, urllib.request
@@ -183,7 +183,7 @@ class Judges:
 
     def ask(self, function: str, kind: str = "python", *, network: bool = False) -> Complaint | None:
         more = {"network": True} if network else {}
-        return said({"type": kind, "value": f"{self.name}:{function}", **more}, seen(), self._root)
+        return complaint_about({"type": kind, "value": f"{self.name}:{function}", **more}, seen(), self._root)
 
     def refusal(self, tried: str, function: str) -> str:
         tried = tried.replace("PORT", str(self.port)).replace("PYTHON", os.path.basename(sys.executable))
@@ -191,21 +191,25 @@ class Judges:
 
 
 @pytest.fixture
-def judges(server: Server, tmp_path: Path) -> Judges:
+def assertion_functions(server: Server, tmp_path: Path) -> Judges:
     return Judges(tmp_path, server.port)
 
 
 @pytest.mark.parametrize("function", WAYS)
-def test_no_way_leads_to_the_network(function: str, judges: Judges, server: Server) -> None:
+def test_every_network_access_is_refused(function: str, assertion_functions: Judges, server: Server) -> None:
     for kind in ("python", "not-python"):
-        wrong = judges.ask(function, kind)
+        wrong = assertion_functions.ask(function, kind)
         assert wrong is not None
-        assert (wrong.claim, wrong.message, wrong.hint) == (kind, judges.refusal(WAYS[function], function), HINT)
+        assert (wrong.claim, wrong.message, wrong.hint) == (
+            kind,
+            assertion_functions.refusal(WAYS[function], function),
+            HINT,
+        )
     assert server.requests == []
 
 
-def test_a_forked_child_has_none_either(judges: Judges, server: Server) -> None:
-    wrong = judges.ask("with_fork")
+def test_forked_child_has_no_network(assertion_functions: Judges, server: Server) -> None:
+    wrong = assertion_functions.ask("with_fork")
     assert wrong is not None
     assert "the child could not reach it" in wrong.message
     assert server.requests == []
@@ -214,40 +218,40 @@ def test_a_forked_child_has_none_either(judges: Judges, server: Server) -> None:
 @pytest.mark.parametrize(
     "function", ["get", "with_async_httpx", "with_thread", "with_pool", "with_fork", "with_program", "with_shell"]
 )
-def test_network_true_opens_it(function: str, judges: Judges, server: Server) -> None:
-    assert judges.ask(function, network=True) is None
+def test_network_true_allows_network(function: str, assertion_functions: Judges, server: Server) -> None:
+    assert assertion_functions.ask(function, network=True) is None
     assert len(server.requests) == 1
 
 
-def test_each_assertion_has_its_own_rights(judges: Judges, server: Server) -> None:
+def test_thread_and_connection_pools_do_not_keep_network_access(assertion_functions: Judges, server: Server) -> None:
     """A pool of threads or of connections carries nothing from one assertion to the next."""
     for function in ("with_pool", "with_client"):
-        assert judges.ask(function) is not None
-        assert judges.ask(function, network=True) is None
-        wrong = judges.ask(function)
+        assert assertion_functions.ask(function) is not None
+        assert assertion_functions.ask(function, network=True) is None
+        wrong = assertion_functions.ask(function)
         assert wrong is not None
-        assert wrong.message == judges.refusal(WAYS[function], function)
-        assert judges.ask(function, network=True) is None
+        assert wrong.message == assertion_functions.refusal(WAYS[function], function)
+        assert assertion_functions.ask(function, network=True) is None
     assert len(server.requests) == 4
 
 
-def test_what_stays_on_this_machine_is_allowed(judges: Judges) -> None:
-    assert judges.ask("local") is None
+def test_local_operations_are_allowed(assertion_functions: Judges) -> None:
+    assert assertion_functions.ask("local") is None
 
 
-def test_a_module_has_no_network_when_it_is_imported(server: Server, tmp_path: Path) -> None:
+def test_module_import_has_no_network(server: Server, tmp_path: Path) -> None:
     name = f"judges_{text_hash(str(tmp_path))[7:19]}_import"
     fetch = f"import urllib.request\nurllib.request.urlopen('{server.url}')\ndef fine(run): pass\n"
     (tmp_path / f"{name}.py").write_text(fetch, encoding="utf-8")
-    wrong = said({"type": "python", "value": f"{name}:fine"}, seen(), tmp_path)
+    wrong = complaint_about({"type": "python", "value": f"{name}:fine"}, seen(), tmp_path)
     assert wrong is not None
     assert f"tried to reach 127.0.0.1:{server.port}" in wrong.message
     assert server.requests == []
-    assert said({"type": "python", "value": f"{name}:fine", "network": True}, seen(), tmp_path) is None
+    assert complaint_about({"type": "python", "value": f"{name}:fine", "network": True}, seen(), tmp_path) is None
     assert len(server.requests) == 1
 
 
-def test_a_thread_that_is_left_behind_stays_without(server: Server) -> None:
+def test_thread_that_outlives_its_assertion_has_no_network(server: Server) -> None:
     go, ends = Event(), []
 
     def ask() -> None:
@@ -267,8 +271,8 @@ def test_a_thread_that_is_left_behind_stays_without(server: Server) -> None:
     assert server.requests == []
 
 
-def test_outside_of_assertions_everything_is_open(judges: Judges, server: Server) -> None:
-    assert judges.ask("get") is not None
+def test_network_is_open_outside_of_assertions(assertion_functions: Judges, server: Server) -> None:
+    assert assertion_functions.ask("get") is not None
     assert httpx.get(server.url).status_code == 200
     assert subprocess.run(["true"], check=False).returncode == 0
     with network_open() as attempts:

@@ -1,4 +1,4 @@
-"""Which calls answer for which steps."""
+"""Matching of expected steps with calls."""
 
 from itertools import combinations, permutations
 from typing import Any
@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from agentrun.testing.suite.assertions.trajectory import unmatched_steps
 
-from .observed import call, said, seen
+from .evidence import call, complaint_about, seen
 
 
-def most(choices: list[list[int]]) -> int:
+def most_matches_by_brute_force(choices: list[list[int]]) -> int:
     """How many steps can have a call of their own, by trying all ways."""
     calls = sorted({each for fitting in choices for each in fitting})
     for size in range(min(len(choices), len(calls)), 0, -1):
@@ -25,19 +25,19 @@ def most(choices: list[list[int]]) -> int:
 
 
 @given(st.lists(st.lists(st.integers(0, 4), unique=True, max_size=4), max_size=5))
-def test_as_many_steps_as_can_be_have_a_call(choices: list[list[int]]) -> None:
-    assert len(choices) - len(unmatched_steps(choices)) == most(choices)
+def test_most_possible_steps_are_matched(choices: list[list[int]]) -> None:
+    assert len(choices) - len(unmatched_steps(choices)) == most_matches_by_brute_force(choices)
 
 
-def test_a_step_gives_way_to_one_that_fits_less() -> None:
+def test_flexible_step_leaves_the_call_to_a_specific_one() -> None:
     """The first step would take the only call that the second can have."""
     calls = (call("pay", {"amount": 5}), call("pay", {"amount": 50}))
     greedy = ["pay", {"tool": "pay", "args": {"amount": 5}}]
-    assert said({"type": "tools-any-order", "value": greedy}, seen(calls=calls)) is None
-    assert said({"type": "tools-any-order", "value": [*greedy, "pay"]}, seen(calls=calls)) is not None
+    assert complaint_about({"type": "tools-any-order", "value": greedy}, seen(calls=calls)) is None
+    assert complaint_about({"type": "tools-any-order", "value": [*greedy, "pay"]}, seen(calls=calls)) is not None
 
 
-def test_a_long_way_is_found() -> None:
+def test_long_augmenting_path_is_found() -> None:
     """Each step gives way to the next, a thousand times: nothing here is deep."""
     size = 1000
     choices = [[at, at + 1] for at in range(size)] + [[0]]
@@ -46,13 +46,13 @@ def test_a_long_way_is_found() -> None:
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=6), st.lists(st.sampled_from("abc*"), min_size=1, max_size=4))
-def test_in_order_is_a_subsequence(made: list[str], wanted: list[str]) -> None:
+def test_tools_in_order_matches_a_subsequence(made: list[str], wanted: list[str]) -> None:
     evidence = seen(calls=tuple(call(name) for name in made))
     holds = any(
         all(want in ("*", made[at]) for want, at in zip(wanted, places, strict=True))
         for places in combinations(range(len(made)), len(wanted))
     )
-    assert (said({"type": "tools-in-order", "value": wanted}, evidence) is None) is holds
+    assert (complaint_about({"type": "tools-in-order", "value": wanted}, evidence) is None) is holds
 
 
 @pytest.mark.parametrize(
@@ -64,14 +64,14 @@ def test_in_order_is_a_subsequence(made: list[str], wanted: list[str]) -> None:
         ({"type": "tool-calls", "value": 1}, True),
     ],
 )
-def test_a_tool_of_a_server_may_have_a_slash(claim: dict[str, Any], holds: bool) -> None:
-    assert (said(claim, seen(calls=(call("docs.a/b"),))) is None) is holds
+def test_mcp_tool_name_may_contain_a_slash(claim: dict[str, Any], holds: bool) -> None:
+    assert (complaint_about(claim, seen(calls=(call("docs.a/b"),))) is None) is holds
 
 
-def test_arguments_that_are_none_fit_nothing() -> None:
+def test_invalid_arguments_match_no_expected_arguments() -> None:
     broken = call("pay")
     broken = type(broken)(id="c", tool="pay", args=None, status="tool.invalid_arguments", result="", turn=1)
-    wrong = said({"type": "tool-called", "value": "pay", "args": {}}, seen(calls=(broken,)))
+    wrong = complaint_about({"type": "tool-called", "value": "pay", "args": {}}, seen(calls=(broken,)))
     assert wrong is not None
     assert "not a JSON object" in wrong.message
-    assert said({"type": "tool-called", "value": "pay"}, seen(calls=(broken,))) is None
+    assert complaint_about({"type": "tool-called", "value": "pay"}, seen(calls=(broken,))) is None

@@ -1,0 +1,61 @@
+"""Run the real `agentrun` command, in a forked copy of a prepared process or as a new process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from . import forked_command
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = forked_command.SCRIPT
+
+
+class Done:
+    """A command that has ended."""
+
+    def __init__(self, done: subprocess.CompletedProcess[bytes]) -> None:
+        self.code = done.returncode
+        self.out = done.stdout.decode()
+        self.err = done.stderr.decode()
+        assert "Traceback" not in self.err, self.err
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+def agentrun(*args: str | Path, cwd: Path = ROOT, stdin: bytes = b"", **env: str) -> Done:
+    """Runs a command with nothing of the caller's environment but PATH and what is given.
+
+    It is a copy of a process that waits for it (`forked_command.py`), unless Python must start for what is given.
+    """
+    if not forked_command.can_fork(env):
+        return fresh(*args, cwd=cwd, stdin=stdin, **env)
+    return Done(forked_command.run([str(arg) for arg in args], cwd, _environment(cwd, env), stdin, 60))
+
+
+def fresh(*args: str | Path, cwd: Path = ROOT, stdin: bytes = b"", **env: str) -> Done:
+    """The same, started as a user would start it."""
+    command = [SCRIPT, *map(str, args)]
+    return Done(
+        subprocess.run(
+            command, cwd=cwd, env=_environment(cwd, env), input=stdin, capture_output=True, check=False, timeout=60
+        )
+    )
+
+
+def _environment(cwd: Path, env: dict[str, str]) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": str(cwd), "PYTHONWARNINGS": "error", **env}
+
+
+SMALL = """\
+agentrun: "1"
+name: small
+model: {provider: openai, name: gpt-4.1-mini}
+instructions: Answer in one word.
+input: Hello
+budgets: {turns: 2, tokens: 2k}
+"""
