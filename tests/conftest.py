@@ -39,7 +39,7 @@ LONGEST = (
 
 settings.register_profile(
     "normal",
-    max_examples=40,
+    max_examples=25,
     derandomize=True,
     deadline=None,
     database=None,
@@ -67,8 +67,7 @@ for _number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """What `-n auto` is: more workers than cores, for a worker waits while the commands that it has started work."""
-    cores = os.cpu_count() or 1
-    return cores + cores // 2
+    return (os.cpu_count() or 1) + 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
