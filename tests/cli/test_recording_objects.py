@@ -39,11 +39,11 @@ ROLES = {
         "engine.models.AttachmentChecker",
         "engine.models.HttpProvider",
         "engine.settings.Settings",
-        "engine.system_clock.SystemClock",
+        "engine.event_loop.SystemClock",
         "engine.worlds.live._RedactingSender",
     },
     "the log": {"engine.driver.RunLog"},
-    "the crew": {"engine.task_crew.TaskCrew", "engine.perform.Performer", "engine.models.ModelCaller"},
+    "the crew": {"engine.event_loop.TaskCrew", "engine.perform.Performer", "engine.models.ModelCaller"},
     "the terminal": {
         "cli.group.AgentrunGroup",
         "cli.interrupt.InterruptHandler",

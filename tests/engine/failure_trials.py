@@ -9,10 +9,10 @@ from agentrun.core.evolve import fold
 from agentrun.core.facts import RunStopped
 from agentrun.core.outcome import Ending, outcome_of
 from agentrun.engine.api import providers_by_name
+from agentrun.engine.event_loop import SystemClock
 from agentrun.engine.handle import RunHandle
 from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
-from agentrun.engine.system_clock import SystemClock
 from agentrun.testing.laws import RUN_ID, finish_run
 
 from .failing_ports import (

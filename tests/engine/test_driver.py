@@ -16,8 +16,7 @@ from agentrun.core.package import Package
 from agentrun.core.state import State
 from agentrun.engine import driver
 from agentrun.engine.driver import RunLog, drive
-from agentrun.engine.system_clock import SystemClock
-from agentrun.engine.task_crew import TaskCrew
+from agentrun.engine.event_loop import SystemClock, TaskCrew
 from agentrun.errors import PolicyError, StorageError
 from agentrun.journal.storage import MemoryJournal
 from agentrun.testing import FailingJournal

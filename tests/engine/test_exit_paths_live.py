@@ -11,7 +11,7 @@ from agentrun.core.effects import ModelRequest, RunTool, ToolReturn
 from agentrun.core.facts import CancelRequested, RunStarted, RunStopped, fact_kind
 from agentrun.core.messages import Text, ToolResult, words
 from agentrun.core.outcome import Outcome
-from agentrun.engine.system_clock import SystemClock
+from agentrun.engine.event_loop import SystemClock
 from agentrun.testing import after, call, replies, says, text
 from agentrun.testing.doubles import ScriptItem
 

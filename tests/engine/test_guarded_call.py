@@ -8,6 +8,7 @@ import pytest
 
 from agentrun.core.fault import Fault
 from agentrun.engine.clock import StepClock
+from agentrun.engine.event_loop import SystemClock
 from agentrun.engine.guarded_call import (
     MAX_EXCEPTION_TEXT,
     RaisedException,
@@ -15,7 +16,6 @@ from agentrun.engine.guarded_call import (
     call_with_timeout,
     is_valid_fault,
 )
-from agentrun.engine.system_clock import SystemClock
 
 KEY = "sk-ant-" + "a1B2c3D4" * 4  # made up
 

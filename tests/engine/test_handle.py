@@ -12,10 +12,10 @@ from agentrun.core.effects import ModelRequest
 from agentrun.core.facts import ApprovalAnswered, CallSettled, CancelRequested, MessageQueued, RunStopped
 from agentrun.core.messages import Text
 from agentrun.core.outcome import Ending, Outcome, Suspended
+from agentrun.engine.event_loop import SystemClock
 from agentrun.engine.handle import RunHandle
 from agentrun.engine.memory import stored_package
 from agentrun.engine.ports import ReplyDelta
-from agentrun.engine.system_clock import SystemClock
 from agentrun.errors import AgentrunError, StorageError
 from agentrun.testing import (
     Crash,

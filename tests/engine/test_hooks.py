@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agentrun.core.facts import Continue, Deny, HookAnswered, HookFailure, Inject, Modify
+from agentrun.engine.event_loop import SystemClock
 from agentrun.engine.hooks import HookQuestion, ask_hook
-from agentrun.engine.system_clock import SystemClock
 
 from .memory_worlds import Place, hook
 

@@ -27,9 +27,9 @@ from agentrun.core.package import Package
 from agentrun.engine.begin import admit, begin
 from agentrun.engine.clock import Sleep, step
 from agentrun.engine.driver import drive, open_run_log
+from agentrun.engine.event_loop import SystemClock
 from agentrun.engine.perform import make_crew, run_child
 from agentrun.engine.request import Request
-from agentrun.engine.system_clock import SystemClock
 from agentrun.engine.world import world_of_run
 
 from ..packages import package

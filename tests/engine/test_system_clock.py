@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from agentrun.engine.system_clock import SystemClock
+from agentrun.engine.event_loop import SystemClock
 
 
 def test_clock_starts_at_the_wall_clock() -> None:

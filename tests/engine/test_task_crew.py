@@ -12,9 +12,8 @@ import pytest
 from agentrun.core.effects import Effect
 from agentrun.core.facts import ApprovalAnswered, CancelRequested, Fact
 from agentrun.core.outcome import Question
+from agentrun.engine.event_loop import SystemClock, TaskCrew
 from agentrun.engine.ports import AskPerson, PerformEffect
-from agentrun.engine.system_clock import SystemClock
-from agentrun.engine.task_crew import TaskCrew
 from agentrun.errors import InternalError
 
 from .crew_effects import effect, fact, question

@@ -12,10 +12,10 @@ import pytest
 import agentrun
 from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.messages import Text
+from agentrun.engine.event_loop import SystemClock
 from agentrun.engine.events import EventBus, run_scope
 from agentrun.engine.perform import Performer
 from agentrun.engine.ports import ToolProgress
-from agentrun.engine.system_clock import SystemClock
 from agentrun.engine.tool_runner import MAX_PROGRESS_LINES, MAX_PROGRESS_TEXT, PROGRESS_GAP_MS, CallProgress
 from agentrun.engine.world import world_of_run
 from agentrun.redactor import Redactor

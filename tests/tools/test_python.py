@@ -13,7 +13,7 @@ import pytest
 from agentrun.core.effects import ToolReturn
 from agentrun.core.facts import ToolFinished
 from agentrun.core.messages import Text, words
-from agentrun.engine.system_clock import SystemClock
+from agentrun.engine.event_loop import SystemClock
 from agentrun.engine.tool_runner import run_tool
 from agentrun.tools.call_results import MAX_FAULT_MESSAGE
 from agentrun.tools.python import PythonTools

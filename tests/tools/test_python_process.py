@@ -16,9 +16,9 @@ import pytest
 from agentrun.core.effects import ToolReturn
 from agentrun.core.facts import ToolFinished
 from agentrun.core.messages import words
+from agentrun.engine.event_loop import SystemClock
 from agentrun.engine.perform import Performer
 from agentrun.engine.ports import ToolProgress
-from agentrun.engine.system_clock import SystemClock
 from agentrun.engine.world import world_of_run
 from agentrun.tools.call_results import MAX_FAULT_MESSAGE, MAX_RESULT_BYTES
 from agentrun.tools.python import PythonTools

@@ -16,7 +16,7 @@ from agentrun.core.facts import ToolFinished
 from agentrun.core.fault import Fault
 from agentrun.core.messages import words
 from agentrun.core.package_tools import ShellTool
-from agentrun.engine.system_clock import SystemClock
+from agentrun.engine.event_loop import SystemClock
 from agentrun.engine.tool_runner import run_tool
 from agentrun.errors import HostError
 from agentrun.secret import Secret

@@ -33,7 +33,7 @@ class CrewRegistry:
         if isinstance(self._clock, StepClock):
             crew = StepCrew(work, width=self._width, clock=self._clock, consult=consult, order=self._order)
         else:
-            from agentrun.engine.task_crew import TaskCrew  # late: a step clock needs no event loop
+            from agentrun.engine.event_loop import TaskCrew  # late: a step clock needs no event loop
 
             crew = TaskCrew(work, width=self._width, clock=self._clock, consult=consult)
         for fact in self._waiting.pop(run, ()):

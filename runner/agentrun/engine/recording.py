@@ -34,13 +34,13 @@ from agentrun.distribution import version
 from agentrun.engine import cassette_encoding as encoding
 from agentrun.engine.approvals import HOW_TO_ANSWER, NO_ANSWER, ApproverChain, PresetApprover
 from agentrun.engine.begin import admit, jitter_seed
+from agentrun.engine.event_loop import SystemClock
 from agentrun.engine.live_providers import overridden_addresses
 from agentrun.engine.ports import Approver
 from agentrun.engine.request import Request, new_run_id
 from agentrun.engine.run import FinishedRun, run_in_world
 from agentrun.engine.settings import Settings
 from agentrun.engine.spending import Spending, sum_spending
-from agentrun.engine.system_clock import SystemClock
 from agentrun.engine.world import World, Wrapper, wrap
 from agentrun.engine.worlds.record import recording_wrapper
 from agentrun.errors import PolicyError, StorageError, storage_failed

@@ -278,7 +278,7 @@ class Runtime:
 
 
 def _system_clock() -> Clock:
-    from agentrun.engine.system_clock import SystemClock  # late: a step clock needs no event loop
+    from agentrun.engine.event_loop import SystemClock  # late: a step clock needs no event loop
 
     return SystemClock()
 

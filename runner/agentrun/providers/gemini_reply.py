@@ -6,15 +6,19 @@ Rule 2  Only the declared fields are read. If a field has the wrong type, the wh
 Rule 3  The signature of a text or call is stored right before it. Thoughts and parts of unknown types are stored
         unchanged. Texts without signatures are joined.
 Rule 4  A blocked prompt or answer is a refusal of the model, not a fault of the provider.
+Rule 5  The status of an error decides the code, unless a known text is more precise. The time to wait is in the details
+        of the error; the header takes precedence.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from agentrun.canonical_json import sorted_json
 from agentrun.core.effects import ModelRequest, route_name
@@ -22,12 +26,73 @@ from agentrun.core.fault import Fault
 from agentrun.core.messages import Assistant, FinishReason, Reasoning, Refusal, Reply, Text, ToolCall, Usage
 from agentrun.providers import faults
 from agentrun.providers.codec import ReplyOrFault, TokenCount
-from agentrun.providers.gemini_faults import GeminiError, gemini_inner_fault, gemini_status_fault
 from agentrun.providers.sse import SseReply, can_decode
 from agentrun.providers.wire_names import tools_by_wire_name
 from agentrun.wire import HttpReply
 
 _Part: TypeAlias = Text | Refusal | Reasoning | ToolCall
+
+
+class GeminiError(Struct):
+    """An error instead of a reply or inside one."""
+
+    code: int = 500
+    message: str | None = None
+    details: Any = None
+
+
+class _Body(Struct):
+    error: GeminiError
+
+
+_body: msgspec.json.Decoder[_Body | list[_Body]] = msgspec.json.Decoder(_Body | list[_Body])
+
+_DELAY = re.compile(r"(\d{1,9})(\.\d+)?s")
+
+
+def gemini_status_fault(reply: HttpReply) -> Fault:
+    error = _read_error(reply.body)
+    if error is None:
+        return faults.status_fault(reply)
+    return _with_delay(faults.status_fault(reply, error.message or "", _code(reply.status, error)), error)
+
+
+def gemini_inner_fault(error: GeminiError) -> Fault:
+    code = _code(error.code, error) or faults.code_of_status(error.code)
+    return _with_delay(faults.inner_fault(error.message, code, error.code), error)
+
+
+def _read_error(body: bytes) -> GeminiError | None:
+    """The error in a body, alone or in a list, or None."""
+    try:
+        decoded = _body.decode(body)
+    except faults.DECODE_ERRORS:
+        return None
+    first = decoded if isinstance(decoded, _Body) else next(iter(decoded), None)
+    return first.error if first else None
+
+
+def _code(status: int, error: GeminiError) -> str | None:
+    """The code if the text is more precise than the status."""
+    text = error.message or ""
+    too_long = "token count" in text and "exceeds the maximum number of tokens" in text
+    return "provider.context_overflow" if status == 400 and too_long else None
+
+
+def _with_delay(fault: Fault, error: GeminiError) -> Fault:
+    if fault.code != "provider.rate_limited" or fault.fields.get("retry_after") is not None:
+        return fault
+    return replace(fault, fields={**fault.fields, "retry_after": _delay(error.details)})
+
+
+def _delay(details: Any) -> int | None:
+    """The seconds of a `google.rpc.RetryInfo`, rounded up: 38.2 s are 39."""
+    for detail in details if isinstance(details, list) else ():
+        if isinstance(detail, dict) and str(detail.get("@type")).endswith("/google.rpc.RetryInfo"):
+            match = _DELAY.fullmatch(str(detail.get("retryDelay")))
+            part = 1 if match and (match[2] or "").strip(".0") else 0
+            return min(int(match[1]) + part, faults.MAX_RETRY_AFTER) if match else None
+    return None
 
 
 class _Call(Struct):

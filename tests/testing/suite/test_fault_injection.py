@@ -14,7 +14,7 @@ from agentrun.cassette.player import LenientPlayer
 from agentrun.core.effects import RunTool
 from agentrun.core.facts import ApprovalAnswered, DeliveryFinished, HookAnswered, Record, ToolFinished
 from agentrun.core.messages import words
-from agentrun.engine.system_clock import SystemClock
+from agentrun.engine.event_loop import SystemClock
 from agentrun.spec.v1.cases import Case, ClockSetting, StubSpec
 from agentrun.testing import stub
 from agentrun.testing.suite.fault_injection import FaultInjection, InjectingTool, RunInjection

@@ -23,13 +23,13 @@ from agentrun.core.package import Package, Sink
 from agentrun.core.package_lookup import credential_texts, tool_command
 from agentrun.core.package_tools import Tool
 from agentrun.engine.crew_registry import CrewRegistry
+from agentrun.engine.event_loop import SystemClock
 from agentrun.engine.kinds import open_executor, open_sink
 from agentrun.engine.live_providers import known_secrets, live_providers, live_sender
 from agentrun.engine.memory import Journals, MemoryBlobs, MemoryJournals
 from agentrun.engine.perform import make_crew
 from agentrun.engine.ports import Approver, HookFunction
 from agentrun.engine.settings import Settings
-from agentrun.engine.system_clock import SystemClock
 from agentrun.engine.world import Listener, World, iterate_packages, kind_tag
 from agentrun.errors import HostError
 from agentrun.net.environment import Lookup, variables_in

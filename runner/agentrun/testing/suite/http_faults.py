@@ -59,7 +59,7 @@ async def simulate_failure(
 
 def advance_real_clock(clock: Clock, milliseconds: int) -> None:
     """Move a real clock forward without waiting."""
-    from agentrun.engine.system_clock import SystemClock  # late: replays need no event loop
+    from agentrun.engine.event_loop import SystemClock  # late: replays need no event loop
 
     if isinstance(clock, SystemClock):
         clock.skip_forward(milliseconds)

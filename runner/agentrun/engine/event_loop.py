@@ -1,4 +1,4 @@
-"""The crew for real time: every piece of work is a task of the event loop.
+"""Real time in an event loop: its clock, and the crew, in which every piece of work is a task.
 
 Rule 1  Facts are returned in the order in which work ends.
 Rule 2  `post` can be called from any thread at any time, also before and after the run.
@@ -10,17 +10,65 @@ Rule 4  Results and exceptions of stopped work are ignored. An exception of othe
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from agentrun.core.facts import Fact
 from agentrun.engine.crew import BaseCrew
+from agentrun.engine.guarded_call import RaisedException
 from agentrun.engine.ports import AskPerson, Clock, PerformEffect
 from agentrun.errors import InternalError
+from agentrun.tools.threads import run_in_thread
 
+_T = TypeVar("_T")
 _Task: TypeAlias = "asyncio.Task[Fact | None]"
+
+
+class SystemClock:
+    """Reads the wall clock once and then adds the monotonic time, so that it never goes back."""
+
+    def __init__(self) -> None:
+        self._start = time.time_ns()
+        self._began = time.monotonic_ns()
+
+    def now(self) -> int:
+        return (self._start + time.monotonic_ns() - self._began) // 1_000_000
+
+    def skip_forward(self, milliseconds: int) -> None:
+        """Advance the clock, for tests."""
+        self._start += milliseconds * 1_000_000
+
+    async def sleep_until(self, at: int) -> None:
+        while (left := at - self.now()) > 0:  # noqa: ASYNC110  # a timer may fire early
+            await asyncio.sleep(left / 1000)
+
+    async def within(self, milliseconds: int, work: Coroutine[Any, Any, _T]) -> _T:
+        try:
+            async with asyncio.timeout(milliseconds / 1000):
+                return await work
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise RuntimeError("the work cancelled itself") from None
+
+    async def aside(self, function: Callable[[], _T]) -> _T:
+        """Run a function in a thread. A thread cannot be stopped: after a cancellation it still runs to its end, but
+        the exit of the process does not wait for it."""
+        result = await run_in_thread(lambda: _call_guarded(function), "aside")
+        if isinstance(result, RaisedException):
+            raise result.error
+        return result
+
+
+def _call_guarded(function: Callable[[], _T]) -> _T | RaisedException:
+    try:
+        return function()
+    except BaseException as error:  # noqa: BLE001  # raised again by the caller
+        return RaisedException(error)
 
 
 class TaskCrew(BaseCrew[_Task]):
