@@ -74,12 +74,12 @@ quick: lint types ## lint, types and the tests of the packages changed since the
 	@tests=$$($(BIN)/python tests/affected.py $(BASE)) && $(BIN)/pytest -q -n auto --dist worksteal $$tests
 
 .PHONY: coverage
-coverage: $(READY) ## branch coverage of the core by its own tests: all of it
+coverage: $(READY) ## branch coverage of the core by its own tests; it must be 100 %
 	@$(BIN)/coverage run -m pytest -q -p no:xdist tests/core >$(COVERAGE) 2>&1 || { cat $(COVERAGE); exit 1; }
 	@$(BIN)/coverage report --skip-covered
 
 .PHONY: format
-format: $(READY) ## put every file into form
+format: $(READY) ## format all files
 	@$(BIN)/ruff check --quiet --fix-only .
 	@$(BIN)/ruff format --quiet .
 
@@ -93,7 +93,7 @@ docs: $(READY) ## write the generated pages of the documentation
 	@$(BIN)/python docs/terminal.py
 
 .PHONY: cassettes
-cassettes: $(READY) ## record the cassettes of the example agents anew
+cassettes: $(READY) ## record the cassettes of the example agents again
 	@$(BIN)/python specs/record.py
 
 .PHONY: snapshots
@@ -114,7 +114,7 @@ build: $(READY) ## wheel and sdist in dist/
 	@ls dist
 
 .PHONY: pins
-pins: ## resolve requirements/dev.txt anew to the newest versions
+pins: ## resolve requirements/dev.txt again, to the newest versions
 	@echo "resolving the newest versions in a clean venv"
 	@$(FIND_PYTHON); set -e; clean=$$(mktemp -d); trap 'rm -rf "$$clean"' EXIT; \
 	"$$python" -m venv "$$clean/venv"; pip="$$clean/venv/bin/python -m pip --disable-pip-version-check"; \
