@@ -67,7 +67,8 @@ for _number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """What `-n auto` is: more workers than cores, for a worker waits while the commands that it has started work."""
-    return (os.cpu_count() or 1) + 2
+    cores = os.cpu_count() or 1
+    return cores + cores // 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
