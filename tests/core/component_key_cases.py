@@ -20,18 +20,18 @@ from agentrun.core.fault import Fault
 from agentrun.core.package import Package
 
 from ..packages import BASE
-from .key_case import DONE, Changes, Key, Look, Play, answer, code, refused, whole
-from .script import TOOL, Run, Stuck, agent_tool, called, hook, pins, tool
+from .key_case import DONE_REPLY, Changes, Key, Look, Play, answer, code, refusal_codes, run_to_end
+from .script import TOOL, Run, RunWaits, agent_tool, calls_reply, hook, pins, tool
 
 OBJECT = {"type": "object", "properties": {"message": {"type": "string"}}}
 COMMON = ("effect", "parallel", "timeout", "visible", "observation", "terminal", "aborts_siblings", "on_denied")
-PLAIN = {"description": "A tool.", **{key: TOOL[key] for key in COMMON}}
+PLAIN_TOOL = {"description": "A tool.", **{key: TOOL[key] for key in COMMON}}
 AUTH = {"secret": "${KEY}", "header": "Authorization", "scheme": "Bearer"}
 
 TOOLS: dict[str, Changes] = {
     "python": tool(args=OBJECT),
     "http": {
-        **PLAIN,
+        **PLAIN_TOOL,
         "kind": "http",
         "args": OBJECT,
         "actions": {},
@@ -47,7 +47,7 @@ TOOLS: dict[str, Changes] = {
         "max_bytes": 1000,
     },
     "shell": {
-        **PLAIN,
+        **PLAIN_TOOL,
         "kind": "shell",
         "args": OBJECT,
         "actions": {},
@@ -60,7 +60,7 @@ TOOLS: dict[str, Changes] = {
         "grace": 1000,
     },
     "mcp": {
-        **PLAIN,
+        **PLAIN_TOOL,
         "kind": "mcp",
         "command": ["serve"],
         "url": None,
@@ -102,7 +102,7 @@ def _of(kind: str, key: str, one: Any, two: Any, play: Play, look: Look, seen: t
     return Key(first, second, play, look, seen)
 
 
-def _started(run: Run) -> int:
+def _count_starts(run: Run) -> int:
     """How often calls were started."""
     return len(run.of(ToolStarted)) + len(run.of(ChildStarted))
 
@@ -111,11 +111,11 @@ def crashed(kind: str) -> Play:
     """The owner goes away inside a call, and another one goes on."""
 
     def play(agent: Package) -> Run:
-        run = Run(agent, called(call_of(kind)), DONE)
+        run = Run(agent, calls_reply(call_of(kind)), DONE_REPLY)
         run.until(ChildStarted if kind == "agent" else ToolStarted)
         run.add(RunResumed("sha256:0", RULES_VERSION))
         run.add(WorkLost("c1.0"))
-        with suppress(Stuck):  # somebody has to decide
+        with suppress(RunWaits):  # somebody has to decide
             run.finish()
         return run
 
@@ -126,7 +126,7 @@ def _first_result(kind: str) -> Play:
     """Two calls, until the first of them is over."""
 
     def play(agent: Package) -> Run:
-        run = Run(agent, called(call_of(kind, "a"), call_of(kind, "b")), DONE)
+        run = Run(agent, calls_reply(call_of(kind, "a"), call_of(kind, "b")), DONE_REPLY)
         run.until(ToolFinished)
         return run
 
@@ -140,16 +140,22 @@ def _offered(run: Run) -> list[str]:
 def common(kind: str) -> dict[str, Key]:
     """The keys of every tool."""
     one, again = call_of(kind), call_of(kind, "b")
-    once, twice = whole(called(one), DONE), whole(called(one, again), DONE)
+    once, twice = run_to_end(calls_reply(one), DONE_REPLY), run_to_end(calls_reply(one, again), DONE_REPLY)
     hidden: Look = lambda run: run.requests[0].hidden  # a short look with a name
     cancelled: Look = lambda run: len(run.of(CallCancelled))  # a short look with a name
     found = {
         "description": _of(kind, "description", "A.", "B.", once, _offered, (["A."], ["B."])),
-        "effect": _of(kind, "effect", "idempotent", "at_most_once", crashed(kind), _started, (2, 1)),
-        "parallel": _of(kind, "parallel", True, False, _first_result(kind), _started, (2, 1)),
+        "effect": _of(kind, "effect", "idempotent", "at_most_once", crashed(kind), _count_starts, (2, 1)),
+        "parallel": _of(kind, "parallel", True, False, _first_result(kind), _count_starts, (2, 1)),
         "visible": _of(kind, "visible", "true", "false", once, hidden, ((), ("t",))),
         "observation": _of(
-            kind, "observation", True, False, whole(called(one, one, one), DONE), code, (None, "guard.repeated_call")
+            kind,
+            "observation",
+            True,
+            False,
+            run_to_end(*[calls_reply(one)] * 3, DONE_REPLY),
+            code,
+            (None, "guard.repeated_call"),
         ),
         "terminal": _of(kind, "terminal", False, True, once, answer, ("Done.", "done")),
         "aborts_siblings": _of(kind, "aborts_siblings", False, True, twice, cancelled, (0, 1)),
@@ -164,24 +170,24 @@ NEEDY = {**OBJECT, "required": ["what"]}
 
 
 def _arguments(kind: str) -> dict[str, Key]:
-    once = whole(called(call_of(kind)), DONE)
-    args = _of(kind, "args", OBJECT, NEEDY, once, refused, ([], ["tool.missing_field"]))
-    actions = _of(kind, "actions", {}, {"find": OBJECT}, once, refused, ([], ["tool.missing_field"]))
+    once = run_to_end(calls_reply(call_of(kind)), DONE_REPLY)
+    args = _of(kind, "args", OBJECT, NEEDY, once, refusal_codes, ([], ["tool.missing_field"]))
+    actions = _of(kind, "actions", {}, {"find": OBJECT}, once, refusal_codes, ([], ["tool.missing_field"]))
     found = {"args": args} if kind == "agent" else {"args": args, "actions": actions}
     return {f"tools.{kind}.{key}": case for key, case in found.items()}
 
 
 def _pinned() -> dict[str, Key]:
     """What is pinned of the tools of a server."""
-    once = whole(called(call_of("mcp")), DONE)
+    once = run_to_end(calls_reply(call_of("mcp")), DONE_REPLY)
 
     def changed(key: str, one: Any, two: Any, look: Look, seen: tuple[Any, Any]) -> Key:
         return _of("mcp", "pinned", pins("find", **{key: one}), pins("find", **{key: two}), once, look, seen)
 
     return {
-        "tools.mcp.pinned": _of("mcp", "pinned", pins("find"), pins("fi"), once, refused, ([], ["tool.unknown"])),
+        "tools.mcp.pinned": _of("mcp", "pinned", pins("find"), pins("fi"), once, refusal_codes, ([], ["tool.unknown"])),
         "tools.mcp.pinned.description": changed("description", "A.", "B.", _said_last, ("A.", "B.")),
-        "tools.mcp.pinned.args": changed("args", OBJECT, NEEDY, refused, ([], ["tool.missing_field"])),
+        "tools.mcp.pinned.args": changed("args", OBJECT, NEEDY, refusal_codes, ([], ["tool.missing_field"])),
     }
 
 
@@ -198,29 +204,33 @@ def _agents() -> Key:
     other = BASE | {"name": "other"}
     one, two = with_tool("agent"), with_tool("agent") | {"agents": {"t": other}}
     return Key(
-        one, two, whole(called(call_of("agent")), DONE), lambda run: _child(run).package.name, ("triage", "other")
+        one,
+        two,
+        run_to_end(calls_reply(call_of("agent")), DONE_REPLY),
+        lambda run: _child(run).package.name,
+        ("triage", "other"),
     )
 
 
-PARTS = {
+COMPONENT_KEYS = {
     "tools": Key(
         {"policy": {"default": "allow"}},
         with_tool("python"),
-        whole(called(call_of("python")), DONE),
-        refused,
+        run_to_end(calls_reply(call_of("python")), DONE_REPLY),
+        refusal_codes,
         (["tool.unknown"], []),
     ),
     "agents": _agents(),
     **_pinned(),
     "tools.mcp.effects": _of(
-        "mcp", "effects", {"find": "read"}, {}, crashed("mcp"), _started, (2, 1), effect="at_most_once"
+        "mcp", "effects", {"find": "read"}, {}, crashed("mcp"), _count_starts, (2, 1), effect="at_most_once"
     ),
     "tools.agent.params": _of(
         "agent",
         "params",
         {},
         {"team": "sales"},
-        whole(called(call_of("agent")), DONE),
+        run_to_end(calls_reply(call_of("agent")), DONE_REPLY),
         lambda run: _child(run).params,
         ({}, {"team": "sales"}),
     ),
@@ -229,18 +239,18 @@ PARTS = {
         "timeout",
         1000,
         2000,
-        whole(called(call_of("agent")), DONE),
+        run_to_end(calls_reply(call_of("agent")), DONE_REPLY),
         lambda run: _child(run).parent.share.time,
         (1000, 2000),
     ),
 }
 
-FAILED = HookFailure(Fault("policy.denied", "it threw"))
+HOOK_FAILURE = HookFailure(Fault("policy.denied", "it threw"))
 
 
 def _hook(key: str, one: Any, two: Any, look: Look, seen: tuple[Any, Any]) -> Key:
     first, second = ({"hooks": [hook("on_input") | {key: value}]} for value in (one, two))
-    return Key(first, second, whole(DONE, hooks={"watch": FAILED}), look, seen)
+    return Key(first, second, run_to_end(DONE_REPLY, hooks={"watch": HOOK_FAILURE}), look, seen)
 
 
 def _asked_hook(run: Run) -> HookAsked:
@@ -250,13 +260,15 @@ def _asked_hook(run: Run) -> HookAsked:
 
 
 HOOKS = {
-    "hooks": Key({"hooks": []}, {"hooks": [hook("on_input")]}, whole(DONE), lambda run: len(run.of(HookAsked)), (0, 1)),
+    "hooks": Key(
+        {"hooks": []}, {"hooks": [hook("on_input")]}, run_to_end(DONE_REPLY), lambda run: len(run.of(HookAsked)), (0, 1)
+    ),
     "hooks.id": _hook("id", "watch", "guard", lambda run: _asked_hook(run).hook, ("watch", "guard")),
     "hooks.at": _hook("at", "on_input", "on_output", lambda run: _asked_hook(run).point, ("on_input", "on_output")),
     "hooks.order": Key(
         {"hooks": [hook("on_input"), hook("on_input", id="other", order=1)]},
         {"hooks": [hook("on_input", order=2), hook("on_input", id="other", order=1)]},
-        whole(DONE),
+        run_to_end(DONE_REPLY),
         lambda run: [asked.hook for asked in run.of(HookAsked)],
         (["watch", "other"], ["other", "watch"]),
     ),
@@ -271,16 +283,16 @@ def with_sink(kind: str, **changes: Any) -> Changes:
 
 def _delivery(kind: str) -> Key:
     """What a failed delivery means."""
-    broken = whole(DONE, sinks={"out": Fault("delivery.failed", "no", {"sink": "out"})})
+    broken = run_to_end(DONE_REPLY, sinks={"out": Fault("delivery.failed", "no", {"sink": "out"})})
     first, second = (with_sink(kind, delivery=each) for each in ("optional", "required"))
     return Key(first, second, broken, code, (None, "delivery.failed"))
 
 
 PARTS_KEYS: dict[str, Key] = {
-    **PARTS,
+    **COMPONENT_KEYS,
     **{key: case for kind in TOOLS for key, case in common(kind).items()},
     **{key: case for kind in ("python", "http", "shell", "agent") for key, case in _arguments(kind).items()},
     **HOOKS,
-    "sinks": Key({}, with_sink("file"), whole(DONE), lambda run: len(run.of(DeliveryStarted)), (0, 1)),
+    "sinks": Key({}, with_sink("file"), run_to_end(DONE_REPLY), lambda run: len(run.of(DeliveryStarted)), (0, 1)),
     **{f"sinks.{kind}.delivery": _delivery(kind) for kind in SINKS},
 }

@@ -5,10 +5,10 @@ from contextlib import suppress
 
 from agentrun.core.facts import CancelRequested, MessageQueued, RunStopped, TimePassed
 from agentrun.core.fault import Fault
-from agentrun.core.messages import user_message as told
+from agentrun.core.messages import user_message
 from agentrun.core.transitions import is_acceptable
 
-from .script import Run, Stuck
+from .script import Run, RunWaits
 from .shapes import SHAPES
 
 Disturbance = Callable[[Run], None]
@@ -19,7 +19,7 @@ def cancel(run: Run) -> None:
 
 
 def message(run: Run) -> None:
-    fact = MessageQueued("q9", told("One more thing."))
+    fact = MessageQueued("q9", user_message("One more thing."))
     if is_acceptable(run.state, fact):
         run.add(fact)
 
@@ -64,7 +64,7 @@ def disturbed(name: str, at: int, what: Disturbance) -> Run:
 
     run.disturb[at] = both
     run.answers += [run.answers[-1]] * 3 if run.answers else []
-    with suppress(Stuck):
+    with suppress(RunWaits):
         run.finish()
     return run
 

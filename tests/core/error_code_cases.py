@@ -21,7 +21,7 @@ from agentrun.core.messages import Text, ToolResult
 from agentrun.core.package import Package
 
 from ..packages import ROUTE, package, typed
-from .script import SINK, STARTED, Run, called, rule, said, tool, writing
+from .script import RUN_STARTED, SINK, Run, calls_reply, rule, text_reply, tool, writing
 
 
 class Stop(NamedTuple):
@@ -33,7 +33,7 @@ class Stop(NamedTuple):
     hint: str | None = None
 
 
-class Told(NamedTuple):
+class ToolResultCode(NamedTuple):
     """A run that goes on after the model read a code."""
 
     code: str
@@ -71,23 +71,23 @@ PROVIDER = (
 
 def _by_tool(code: str, fields: dict[str, Any]) -> Stop:
     fault = Fault(code, "no", fields, "look at it")
-    return Stop(code, lambda: Run(agent(), called("search"), tools={"search": fault}), fields, "look at it")
+    return Stop(code, lambda: Run(agent(), calls_reply("search"), tools={"search": fault}), fields, "look at it")
 
 
-def _asked(answer: str) -> Stop:
+def _answered_approval(answer: str) -> Stop:
     """A person is asked about a call that must not be denied."""
 
     def play() -> Run:
         strict = agent(tools={"search": tool(on_denied="stop")}, policy={"rules": [rule("ask", "search")]})
-        return Run(strict, called("search"), people={"search": answer})  # type: ignore[dict-item]  # one of the answers
+        return Run(strict, calls_reply("search"), people={"search": answer})  # type: ignore[dict-item]  # one of the answers
 
     fields = {"call": "c1.0", "by": "somebody", "tool": "search", "target": "search", "rules": ["r1"]}
     return Stop(f"approval.{answer}", play, fields)
 
 
-def _lost() -> Run:
+def _lost_call() -> Run:
     """The owner goes away inside a call that must not run twice, and somebody decides to stop."""
-    run = Run(agent(tools={"search": writing()}), called("search"))
+    run = Run(agent(tools={"search": writing()}), calls_reply("search"))
     run.until(ToolStarted)
     for fact in (RunResumed("sha256:0", RULES_VERSION), WorkLost("c1.0"), CallSettled("c1.0", "stop", "ann")):
         run.add(fact)
@@ -104,7 +104,7 @@ def _cancelled() -> Run:
 
 def _torn_history() -> Run:
     earlier = EarlierRuns(runs=1, messages=(ToolResult("c9.0", (Text("42"),)),))
-    return Run(package(), started=replace(STARTED, earlier=earlier))
+    return Run(package(), started=replace(RUN_STARTED, earlier=earlier))
 
 
 def _no_summary() -> Run:
@@ -112,12 +112,12 @@ def _no_summary() -> Run:
     route = ROUTE | {"context_window": 100}
     context = {"overflow": "compact", "keep": 0, "failures": 2}
     big = agent(tools={"search": tool(description="words " * 100)}, model={"routes": [route]}, context=context)
-    return Run(big, said(" "), said("\n"))
+    return Run(big, text_reply(" "), text_reply("\n"))
 
 
 def _sink_fails() -> Run:
     fault = Fault("delivery.failed", "no", {"sink": "out", "reason": "disk"}, "make room")
-    return Run(package(sinks={"out": SINK}), said("Done."), sinks={"out": fault})
+    return Run(package(sinks={"out": SINK}), text_reply("Done."), sinks={"out": fault})
 
 
 def _searches(*letters: str) -> list[tuple[str, str]]:
@@ -132,7 +132,7 @@ def _priced() -> Run:
 BUDGETS = (
     Stop(
         "budget.turns",
-        lambda: Run(agent(budgets={"turns": 1}), called("search")),
+        lambda: Run(agent(budgets={"turns": 1}), calls_reply("search")),
         {"used": 1, "reserved": 1, "limit": 1},
         "raise budgets.turns, or set budgets.on_turns: stop",
     ),
@@ -150,13 +150,13 @@ BUDGETS = (
     ),
     Stop(
         "budget.time",
-        lambda: Run(agent(budgets={"time": 150}), called("search"), takes=100),
+        lambda: Run(agent(budgets={"time": 150}), calls_reply("search"), takes=100),
         {"used": 150, "reserved": 0, "limit": 150},
         "raise budgets.time",
     ),
     Stop(
         "budget.tool_calls",
-        lambda: Run(agent(budgets={"tool_calls": 1}), called(*_searches("a", "b"))),
+        lambda: Run(agent(budgets={"tool_calls": 1}), calls_reply(*_searches("a", "b"))),
         {"used": 0, "reserved": 2, "limit": 1},
         "raise budgets.tool_calls",
     ),
@@ -165,37 +165,37 @@ BUDGETS = (
 GUARDS = (
     Stop(
         "guard.parallel_tools",
-        lambda: Run(agent(limits={"parallel_tools": 1}), called(*_searches("a", "b"))),
+        lambda: Run(agent(limits={"parallel_tools": 1}), calls_reply(*_searches("a", "b"))),
         {"count": 2, "limit": 1, "turn": 1},
         "raise limits.parallel_tools, or set limits.on_oversize_batch",
     ),
     Stop(
         "guard.repeated_call",
-        lambda: Run(agent(), called("search", "search", "search")),
-        {"pattern": ["search"], "count": 3, "limit": 3, "call": "c1.2"},
+        lambda: Run(agent(), calls_reply("search"), calls_reply("search"), calls_reply("search")),
+        {"pattern": ["search"], "count": 3, "limit": 3, "call": "c3.0"},
         "raise guards.repeated_call, or mark the tool `observation: true`",
     ),
     Stop(
         "guard.cycle",
-        lambda: Run(agent(), called(*_searches(*"ababab"))),
-        {"pattern": ["search", "search"], "count": 3, "limit": 3, "call": "c1.5"},
+        lambda: Run(agent(), *[calls_reply(each) for each in _searches(*"ababab")]),
+        {"pattern": ["search", "search"], "count": 3, "limit": 3, "call": "c6.0"},
         "raise guards.cycle, or mark the tools `observation: true`",
     ),
     Stop(
         "guard.repeated_batch",
-        lambda: Run(agent(guards={"cycle": None}), *[called(*_searches("a", "b"))] * 3),
+        lambda: Run(agent(guards={"cycle": None}), *[calls_reply(*_searches("a", "b"))] * 3),
         {"signature": ANY, "count": 3, "limit": 2, "turn": 3},
         "raise guards.repeated_batch",
     ),
     Stop(
         "guard.stagnation",
-        lambda: Run(agent(guards={"stagnation": 1}), *(called(*_searches(q), text="a") for q in "xy")),
+        lambda: Run(agent(guards={"stagnation": 1}), *(calls_reply(*_searches(q), text="a") for q in "xy")),
         {"hash": "af63dc4c8601ec8c", "count": 2, "limit": 1},
         "raise guards.stagnation",
     ),
     Stop(
         "guard.empty_outcome",
-        lambda: Run(agent(guards={"empty_outcome": 1}), said("Well."), said("Hm.")),
+        lambda: Run(agent(guards={"empty_outcome": 1}), text_reply("Well."), text_reply("Hm.")),
         {"observed": 2, "budget": 1},
     ),
 )
@@ -217,10 +217,10 @@ ENDS = (
     _by_tool("tool.fatal", {"tool": "search", "reason": "closed"}),
     _by_tool("tool.aborted", {"tool": "search", "reason": "closed"}),
     _by_tool("tool.drift", {"tool": "search", "pinned": "sha256:0", "found": "sha256:1"}),
-    Stop("tool.indeterminate", _lost, {"call": "c1.0", "tool": "search"}),
+    Stop("tool.indeterminate", _lost_call, {"call": "c1.0", "tool": "search"}),
     Stop(
         "tool.denied",
-        lambda: Run(agent(tools={"search": tool(on_denied="stop")}, policy={"default": "deny"}), called("search")),
+        lambda: Run(agent(tools={"search": tool(on_denied="stop")}, policy={"default": "deny"}), calls_reply("search")),
         {"subject": "c1.0", "target": "search", "rules": [], "tool": "search", "call": "c1.0"},
     ),
     Stop(
@@ -230,13 +230,13 @@ ENDS = (
     ),
     Stop(
         "policy.interrupted",
-        lambda: Run(agent(policy={"rules": [rule("interrupt", "search")]}), called("search")),
+        lambda: Run(agent(policy={"rules": [rule("interrupt", "search")]}), calls_reply("search")),
         {"subject": "c1.0", "target": "search", "rules": ["r1"]},
     ),
-    *map(_asked, ("denied", "timed_out", "unavailable", "cancelled")),
+    *map(_answered_approval, ("denied", "timed_out", "unavailable", "cancelled")),
     Stop(
         "output.invalid",
-        lambda: Run(typed(output={"repairs": 0}), said("[]")),
+        lambda: Run(typed(output={"repairs": 0}), text_reply("[]")),
         {"errors": ['the answer: the value is not of type "object"'], "repairs": 0, "turn": 1},
     ),
     Stop("delivery.failed", _sink_fails, {"sink": "out", "reason": "disk"}, "make room"),
@@ -246,52 +246,58 @@ ENDS = (
 STOPS = (*PROVIDER, *BUDGETS, *GUARDS, *ENDS)
 
 ACTIONS = {"move": {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]}}
-SAID = (said("Done."),)
+FINAL_REPLY = (text_reply("Done."),)
 
 
-def _result(code: str, fields: dict[str, Any]) -> Told:
+def _result(code: str, fields: dict[str, Any]) -> ToolResultCode:
     fault = Fault(code, "no", fields)
-    return Told(code, lambda: Run(agent(), called("search"), *SAID, tools={"search": fault}), fields)
+    return ToolResultCode(
+        code, lambda: Run(agent(), calls_reply("search"), *FINAL_REPLY, tools={"search": fault}), fields
+    )
 
 
 def aborted() -> Run:
     """A call that makes its sibling unnecessary."""
     loud = tool(aborts_siblings=True)
-    return Run(agent(tools={"loud": loud, "search": tool()}), called("loud", "search"), *SAID)
+    return Run(agent(tools={"loud": loud, "search": tool()}), calls_reply("loud", "search"), *FINAL_REPLY)
 
 
-TELLS = (
-    Told("tool.unknown", lambda: Run(agent(), called("find"), *SAID), {"tool": "find"}),
-    Told(
+TOOL_RESULT_CASES = (
+    ToolResultCode("tool.unknown", lambda: Run(agent(), calls_reply("find"), *FINAL_REPLY), {"tool": "find"}),
+    ToolResultCode(
         "tool.hidden",
-        lambda: Run(agent(tools={"search": tool(visible="false")}), called("search"), *SAID),
+        lambda: Run(agent(tools={"search": tool(visible="false")}), calls_reply("search"), *FINAL_REPLY),
         {"tool": "search"},
     ),
-    Told("tool.invalid_arguments", lambda: Run(agent(), called(("search", "{")), *SAID), {"tool": "search"}),
-    Told(
+    ToolResultCode(
+        "tool.invalid_arguments", lambda: Run(agent(), calls_reply(("search", "{")), *FINAL_REPLY), {"tool": "search"}
+    ),
+    ToolResultCode(
         "tool.invalid_arguments",
-        lambda: Run(agent(), called(("search", '{"q": 1}')), *SAID),
+        lambda: Run(agent(), calls_reply(("search", '{"q": 1}')), *FINAL_REPLY),
         {"tool": "search", "field": "q"},
     ),
-    Told(
+    ToolResultCode(
         "tool.missing_field",
-        lambda: Run(agent(tools={"robot": tool(actions=ACTIONS)}), called(("robot", '{"action": "move"}')), *SAID),
+        lambda: Run(
+            agent(tools={"robot": tool(actions=ACTIONS)}), calls_reply(("robot", '{"action": "move"}')), *FINAL_REPLY
+        ),
         {"tool": "robot", "action": "move", "field": "to"},
     ),
-    Told(
+    ToolResultCode(
         "tool.invalid_call",
         lambda: Run(
             agent(limits={"parallel_tools": 1, "on_oversize_batch": "reject_all"}),
-            called(*_searches("a", "b")),
-            *SAID,
+            calls_reply(*_searches("a", "b")),
+            *FINAL_REPLY,
         ),
         {"tool": "search", "reason": "parallel_tools", "count": 2, "limit": 1},
     ),
     _result("tool.execution", {"tool": "search", "error": "OSError"}),
     _result("tool.timeout", {"tool": "search", "limit": 30_000}),
-    Told(
+    ToolResultCode(
         "tool.denied",
-        lambda: Run(agent(policy={"rules": [rule("deny", "search")]}), called("search"), *SAID),
+        lambda: Run(agent(policy={"rules": [rule("deny", "search")]}), calls_reply("search"), *FINAL_REPLY),
         {"subject": "c1.0", "target": "search", "rules": ["r1"], "tool": "search", "reason": "policy.denied"},
     ),
 )

@@ -57,7 +57,7 @@ internal                                                        |               
 LETTERS = {"R": "retryable", "N": "not_retryable", "P": "repair", "U": "user", "H": "host", "-": None}
 
 
-class Meaning(NamedTuple):
+class CodeContract(NamedTuple):
     """What the contract says of a code."""
 
     fields: tuple[str, ...]
@@ -65,10 +65,10 @@ class Meaning(NamedTuple):
     exit: int | None
 
 
-def _meanings() -> dict[str, Meaning]:
+def _meanings() -> dict[str, CodeContract]:
     rows = [[cell.strip() for cell in line.split("|")] for line in CONTRACT.strip().splitlines()]
     return {
-        code: Meaning(tuple(fields.split()), LETTERS[letter], None if exit == "-" else int(exit))
+        code: CodeContract(tuple(fields.split()), LETTERS[letter], None if exit == "-" else int(exit))
         for codes, fields, letter, exit in rows
         for code in codes.split()
     }
@@ -76,7 +76,7 @@ def _meanings() -> dict[str, Meaning]:
 
 MEANINGS = _meanings()
 
-LEFT = {
+CODES_OF_OTHER_LAYERS = {
     "spec": "spec and compiler: what people wrote is wrong",
     "package.fingerprint_mismatch": "compiler and engine: a package is loaded, a run starts",
     "host.missing": "engine: ports, executors, hooks and sinks are looked for before the run exists",

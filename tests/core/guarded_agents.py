@@ -1,7 +1,9 @@
 """Agents with guards, and checks whether a guard trips in a run."""
 
+from collections.abc import Callable
 from typing import Any
 
+from agentrun.core.effects import RunTool
 from agentrun.core.facts import RunStarted
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply
@@ -10,11 +12,12 @@ from agentrun.core.package import Package
 from agentrun.errors import code_of
 
 from ..packages import package
-from .script import STARTED, Run, said, tool
+from .script import RUN_STARTED, Run, text_reply, tool, writing
 
 OFF: dict[str, Any] = {"repeated_call": None, "cycle": None, "repeated_batch": None, "stagnation": None}
 TOOLS = {
     **{name: tool() for name in ("search", "edit", "run", "a", "b", "c", "d")},
+    **{name: writing() for name in ("w", "v")},
     "watch": tool(observation=True),
     "look": tool(observation=True),
 }
@@ -31,13 +34,31 @@ def only(**guard: Any) -> Package:
     return agent(**(OFF | guard))
 
 
-def outcome_of_replies(given: Package, *replies: Reply, started: RunStarted = STARTED) -> Outcome:
-    return Run(given, *replies, said("Done."), started=started).finish()
+def by_calls(**guard: Any) -> Package:
+    """Like `only`, with guards that compare tools and arguments alone."""
+    return only(call_compare="calls", cycle_compare="calls", batch_compare="calls", **guard)
 
 
-def trips(given: Package, *replies: Reply, code: str, started: RunStarted = STARTED) -> Fault:
+def changing(effect: RunTool) -> str:
+    """Another result for each call."""
+    return f"found at {effect.id}"
+
+
+def in_order(*results: str) -> Callable[[RunTool], str]:
+    """The results of the calls that run, in their order."""
+    left = iter(results)
+    return lambda effect: next(left)
+
+
+def outcome_of_replies(
+    given: Package, *replies: Reply, started: RunStarted = RUN_STARTED, result: Any = "done"
+) -> Outcome:
+    return Run(given, *replies, text_reply("Done."), started=started, tools=dict.fromkeys(TOOLS, result)).finish()
+
+
+def trips(given: Package, *replies: Reply, code: str, started: RunStarted = RUN_STARTED, result: Any = "done") -> Fault:
     """The fault of a run that goes on to the last of these replies and no further; nothing of that reply runs."""
-    run = Run(given, *replies, said("Done."), started=started)
+    run = Run(given, *replies, text_reply("Done."), started=started, tools=dict.fromkeys(TOOLS, result))
     outcome = run.finish()
     assert outcome.code == code, outcome
     assert outcome.turns == len(replies)
@@ -47,6 +68,6 @@ def trips(given: Package, *replies: Reply, code: str, started: RunStarted = STAR
     return outcome.fault
 
 
-def passes(given: Package, *replies: Reply, started: RunStarted = STARTED) -> None:
-    outcome = outcome_of_replies(given, *replies, started=started)
+def passes(given: Package, *replies: Reply, started: RunStarted = RUN_STARTED, result: Any = "done") -> None:
+    outcome = outcome_of_replies(given, *replies, started=started, result=result)
     assert outcome.status == "completed", outcome

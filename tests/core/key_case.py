@@ -8,7 +8,7 @@ from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply
 from agentrun.core.package import Package
 
-from .script import Run, said
+from .script import Run, text_reply
 
 Changes = dict[str, Any]
 Play = Callable[[Package], Run]
@@ -25,7 +25,7 @@ class Key(NamedTuple):
     seen: tuple[Any, Any]
 
 
-def whole(*answers: Reply | Fault, **world: Any) -> Play:
+def run_to_end(*answers: Reply | Fault, **world: Any) -> Play:
     """A run to its end."""
 
     def play(agent: Package) -> Run:
@@ -54,13 +54,13 @@ def answer(run: Run) -> str | None:
     return outcome.answer
 
 
-def asked(run: Run) -> int:
+def count_requests(run: Run) -> int:
     """How often the model was asked."""
     return len(run.of(ModelAsked))
 
 
-def refused(run: Run) -> list[str]:
+def refusal_codes(run: Run) -> list[str]:
     return [fact.code for fact in run.of(CallRefused)]
 
 
-DONE = said("Done.")
+DONE_REPLY = text_reply("Done.")

@@ -16,17 +16,29 @@ from agentrun.core.facts import (
     RunStarted,
 )
 from agentrun.core.fault import Fault
-from agentrun.core.messages import Text, Usage, User
+from agentrun.core.messages import Reply, Text, Usage, User
 
 from ..packages import BASE, ROUTE, package
-from .key_case import DONE, Changes, Key, Look, Play, answer, asked, code, refused, section, whole
-from .script import RULE, STARTED, Run, agent_tool, called, rule, said, tool
+from .key_case import (
+    DONE_REPLY,
+    Changes,
+    Key,
+    Look,
+    Play,
+    answer,
+    code,
+    count_requests,
+    refusal_codes,
+    run_to_end,
+    section,
+)
+from .script import RULE, RUN_STARTED, Run, agent_tool, calls_reply, rule, text_reply, tool
 
 SEARCH: Changes = {"tools": {"search": tool()}, "policy": {"default": "allow"}}
 A, B = ("search", '{"q": "a"}'), ("search", '{"q": "b"}')
-LONG: RunStarted = replace(STARTED, input=User((Text("It burns. " * 50),)))
-CHILD: RunStarted = replace(STARTED, parent=Parent("run-0", "c1.0", 1, BudgetShare()))
-BUSY, REFUSED = Fault("provider.overloaded", "busy"), Fault("provider.fatal", "no")
+LONG: RunStarted = replace(RUN_STARTED, input=User((Text("It burns. " * 50),)))
+CHILD: RunStarted = replace(RUN_STARTED, parent=Parent("run-0", "c1.0", 1, BudgetShare()))
+OVERLOADED, FATAL = Fault("provider.overloaded", "busy"), Fault("provider.fatal", "no")
 TOO_LONG = Fault("provider.context_overflow", "too long")
 FREE = {"input": 0, "output": 0, "cached_input": 0}
 DEAR = 1_000_000
@@ -39,7 +51,7 @@ def _route(key: str, one: Any, two: Any, play: Play, look: Look, seen: tuple[Any
 
 def _price(key: str, tokens: int) -> Key:
     """A price of a dollar for one sort of tokens."""
-    play = whole(said("Done.", usage=Usage(20, 5, 8, 0)))
+    play = run_to_end(text_reply("Done.", usage=Usage(20, 5, 8, 0)))
     return _route("price", FREE, FREE | {key: DEAR}, play, lambda run: run.state.meter.cost, (0, tokens))
 
 
@@ -53,7 +65,7 @@ MODEL = {
     "model.routes": Key(
         {"model": {"routes": [ROUTE]}},
         {"model": {"routes": [ROUTE, ROUTE | {"name": "spare"}]}},
-        whole(REFUSED, DONE),
+        run_to_end(FATAL, DONE_REPLY),
         code,
         ("provider.fatal", None),
     ),
@@ -61,22 +73,29 @@ MODEL = {
         "provider",
         "openai",
         "other",
-        whole(DONE),
+        run_to_end(DONE_REPLY),
         lambda run: _request(run).route,
         ("openai/gpt-4.1-mini", "other/gpt-4.1-mini"),
     ),
     "model.routes.name": _route(
-        "name", "small", "large", whole(DONE), lambda run: _request(run).route, ("openai/small", "openai/large")
+        "name",
+        "small",
+        "large",
+        run_to_end(DONE_REPLY),
+        lambda run: _request(run).route,
+        ("openai/small", "openai/large"),
     ),
     "model.routes.price": _route(
-        "price", None, FREE | {"input": DEAR}, whole(DONE), lambda run: _request(run).cost, (0, 19)
+        "price", None, FREE | {"input": DEAR}, run_to_end(DONE_REPLY), lambda run: _request(run).cost, (0, 19)
     ),
     "model.routes.price.input": _price("input", 12),
     "model.routes.price.output": _price("output", 5),
     "model.routes.price.cached_input": _price("cached_input", 8),
-    "model.routes.context_window": _route("context_window", 19, 18, whole(DONE), code, (None, "context.overflow")),
+    "model.routes.context_window": _route(
+        "context_window", 19, 18, run_to_end(DONE_REPLY), code, (None, "context.overflow")
+    ),
     "model.max_output_tokens": section(
-        "model", "max_output_tokens", None, 100, whole(DONE), lambda run: _request(run).reserved, (19, 119)
+        "model", "max_output_tokens", None, 100, run_to_end(DONE_REPLY), lambda run: _request(run).reserved, (19, 119)
     ),
 }
 
@@ -92,7 +111,7 @@ def _rule(key: str, one: Any, two: Any, play: Play, look: Look, seen: tuple[Any,
     )
 
 
-def _ruled(run: Run) -> Any:
+def _first_ruling(run: Run) -> Any:
     return run.of(Ruled)[0]
 
 
@@ -106,35 +125,70 @@ POLICY = {
         "default",
         "allow",
         "deny",
-        whole(called(A), DONE),
-        refused,
+        run_to_end(calls_reply(A), DONE_REPLY),
+        refusal_codes,
         ([], ["tool.denied"]),
         tools=SEARCH["tools"],
     ),
     "policy.rules": section(
-        "policy", "rules", [], [rule("deny", on="input")], whole(DONE), code, (None, "policy.denied")
+        "policy", "rules", [], [rule("deny", on="input")], run_to_end(DONE_REPLY), code, (None, "policy.denied")
     ),
     "policy.rules.id": _rule(
-        "id", "r1", "r2", whole(called(A), DONE), lambda run: _ruled(run).rules, (("r1",), ("r2",))
+        "id",
+        "r1",
+        "r2",
+        run_to_end(calls_reply(A), DONE_REPLY),
+        lambda run: _first_ruling(run).rules,
+        (("r1",), ("r2",)),
     ),
     "policy.rules.ruling": _rule(
-        "ruling", "allow", "interrupt", whole(called(A), DONE), code, (None, "policy.interrupted")
+        "ruling", "allow", "interrupt", run_to_end(calls_reply(A), DONE_REPLY), code, (None, "policy.interrupted")
     ),
     "policy.rules.targets": _rule(
-        "targets", ["sea*"], ["see*"], whole(called(A), DONE), refused, (["tool.denied"], []), ruling="deny"
+        "targets",
+        ["sea*"],
+        ["see*"],
+        run_to_end(calls_reply(A), DONE_REPLY),
+        refusal_codes,
+        (["tool.denied"], []),
+        ruling="deny",
     ),
-    "policy.rules.on": _rule("on", "input", "output", whole(DONE), asked, (0, 1), ruling="deny"),
+    "policy.rules.on": _rule("on", "input", "output", run_to_end(DONE_REPLY), count_requests, (0, 1), ruling="deny"),
     "policy.rules.when": _rule(
-        "when", "args.q == 'a'", "args.q == 'b'", whole(called(A), DONE), refused, (["tool.denied"], []), ruling="deny"
+        "when",
+        "args.q == 'a'",
+        "args.q == 'b'",
+        run_to_end(calls_reply(A), DONE_REPLY),
+        refusal_codes,
+        (["tool.denied"], []),
+        ruling="deny",
     ),
     "policy.rules.set": _rule(
-        "set", {"q": "x"}, {"q": "y"}, whole(called(A), DONE), _arguments, ({"q": "x"}, {"q": "y"}), ruling="modify"
+        "set",
+        {"q": "x"},
+        {"q": "y"},
+        run_to_end(calls_reply(A), DONE_REPLY),
+        _arguments,
+        ({"q": "x"}, {"q": "y"}),
+        ruling="modify",
     ),
     "policy.rules.mask": _rule(
-        "mask", ["[0-9]"], ["x"], whole(said("a1x")), answer, ("a***x", "a1***"), ruling="modify", on="output"
+        "mask",
+        ["[0-9]"],
+        ["x"],
+        run_to_end(text_reply("a1x")),
+        answer,
+        ("a***x", "a1***"),
+        ruling="modify",
+        on="output",
     ),
     "policy.rules.reason": _rule(
-        "reason", None, "just so", whole(called(A), DONE), lambda run: _ruled(run).reason, (None, "just so")
+        "reason",
+        None,
+        "just so",
+        run_to_end(calls_reply(A), DONE_REPLY),
+        lambda run: _first_ruling(run).reason,
+        (None, "just so"),
     ),
 }
 
@@ -143,15 +197,15 @@ def _budget(key: str, one: Any, two: Any, play: Play, look: Look, seen: tuple[An
     return section("budgets", key, one, two, play, look, seen, **{**SEARCH, **same})
 
 
-ONE_CALL = whole(called(A), DONE)
-USED = 25
+ONE_CALL = run_to_end(calls_reply(A), DONE_REPLY)
+USED_TOKENS = 25
 """Tokens of a reply."""
 
 
 def _tokens() -> tuple[int, int]:
     """A budget that just lets the second request pass, and one that just does not."""
-    run = whole(called(A), DONE)(package(**SEARCH))
-    needed = USED + run.of(ModelAsked)[1].reserved
+    run = run_to_end(calls_reply(A), DONE_REPLY)(package(**SEARCH))
+    needed = USED_TOKENS + run.of(ModelAsked)[1].reserved
     return needed, needed - 1
 
 
@@ -162,16 +216,20 @@ BUDGETS = {
         "cost",
         19,
         18,
-        whole(DONE),
+        run_to_end(DONE_REPLY),
         code,
         (None, "budget.cost"),
         model={"routes": [ROUTE | {"price": FREE | {"input": DEAR}}]},
         tools={},
     ),
-    "budgets.time": _budget("time", 300, 299, whole(called(A), DONE, takes=100), code, (None, "budget.time")),
-    "budgets.tool_calls": _budget("tool_calls", 2, 1, whole(called(A, B), DONE), code, (None, "budget.tool_calls")),
+    "budgets.time": _budget(
+        "time", 300, 299, run_to_end(calls_reply(A), DONE_REPLY, takes=100), code, (None, "budget.time")
+    ),
+    "budgets.tool_calls": _budget(
+        "tool_calls", 2, 1, run_to_end(calls_reply(A, B), DONE_REPLY), code, (None, "budget.tool_calls")
+    ),
     "budgets.on_turns": _budget(
-        "on_turns", "fail", "stop", whole(called(A)), code, ("budget.turns", None), budgets={"turns": 1}
+        "on_turns", "fail", "stop", run_to_end(calls_reply(A)), code, ("budget.turns", None), budgets={"turns": 1}
     ),
     "budgets.grace": _budget(
         "grace",
@@ -189,17 +247,17 @@ def _limit(key: str, one: Any, two: Any, play: Play, look: Look, seen: tuple[Any
     return section("limits", key, one, two, play, look, seen, **{**SEARCH, **same})
 
 
-CUT = said("Once upon", finish="length")
+CUT_REPLY = text_reply("Once upon", finish="length")
 
 LIMITS = {
     "limits.parallel_tools": _limit(
-        "parallel_tools", 2, 1, whole(called(A, B), DONE), code, (None, "guard.parallel_tools")
+        "parallel_tools", 2, 1, run_to_end(calls_reply(A, B), DONE_REPLY), code, (None, "guard.parallel_tools")
     ),
     "limits.on_oversize_batch": _limit(
         "on_oversize_batch",
         "reject_all",
         "run_first",
-        whole(called(A, B), DONE),
+        run_to_end(calls_reply(A, B), DONE_REPLY),
         lambda run: run.ran,
         ([], ["c1.0"]),
         limits={"parallel_tools": 1},
@@ -208,18 +266,20 @@ LIMITS = {
         "on_truncated",
         "continue",
         "escalate",
-        whole(CUT, said(" a time.")),
+        run_to_end(CUT_REPLY, text_reply(" a time.")),
         answer,
         ("Once upon a time.", " a time."),
         model={"max_output_tokens": 10},
     ),
-    "limits.truncations": _limit("truncations", 1, 2, whole(CUT, CUT, CUT), asked, (2, 3)),
+    "limits.truncations": _limit(
+        "truncations", 1, 2, run_to_end(CUT_REPLY, CUT_REPLY, CUT_REPLY), count_requests, (2, 3)
+    ),
     "limits.depth": _limit(
         "depth",
         1,
         2,
-        whole(called(("ask", '{"message": "Hi."}')), DONE, started=CHILD),
-        refused,
+        run_to_end(calls_reply(("ask", '{"message": "Hi."}')), DONE_REPLY, started=CHILD),
+        refusal_codes,
         (["tool.invalid_call"], []),
         tools={"ask": agent_tool()},
         agents={"ask": BASE},
@@ -228,8 +288,8 @@ LIMITS = {
         "runs",
         1,
         2,
-        whole(called(("ask", '{"message": "Hi."}'), ("ask", '{"message": "Ho."}')), DONE),
-        refused,
+        run_to_end(calls_reply(("ask", '{"message": "Hi."}'), ("ask", '{"message": "Ho."}')), DONE_REPLY),
+        refusal_codes,
         (["tool.invalid_call"], []),
         tools={"ask": agent_tool()},
         agents={"ask": BASE},
@@ -241,24 +301,63 @@ def _guard(key: str, one: Any, two: Any, play: Play, seen: tuple[Any, Any], **sa
     return section("guards", key, one, two, play, code, seen, **{**SEARCH, **same})
 
 
-WATCH = {"search": tool(observation=True)}
-THREE = whole(called(A), called(B), called(A), DONE)
+def _changing(*answers: Reply) -> Play:
+    """A run in which every call has a result of its own."""
+    return run_to_end(*answers, DONE_REPLY, tools={"search": lambda effect: f"found at {effect.id}"})
+
+
+OBSERVATION_TOOL = {"search": tool(observation=True)}
+THREE = run_to_end(calls_reply(A), calls_reply(B), calls_reply(A), DONE_REPLY)
 
 GUARDS = {
-    "guards.repeated_call": _guard("repeated_call", 3, 2, whole(called(A, A), DONE), (None, "guard.repeated_call")),
-    "guards.cycle": _guard("cycle", 3, 2, whole(called(A, B, A, B), DONE), (None, "guard.cycle")),
+    "guards.repeated_call": _guard(
+        "repeated_call", 3, 2, run_to_end(calls_reply(A), calls_reply(A), DONE_REPLY), (None, "guard.repeated_call")
+    ),
+    "guards.call_compare": _guard(
+        "call_compare",
+        "results",
+        "calls",
+        _changing(calls_reply(A), calls_reply(A), calls_reply(A)),
+        (None, "guard.repeated_call"),
+    ),
+    "guards.cycle": _guard(
+        "cycle",
+        3,
+        2,
+        run_to_end(calls_reply(A), calls_reply(B), calls_reply(A), calls_reply(B), DONE_REPLY),
+        (None, "guard.cycle"),
+    ),
+    "guards.cycle_compare": _guard(
+        "cycle_compare", "results", "calls", _changing(*[calls_reply(A), calls_reply(B)] * 3), (None, "guard.cycle")
+    ),
     "guards.repeated_batch": _guard(
-        "repeated_batch", 2, 1, whole(called(A), called(A), DONE), (None, "guard.repeated_batch")
+        "repeated_batch", 2, 1, run_to_end(calls_reply(A), calls_reply(A), DONE_REPLY), (None, "guard.repeated_batch")
+    ),
+    "guards.batch_compare": _guard(
+        "batch_compare",
+        "results",
+        "calls",
+        _changing(calls_reply(A), calls_reply(A), calls_reply(A)),
+        (None, "guard.repeated_batch"),
     ),
     "guards.batch_scope": _guard(
         "batch_scope", "consecutive", "session", THREE, (None, "guard.repeated_batch"), guards={"repeated_batch": 1}
     ),
     "guards.stagnation": _guard(
-        "stagnation", 2, 1, whole(called(A, text="Hm."), called(B, text="Hm."), DONE), (None, "guard.stagnation")
+        "stagnation",
+        2,
+        1,
+        run_to_end(calls_reply(A, text="Hm."), calls_reply(B, text="Hm."), DONE_REPLY),
+        (None, "guard.stagnation"),
     ),
-    "guards.empty_outcome": _guard("empty_outcome", None, 0, whole(DONE), (None, "guard.empty_outcome")),
+    "guards.empty_outcome": _guard("empty_outcome", None, 0, run_to_end(DONE_REPLY), (None, "guard.empty_outcome")),
     "guards.observation": _guard(
-        "observation", 3, 2, whole(called(A, A), DONE), (None, "guard.repeated_call"), tools=WATCH
+        "observation",
+        3,
+        2,
+        run_to_end(calls_reply(A), calls_reply(A), DONE_REPLY),
+        (None, "guard.repeated_call"),
+        tools=OBSERVATION_TOOL,
     ),
 }
 
@@ -269,14 +368,20 @@ def _waits(run: Run) -> list[int]:
 
 
 RETRY = {
-    "retry.attempts": section("retry", "attempts", 2, 3, whole(*[BUSY] * 3), asked, (2, 3)),
-    "retry.first_delay": section("retry", "first_delay", 1000, 8000, whole(BUSY, DONE), _waits, ([1], [8])),
-    "retry.max_delay": section("retry", "max_delay", 15_000, 1000, whole(BUSY, BUSY, DONE), _waits, ([1, 2], [1, 1])),
-    "retry.max_wait": section("retry", "max_wait", 60_000, 0, whole(BUSY, DONE), asked, (2, 1)),
+    "retry.attempts": section("retry", "attempts", 2, 3, run_to_end(*[OVERLOADED] * 3), count_requests, (2, 3)),
+    "retry.first_delay": section(
+        "retry", "first_delay", 1000, 8000, run_to_end(OVERLOADED, DONE_REPLY), _waits, ([1], [8])
+    ),
+    "retry.max_delay": section(
+        "retry", "max_delay", 15_000, 1000, run_to_end(OVERLOADED, OVERLOADED, DONE_REPLY), _waits, ([1, 2], [1, 1])
+    ),
+    "retry.max_wait": section(
+        "retry", "max_wait", 60_000, 0, run_to_end(OVERLOADED, DONE_REPLY), count_requests, (2, 1)
+    ),
 }
 
 COMPACT = {"overflow": "compact", "keep": 0}
-SUMMED = whole(TOO_LONG, said("It burns."), DONE, started=LONG)
+COMPACTED_RUN = run_to_end(TOO_LONG, text_reply("It burns."), DONE_REPLY, started=LONG)
 
 
 def _summaries(run: Run) -> int:
@@ -286,15 +391,22 @@ def _summaries(run: Run) -> int:
 
 CONTEXT = {
     "context.overflow": section(
-        "context", "overflow", "fail", "compact", SUMMED, code, ("provider.context_overflow", None), context=COMPACT
+        "context",
+        "overflow",
+        "fail",
+        "compact",
+        COMPACTED_RUN,
+        code,
+        ("provider.context_overflow", None),
+        context=COMPACT,
     ),
-    "context.keep": section("context", "keep", 0, 1, SUMMED, _summaries, (1, 0), context=COMPACT),
+    "context.keep": section("context", "keep", 0, 1, COMPACTED_RUN, _summaries, (1, 0), context=COMPACT),
     "context.failures": section(
         "context",
         "failures",
         1,
         2,
-        whole(TOO_LONG, said(" "), said("It burns."), DONE, started=LONG),
+        run_to_end(TOO_LONG, text_reply(" "), text_reply("It burns."), DONE_REPLY, started=LONG),
         lambda run: (len(run.of(CompactionFailed)), code(run)),
         ((1, "context.failed"), (1, None)),
         context=COMPACT,
@@ -304,7 +416,7 @@ CONTEXT = {
 
 def _output(key: str, one: Any, two: Any, reply: str, seen: tuple[Any, Any]) -> Key:
     rest = {"schema": {"type": "array"}, "repairs": 0}
-    return section("output", key, one, two, whole(said(reply), said(reply)), code, seen, output=rest)
+    return section("output", key, one, two, run_to_end(text_reply(reply), text_reply(reply)), code, seen, output=rest)
 
 
 OUTPUT = {
@@ -314,7 +426,7 @@ OUTPUT = {
         "repairs",
         0,
         1,
-        whole(said("no"), said("[]")),
+        run_to_end(text_reply("no"), text_reply("[]")),
         code,
         ("output.invalid", None),
         output={"schema": {"type": "array"}},

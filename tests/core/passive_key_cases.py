@@ -8,11 +8,11 @@ from agentrun.core.facts import Continue
 
 from ..packages import BASE, ROUTE
 from .component_key_cases import AUTH, SINKS, TOOLS, call_of, with_sink, with_tool
-from .key_case import DONE, Changes, Look, Play, whole
-from .script import Run, called, hook, pins
+from .key_case import DONE_REPLY, Changes, Look, Play, run_to_end
+from .script import Run, calls_reply, hook, pins
 
 
-class Handed(NamedTuple):
+class PassedKey(NamedTuple):
     """A key that stands in an effect as it is; the part that performs the effect acts on it."""
 
     part: str
@@ -23,7 +23,7 @@ class Handed(NamedTuple):
     """The place in the effect."""
 
 
-class Unseen(NamedTuple):
+class UnusedKey(NamedTuple):
     """A key that the core never looks at."""
 
     part: str
@@ -59,13 +59,13 @@ ROUTES: dict[str, tuple[Any, Any]] = {
     "options": ({}, {"user": "a"}),
 }
 REQUEST = {"stream_gap": "gap", "call_time": "time"}
-CLIPPED = {"output_lines": "max_lines", "output_bytes": "max_bytes"}
+OUTPUT_LIMITS = {"output_lines": "max_lines", "output_bytes": "max_bytes"}
 
 
-def _settings() -> dict[str, Handed]:
-    ask = whole(DONE)
+def _settings() -> dict[str, PassedKey]:
+    ask = run_to_end(DONE_REPLY)
     settings = {
-        f"model.{key}": Handed(
+        f"model.{key}": PassedKey(
             "provider",
             {"model": {key: one}},
             {"model": {key: two}},
@@ -75,7 +75,7 @@ def _settings() -> dict[str, Handed]:
         for key, (one, two) in SETTINGS.items()
     }
     routes = {
-        f"model.routes.{key}": Handed(
+        f"model.routes.{key}": PassedKey(
             "provider",
             {"model": {"routes": [ROUTE | {key: one}]}},
             {"model": {"routes": [ROUTE | {key: two}]}},
@@ -87,26 +87,26 @@ def _settings() -> dict[str, Handed]:
     return {**settings, **routes}
 
 
-def _limits() -> dict[str, Handed]:
+def _limits() -> dict[str, PassedKey]:
     call = {
-        f"limits.{key}": Handed(
+        f"limits.{key}": PassedKey(
             "engine: models",
             {"limits": {key: 1}},
             {"limits": {key: 2}},
-            whole(DONE),
+            run_to_end(DONE_REPLY),
             _look(AskModel, name),
         )
         for key, name in REQUEST.items()
     }
     clipped = {
-        f"limits.{key}": Handed(
+        f"limits.{key}": PassedKey(
             "engine: toolbox",
             {**with_tool("python"), "limits": {key: 1}},
             {**with_tool("python"), "limits": {key: 2}},
-            whole(called(call_of("python")), DONE),
+            run_to_end(calls_reply(call_of("python")), DONE_REPLY),
             _look(RunTool, name),
         )
-        for key, name in CLIPPED.items()
+        for key, name in OUTPUT_LIMITS.items()
     }
     return {**call, **clipped}
 
@@ -173,15 +173,15 @@ HOOK_PAIRS: dict[str, tuple[Any, Any]] = {
 }
 
 
-def _changed(base: Changes, key: str, value: Any) -> Changes:
+def _key_change(base: Changes, key: str, value: Any) -> Changes:
     """What sets a key, which may be one of a credential."""
     outer, _, inner = key.partition(".")
     return {outer: {**base[outer], inner: value}} if inner else {outer: value}
 
 
-def _handed(
+def _passed_keys(
     prefix: str, part: str, pairs: dict[str, tuple[Any, Any]], make: Callable[[str, Any], Changes], play: Play, at: Look
-) -> dict[str, Handed]:
+) -> dict[str, PassedKey]:
     def place(key: str) -> Look:
         def look(run: Run) -> Any:
             found = at(run)
@@ -192,53 +192,53 @@ def _handed(
         return look
 
     return {
-        f"{prefix}.{key}": Handed(part, make(key, one), make(key, two), play, place(key))
+        f"{prefix}.{key}": PassedKey(part, make(key, one), make(key, two), play, place(key))
         for key, (one, two) in pairs.items()
     }
 
 
-def _tools(kind: str) -> dict[str, Handed]:
-    return _handed(
+def _tools(kind: str) -> dict[str, PassedKey]:
+    return _passed_keys(
         f"tools.{kind}",
         f"executor: {kind}",
         TOOL_PAIRS[kind],
-        lambda key, value: with_tool(kind, **_changed(TOOLS[kind], key, value)),
-        whole(called(call_of(kind)), DONE),
+        lambda key, value: with_tool(kind, **_key_change(TOOLS[kind], key, value)),
+        run_to_end(calls_reply(call_of(kind)), DONE_REPLY),
         _look(RunTool, "tool"),
     )
 
 
-def _sinks(kind: str) -> dict[str, Handed]:
-    return _handed(
+def _sinks(kind: str) -> dict[str, PassedKey]:
+    return _passed_keys(
         f"sinks.{kind}",
         f"sink: {kind}",
         SINK_PAIRS[kind],
-        lambda key, value: with_sink(kind, **_changed(SINKS[kind], key, value)),
-        whole(DONE),
+        lambda key, value: with_sink(kind, **_key_change(SINKS[kind], key, value)),
+        run_to_end(DONE_REPLY),
         _look(Deliver, "sink"),
     )
 
 
-def _hooks() -> dict[str, Handed]:
-    return _handed(
+def _hooks() -> dict[str, PassedKey]:
+    return _passed_keys(
         "hooks",
         "engine: hooks (the compiler has sorted them by `order`)",
         HOOK_PAIRS,
         lambda key, value: {"hooks": [hook("on_input") | {key: value}]},
-        whole(DONE, hooks={"watch": Continue()}),
+        run_to_end(DONE_REPLY, hooks={"watch": Continue()}),
         _look(AskHook, "hook"),
     )
 
 
-HANDED: dict[str, Handed] = {
+PASSED_KEYS: dict[str, PassedKey] = {
     **_settings(),
     **_limits(),
     **{key: case for kind in TOOL_PAIRS for key, case in _tools(kind).items()},
-    "tools.mcp.pinned.digest": Handed(
+    "tools.mcp.pinned.digest": PassedKey(
         "executor: mcp",
         with_tool("mcp"),
         with_tool("mcp", pinned=pins("find", description="", digest="sha256:1")),
-        whole(called(call_of("mcp")), DONE),
+        run_to_end(calls_reply(call_of("mcp")), DONE_REPLY),
         lambda run: _look(RunTool, "tool")(run).pinned["find"].digest,
     ),
     **{key: case for kind in SINK_PAIRS for key, case in _sinks(kind).items()},
@@ -246,34 +246,34 @@ HANDED: dict[str, Handed] = {
 }
 
 
-def _unseen(part: str, section: str, key: str, one: Any, two: Any) -> Unseen:
-    return Unseen(part, {section: {key: one}}, {section: {key: two}})
+def _unused_key(part: str, section: str, key: str, one: Any, two: Any) -> UnusedKey:
+    return UnusedKey(part, {section: {key: one}}, {section: {key: two}})
 
 
-RENDERED = "engine: admission renders it into `run_started`"
+RENDERED_BY_ADMISSION = "engine: admission renders it into `run_started`"
 CASSETTE = "cassette: recording and replay"
-REDACTED = {"name": "key", "path": "a.b", "pattern": None}
+REDACTION = {"name": "key", "path": "a.b", "pattern": None}
 
 
-def _redaction(**changes: Any) -> Unseen:
-    return _unseen(CASSETTE, "replay", "redact", [REDACTED], [REDACTED | changes])
+def _redaction(**changes: Any) -> UnusedKey:
+    return _unused_key(CASSETTE, "replay", "redact", [REDACTION], [REDACTION | changes])
 
 
-ELSEWHERE: dict[str, Unseen] = {
-    "name": Unseen("engine: start, and `run_started`", {"name": "a"}, {"name": "b"}),
-    "params": Unseen(RENDERED, {"params": {}}, {"params": BASE["params"]}),
-    "instructions": Unseen(RENDERED, {"instructions": ["A."]}, {"instructions": ["B."]}),
-    "input": Unseen(RENDERED, {"input": None}, {"input": "Hi."}),
-    "guards.nudge": _unseen(RENDERED, "guards", "nudge", "Go on.", "Go."),
-    "context.prompt": _unseen(RENDERED, "context", "prompt", "Sum up.", "Sum."),
-    "policy.approval_timeout": _unseen("engine: approvals", "policy", "approval_timeout", 1, 2),
-    "admission.max_chars": _unseen("engine: admission", "admission", "max_chars", None, 1),
-    "admission.dedupe": _unseen("engine: admission", "admission", "dedupe", False, True),
-    "session.history": _unseen("engine: sessions", "session", "history", "full", "none"),
-    "session.max_runs": _unseen("engine: sessions", "session", "max_runs", None, 1),
-    "replay.redact": _unseen(CASSETTE, "replay", "redact", [], [REDACTED]),
+UNUSED_KEYS: dict[str, UnusedKey] = {
+    "name": UnusedKey("engine: start, and `run_started`", {"name": "a"}, {"name": "b"}),
+    "params": UnusedKey(RENDERED_BY_ADMISSION, {"params": {}}, {"params": BASE["params"]}),
+    "instructions": UnusedKey(RENDERED_BY_ADMISSION, {"instructions": ["A."]}, {"instructions": ["B."]}),
+    "input": UnusedKey(RENDERED_BY_ADMISSION, {"input": None}, {"input": "Hi."}),
+    "guards.nudge": _unused_key(RENDERED_BY_ADMISSION, "guards", "nudge", "Go on.", "Go."),
+    "context.prompt": _unused_key(RENDERED_BY_ADMISSION, "context", "prompt", "Sum up.", "Sum."),
+    "policy.approval_timeout": _unused_key("engine: approvals", "policy", "approval_timeout", 1, 2),
+    "admission.max_chars": _unused_key("engine: admission", "admission", "max_chars", None, 1),
+    "admission.dedupe": _unused_key("engine: admission", "admission", "dedupe", False, True),
+    "session.history": _unused_key("engine: sessions", "session", "history", "full", "none"),
+    "session.max_runs": _unused_key("engine: sessions", "session", "max_runs", None, 1),
+    "replay.redact": _unused_key(CASSETTE, "replay", "redact", [], [REDACTION]),
     "replay.redact.name": _redaction(name="token"),
     "replay.redact.path": _redaction(path="c"),
     "replay.redact.pattern": _redaction(pattern="[0-9]+"),
-    "replay.volatile": _unseen(CASSETTE, "replay", "volatile", [], ["date"]),
+    "replay.volatile": _unused_key(CASSETTE, "replay", "volatile", [], ["date"]),
 }

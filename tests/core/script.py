@@ -22,6 +22,7 @@ from agentrun.core.effects import (
     Perform,
     RunChild,
     RunTool,
+    SharedResult,
     Wait,
     intent,
 )
@@ -44,7 +45,7 @@ from agentrun.core.facts import (
     ToolFinished,
 )
 from agentrun.core.fault import Fault
-from agentrun.core.hooks import make_hook_answered
+from agentrun.core.hook_answers import make_hook_answered
 from agentrun.core.messages import (
     Assistant,
     FinishReason,
@@ -65,7 +66,7 @@ from agentrun.core.transitions import lost_work
 
 Part = Text | Refusal | Reasoning | ToolCall
 
-STARTED = RunStarted(
+RUN_STARTED = RunStarted(
     run="run-1",
     package="sha256:0",
     replayed=False,
@@ -167,17 +168,17 @@ def rule(ruling: str, *targets: str, **changes: Any) -> dict[str, Any]:
     return RULE | {"ruling": ruling, "targets": list(targets or ("*",))} | changes
 
 
-def said(*parts: str | Part, finish: FinishReason = "stop", usage: Usage | None = Usage(20, 5, 0, 0)) -> Reply:  # noqa: B008  # frozen
+def text_reply(*parts: str | Part, finish: FinishReason = "stop", usage: Usage | None = Usage(20, 5, 0, 0)) -> Reply:  # noqa: B008  # frozen
     """A reply of a model."""
     whole = tuple(Text(part) if isinstance(part, str) else part for part in parts)
     return Reply(Assistant(whole), finish, usage, "gpt", "wire-1")
 
 
-def called(*calls: tuple[str, str] | str, text: str = "") -> Reply:
+def calls_reply(*calls: tuple[str, str] | str, text: str = "") -> Reply:
     """A reply that asks for calls: names, or names with their arguments as JSON."""
     pairs = [(each, "{}") if isinstance(each, str) else each for each in calls]
     parts = tuple(ToolCall("", name, arguments) for name, arguments in pairs)
-    return said(*((text,) if text else ()), *parts, finish="tool_calls")
+    return text_reply(*((text,) if text else ()), *parts, finish="tool_calls")
 
 
 def records(facts: Iterable[Fact]) -> list[Record]:
@@ -185,7 +186,7 @@ def records(facts: Iterable[Fact]) -> list[Record]:
     return [Record(seq, 0, 1, "", fact) for seq, fact in enumerate(facts, 1)]
 
 
-class Stuck(Exception):
+class RunWaits(Exception):
     """The run waits for somebody outside."""
 
     def __init__(self, wait: Wait | Perform) -> None:
@@ -213,7 +214,7 @@ class Run:
         hooks: Mapping[str, HookAnswer | Callable[[AskHook], HookAnswer]] | None = None,
         people: Mapping[str, ApprovalAnswer] | None = None,
         sinks: Mapping[str, Fault] | None = None,
-        started: RunStarted = STARTED,
+        started: RunStarted = RUN_STARTED,
         pick: Callable[[int], int] = lambda count: 0,
         takes: int = 0,
         helps: Callable[["Run", Wait], Fact | None] = lambda run, wait: None,
@@ -244,8 +245,9 @@ class Run:
 
     @property
     def ran(self) -> list[str]:
-        """The ids of calls in the order in which they were started."""
-        return [effect.id for effect in self.effects if isinstance(effect, RunTool | RunChild)]
+        """The ids of the calls that ran, in the order in which they were started."""
+        ran = [effect for effect in self.effects if isinstance(effect, RunTool | RunChild)]
+        return [effect.id for effect in ran if isinstance(effect, RunChild) or effect.shared is None]
 
     def kinds(self) -> list[Any]:
         return [type(fact).__struct_config__.tag for fact in self.facts]
@@ -329,7 +331,7 @@ class Run:
         elif (fact := self.helps(self, wait)) is not None:
             self.add(fact)
         else:
-            raise Stuck(wait)
+            raise RunWaits(wait)
 
     def perform(self, effect: Effect) -> Fact:
         """The fact of an effect, as the world of this run has it."""
@@ -340,13 +342,14 @@ class Run:
                     return ModelFailed(effect.id, effect.turn, effect.attempt, answer)
                 cost = charged_cost(effect.request.route.price, answer.usage, effect.cost)
                 return ModelReplied(effect.id, effect.turn, effect.attempt, answer.with_call_ids(effect.turn), cost)
+            case RunTool(shared=SharedResult(returned=given)):
+                return ToolFinished(effect.id, given.parts, given.fault, given.whole)
             case RunTool() | RunChild():
                 return self._result(effect, self.tools.get(effect.name, "done"))
             case AskHook():
-                given = self.hooks.get(effect.hook.id, Continue())
-                return make_hook_answered(
-                    effect.id, effect.hook, effect.subject, given(effect) if callable(given) else given
-                )
+                answers = self.hooks.get(effect.hook.id, Continue())
+                answer_of_hook = answers(effect) if callable(answers) else answers
+                return make_hook_answered(effect.id, effect.hook, effect.subject, answer_of_hook)
             case Deliver():
                 return DeliveryFinished(effect.name, self.sinks.get(effect.name))
 

@@ -8,10 +8,9 @@ from msgspec.structs import replace
 from agentrun.core.effects import RunChild, RunTool, Wait
 from agentrun.core.facts import CallSettled, ChildSuspended, Fact, MessageQueued, RunResumed
 from agentrun.core.fault import Fault
-from agentrun.core.messages import Text
-from agentrun.core.messages import user_message as told
+from agentrun.core.messages import Text, user_message
 
-from .script import STARTED, Run
+from .script import RUN_STARTED, Run
 
 GOOD = '{"queue": "hardware", "urgent": true}'
 BAD = '{"queue": "kitchen"}'
@@ -19,7 +18,7 @@ ALLOW = {"default": "allow", "rules": []}
 TRANSIENT = Fault("provider.transient", "try again", {"status": 503})
 OVERFLOW = Fault("provider.context_overflow", "too long")
 LONG = "x" * 600
-TALKATIVE = replace(STARTED, input=told(LONG))
+TALKATIVE = replace(RUN_STARTED, input=user_message(LONG))
 SHAPES: dict[str, Callable[[], Run]] = {}
 
 
@@ -55,7 +54,7 @@ def queued(at: int) -> Callable[[Run], Run]:
     """A message that comes after so many records."""
 
     def disturb(run: Run) -> Run:
-        run.disturb[at] = lambda run: run.add(MessageQueued("q1", told("And now?")))
+        run.disturb[at] = lambda run: run.add(MessageQueued("q1", user_message("And now?")))
         return run
 
     return disturb

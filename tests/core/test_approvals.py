@@ -21,7 +21,7 @@ from agentrun.core.facts import (
 from agentrun.core.outcome import Question
 
 from ..packages import package
-from .script import SINK, STARTED, Run, Stuck, called, hook, rule, said, tool, writing
+from .script import RUN_STARTED, SINK, Run, RunWaits, calls_reply, hook, rule, text_reply, tool, writing
 from .shape_parts import policy
 
 NO = ("denied", "timed_out", "cancelled", "unavailable")
@@ -31,7 +31,7 @@ def run_that_needs_approval(*calls: Any, answer: Any = None, turns: int = 1, **c
     """A run whose calls need an approval."""
     agent = package(tools={"a": tool(**changes), "b": tool(**changes)}, policy=policy(rule("ask", "*", reason="money")))
     people = {} if answer is None else {"a": answer, "b": answer}
-    return Run(agent, *[called(*(calls or ("a",)))] * turns, said("Done."), people=people)
+    return Run(agent, *[calls_reply(*(calls or ("a",)))] * turns, text_reply("Done."), people=people)
 
 
 def test_question_has_arguments_rules_and_reason_and_no_deadline() -> None:
@@ -43,7 +43,7 @@ def test_question_has_arguments_rules_and_reason_and_no_deadline() -> None:
     assert isinstance(next, Wait)
     assert next.questions == (Question("c1.0", asked.question, "a", {"q": "x"}, ("r1",), "money"),)
     assert next.deadline is None, "people are waited for as long as it takes"
-    with pytest.raises(Stuck):
+    with pytest.raises(RunWaits):
         run.finish()
     assert run.ran == []
 
@@ -80,7 +80,7 @@ def test_approval_of_input_output_and_delivery(subject: str, answer: Any) -> Non
     stage = subject.partition(":")[0].replace("deliver", "delivery")
     target = subject.partition(":")[2] or subject
     agent = package(policy=policy(rule("ask", on=stage)), sinks={"first": SINK})
-    run = Run(agent, said("Yes."), people={target: answer})
+    run = Run(agent, text_reply("Yes."), people={target: answer})
     outcome = run.finish()
     (asked,) = run.of(ApprovalAsked)
     assert (asked.subject, asked.target) == (subject, target)
@@ -110,7 +110,10 @@ def test_approval_for_the_session_is_not_asked_again() -> None:
     assert [ruled.granted for ruled in run.of(Ruled)] == [False, True]
     grants = run.state.grants
     later = Run(
-        run.agent, called("a"), said("Done."), started=replace(STARTED, run="run-2", earlier=EarlierRuns(grants=grants))
+        run.agent,
+        calls_reply("a"),
+        text_reply("Done."),
+        started=replace(RUN_STARTED, run="run-2", earlier=EarlierRuns(grants=grants)),
     )
     later.finish()
     assert (later.of(ApprovalAsked), len(later.ran)) == ([], 1), "in a later run of the session too"
@@ -123,7 +126,7 @@ def test_approval_for_the_session_is_not_asked_again() -> None:
 )
 def test_session_approval_does_not_cover_other_arguments_or_tools(other: tuple[str, str]) -> None:
     run = run_that_needs_approval(answer="approved_for_session")
-    run.answers = [called("a"), called(other), said("Done.")]
+    run.answers = [calls_reply("a"), calls_reply(other), text_reply("Done.")]
     run.finish()
     assert len(run.of(ApprovalAsked)) == 2
 
@@ -134,8 +137,8 @@ def test_session_approval_does_not_cover_other_rules_or_packages() -> None:
     earlier = EarlierRuns(grants=run.state.grants)
     other_rules = replace(run.agent, policy=package(policy=policy(rule("allow", "z"), rule("ask"))).policy)
     for agent, fingerprint in ((other_rules, "sha256:0"), (run.agent, "sha256:1")):
-        started = replace(STARTED, run="run-2", package=fingerprint, earlier=earlier)
-        later = Run(agent, called("a"), said("Done."), started=started, people={"a": "approved"})
+        started = replace(RUN_STARTED, run="run-2", package=fingerprint, earlier=earlier)
+        later = Run(agent, calls_reply("a"), text_reply("Done."), started=started, people={"a": "approved"})
         later.finish()
         assert len(later.of(ApprovalAsked)) == 1
 
@@ -144,7 +147,7 @@ def test_question_has_the_arguments_as_changed_by_a_hook() -> None:
     run = run_that_needs_approval(("a", '{"q": "x"}'), answer="approved")
     plain = run.until(ApprovalAsked)
     agent = replace(run.agent, hooks=package(hooks=[hook("before_tool")]).hooks)
-    run = Run(agent, called(("a", '{"q": "x"}')), said("Done."), hooks={"watch": Modify({"q": "y"})})
+    run = Run(agent, calls_reply(("a", '{"q": "x"}')), text_reply("Done."), hooks={"watch": Modify({"q": "y"})})
     asked = run.until(ApprovalAsked)
     assert isinstance(asked, ApprovalAsked)
     assert isinstance(plain, ApprovalAsked)
@@ -156,7 +159,7 @@ def test_question_has_the_arguments_as_changed_by_a_hook() -> None:
 
 def test_question_has_the_input_as_changed_by_a_hook() -> None:
     agent = package(policy=policy(rule("ask", on="input")), hooks=[hook("on_input"), hook("on_input", id="x", order=1)])
-    run = Run(agent, said("Yes."), hooks={"watch": Modify("It smokes."), "x": Inject("Hurry.")})
+    run = Run(agent, text_reply("Yes."), hooks={"watch": Modify("It smokes."), "x": Inject("Hurry.")})
     run.until(ApprovalAsked)
     next = decide(agent, run.state)
     assert isinstance(next, Wait)
@@ -167,15 +170,15 @@ def test_planted_grant_that_ignores_arguments_is_reused(monkeypatch: pytest.Monk
     """A question that is not bound to its arguments would be answered by an earlier one."""
     monkeypatch.setattr(gate, "_grant_hash", lambda state, passage, rules: "sha256:same")
     run = run_that_needs_approval(answer="approved_for_session")
-    run.answers = [called("a"), called(("a", '{"q": "other"}')), said("Done.")]
+    run.answers = [calls_reply("a"), calls_reply(("a", '{"q": "other"}')), text_reply("Done.")]
     run.finish()
     assert len(run.of(ApprovalAsked)) == 1
 
 
 def test_parallel_calls_run_while_an_approval_is_pending() -> None:
     agent = package(tools={"a": tool(), "b": tool(), "w": writing()}, policy=policy(rule("ask", "a")))
-    run = Run(agent, called("a", "b", "w"), said("Done."))
-    with pytest.raises(Stuck):
+    run = Run(agent, calls_reply("a", "b", "w"), text_reply("Done."))
+    with pytest.raises(RunWaits):
         run.finish()
     assert run.ran == ["c1.1"], "what must run alone waits for all that may run together"
 

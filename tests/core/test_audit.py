@@ -12,6 +12,7 @@ from agentrun.core.facts import (
     AnswerReached,
     ApprovalAnswered,
     ApprovalAsked,
+    ArgumentsCompleted,
     BudgetShare,
     CallCancelled,
     CallRefused,
@@ -30,6 +31,7 @@ from agentrun.core.facts import (
     Record,
     ReplyDiscarded,
     ResultsGiven,
+    ResultShared,
     RetryPlanned,
     RouteSwitched,
     Ruled,
@@ -38,11 +40,11 @@ from agentrun.core.facts import (
     ToolStarted,
 )
 from agentrun.core.fault import Fault
-from agentrun.core.messages import user_message as told
+from agentrun.core.messages import user_message
 from agentrun.errors import StorageError
 
 from ..packages import package
-from .script import Run, called, rule, said, tool
+from .script import Run, calls_reply, rule, text_reply, tool
 from .shape_parts import policy
 from .shapes import SHAPES
 
@@ -70,7 +72,7 @@ def test_journal_of_every_shape_has_no_divergence(name: str) -> None:
         assert find_divergence(run.first, run.records[:length], run.others) is None, "a part of a journal is clean too"
 
 
-CHANGED: dict[str, tuple[str, type, dict[str, Any]]] = {
+CHANGED_FACTS: dict[str, tuple[str, type, dict[str, Any]]] = {
     "a ruling": ("ruled", Ruled, {"ruling": "deny"}),
     "a rule": ("ruled", Ruled, {"rules": ("r9",)}),
     "what is asked": ("ruled", ApprovalAsked, {"question": "sha256:0"}),
@@ -79,6 +81,8 @@ CHANGED: dict[str, tuple[str, type, dict[str, Any]]] = {
     "a route": ("fell_back", RouteSwitched, {"target": "openai/third"}),
     "what is reserved": ("text", ModelAsked, {"reserved": 1}),
     "a key": ("writes", ToolStarted, {"key": "sha256:0"}),
+    "a default": ("with_defaults", ArgumentsCompleted, {"arguments": {"q": "other"}}),
+    "which call ran": ("shared", ResultShared, {"source": "c1.2"}),
     "a share": ("with_child", ChildStarted, {"share": BudgetShare(tokens=1)}),
     "why a call cannot be made": ("refused", CallRefused, {"code": "tool.hidden"}),
     "an error of an answer": ("repaired", OutputRefused, {"errors": ("other",)}),
@@ -98,9 +102,9 @@ CHANGED: dict[str, tuple[str, type, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("what", CHANGED)
+@pytest.mark.parametrize("what", CHANGED_FACTS)
 def test_changed_decision_is_reported(what: str) -> None:
-    name, kind, changes = CHANGED[what]
+    name, kind, changes = CHANGED_FACTS[what]
     run = finished_run(name)
     seq = seq_of(run, kind)
     was = run.records[seq - 1].fact
@@ -110,7 +114,9 @@ def test_changed_decision_is_reported(what: str) -> None:
 
 
 def test_every_decision_fact_has_a_changed_example() -> None:
-    assert {kind for _, kind, _ in CHANGED.values()} == {kind for kind in get_args(Fact) if issubclass(kind, Decision)}
+    assert {kind for _, kind, _ in CHANGED_FACTS.values()} == {
+        kind for kind in get_args(Fact) if issubclass(kind, Decision)
+    }
 
 
 def test_dropped_decision_is_reported() -> None:
@@ -124,13 +130,13 @@ def test_dropped_decision_is_reported() -> None:
 
 def test_inserted_decision_is_reported() -> None:
     run = finished_run("text")
-    extra = Record(2, 0, 1, "", ModelTold("wrap_up", (told("Hurry."),)))
+    extra = Record(2, 0, 1, "", ModelTold("wrap_up", (user_message("Hurry."),)))
     found = find_divergence(run.agent, [run.records[0], extra])
     assert found == Divergence(2, extra.fact, (run.records[1].fact,))
 
 
 def test_decision_while_the_run_waits_is_reported() -> None:
-    run = Run(package(), said("Yes."))
+    run = Run(package(), text_reply("Yes."))
     run.until(ModelAsked)
     early = Record(3, 0, 1, "", RunStopped("completed"))
     assert find_divergence(run.agent, [*run.records, early]) == Divergence(3, early.fact, ())
@@ -155,7 +161,7 @@ def test_changed_code_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     found = find_divergence(run.agent, run.records)
     assert found is not None
     assert (found.seq, found.was) == (seq_of(run, ModelTold), run.of(ModelTold)[0])
-    assert found.instead == (ModelTold("continue", (told("Please go on."),)),)
+    assert found.instead == (ModelTold("continue", (user_message("Please go on."),)),)
 
 
 def test_changed_package_is_reported() -> None:
@@ -169,12 +175,15 @@ def test_changed_package_is_reported() -> None:
 
 def test_changed_outside_input_is_no_divergence() -> None:
     """Another answer of the model, of a person or of a tool is no divergence by itself."""
-    run = Run(package(), said("Yes."))
+    run = Run(package(), text_reply("Yes."))
     run.until(ModelReplied)
-    given = replaced(run, 3, ModelReplied("m1.1", 1, 1, said("No.")))
+    given = replaced(run, 3, ModelReplied("m1.1", 1, 1, text_reply("No.")))
     assert find_divergence(run.agent, given) is None
     run = Run(
-        package(tools={"a": tool()}, policy=policy(rule("ask"))), called("a"), said("Done."), people={"a": "denied"}
+        package(tools={"a": tool()}, policy=policy(rule("ask"))),
+        calls_reply("a"),
+        text_reply("Done."),
+        people={"a": "denied"},
     )
     run.until(ApprovalAnswered)
     answer = replace(run.of(ApprovalAnswered)[0], answer="approved")
@@ -184,7 +193,7 @@ def test_changed_outside_input_is_no_divergence() -> None:
 def test_decision_based_on_changed_input_is_reported() -> None:
     """But what was decided upon that answer is."""
     run = finished_run("text")
-    other = replace(run.records[2], fact=ModelReplied("m1.1", 1, 1, called("search")))
+    other = replace(run.records[2], fact=ModelReplied("m1.1", 1, 1, calls_reply("search")))
     found = find_divergence(run.agent, [*run.records[:2], other, *run.records[3:]])
     assert found is not None
     assert found.seq == 4
@@ -196,7 +205,7 @@ def test_decision_based_on_changed_input_is_reported() -> None:
     [
         Fault("internal", "a bug"),
         Fault("cancelled", "by the host", {"by": "host"}),
-        Fault("cassette.miss", "it is not on the tape"),
+        Fault("cassette.miss", "it is not on the cassette"),
     ],
 )
 def test_failure_written_by_the_runtime_is_no_divergence(at: int, fault: Fault) -> None:

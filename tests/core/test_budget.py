@@ -36,7 +36,7 @@ from agentrun.core.messages import (
 from agentrun.core.package import Package, Price
 
 from ..packages import ROUTE, package
-from .script import Run, called, said, tool
+from .script import Run, calls_reply, text_reply, tool
 
 PRICE = Price(input=3_000_000, output=15_000_000, cached_input=300_000)
 """3, 15 and 0.3 micro-dollars for a token."""
@@ -52,7 +52,7 @@ def agent(price: dict[str, int] | None = None, cap: int | None = None, **budgets
     )
 
 
-def asked(run: Run) -> list[ModelAsked]:
+def model_requests(run: Run) -> list[ModelAsked]:
     return run.of(ModelAsked)
 
 
@@ -199,7 +199,7 @@ def test_reserved_cost_is_rounded_up() -> None:
 def test_unknown_price_costs_nothing() -> None:
     assert reserved_cost(None, 10**9, 10**9) == 0
     assert charged_cost(None, Usage(10, 10), 5) == 0
-    run = Run(agent(cost=0), said("Yes."))
+    run = Run(agent(cost=0), text_reply("Yes."))
     outcome = run.finish()
     assert (outcome.status, outcome.cost) == ("completed", 0)
 
@@ -209,10 +209,12 @@ def test_unknown_price_costs_nothing() -> None:
 
 def just_enough_tokens_and_cost(price: dict[str, int] | None, cap: int | None, replies: int) -> tuple[int, int]:
     """The tokens and the cost with which a run of so many replies just comes to its end."""
-    run = Run(agent(price, cap), *[called(("search", f'{{"q":"{n}"}}')) for n in range(replies - 1)], said("Yes."))
+    run = Run(
+        agent(price, cap), *[calls_reply(("search", f'{{"q":"{n}"}}')) for n in range(replies - 1)], text_reply("Yes.")
+    )
     run.finish()
     paid = sum(fact.cost for fact in run.of(ModelReplied)[:-1])
-    return 25 * (replies - 1) + asked(run)[-1].reserved, paid + asked(run)[-1].cost
+    return 25 * (replies - 1) + model_requests(run)[-1].reserved, paid + model_requests(run)[-1].cost
 
 
 @pytest.mark.parametrize("replies", [1, 2, 4])
@@ -221,7 +223,7 @@ def just_enough_tokens_and_cost(price: dict[str, int] | None, cap: int | None, r
 def test_reservation_up_to_the_limit_passes_and_one_more_fails(what: str, cap: int | None, replies: int) -> None:
     """used + reserved = limit passes, one more does not."""
     limit = just_enough_tokens_and_cost(ROW, cap, replies)[what == "cost"]
-    answers = [*[called(("search", f'{{"q":"{n}"}}')) for n in range(replies - 1)], said("Yes.")]
+    answers = [*[calls_reply(("search", f'{{"q":"{n}"}}')) for n in range(replies - 1)], text_reply("Yes.")]
     assert Run(agent(ROW, cap, **{what: limit}), *answers).finish().status == "completed"
     run = Run(agent(ROW, cap, **{what: limit - 1}), *answers)
     outcome = run.finish()
@@ -242,16 +244,16 @@ def test_the_longest_reply_is_reserved() -> None:
 def test_planted_missing_reservation_lets_the_request_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the reservation the call is made."""
     monkeypatch.setattr(model_request, "spending_fault", lambda package, state, tokens, cost: None)
-    assert Run(agent(tokens=1), said("Yes.")).finish().status == "completed"
+    assert Run(agent(tokens=1), text_reply("Yes.")).finish().status == "completed"
 
 
 def test_overshooting_reply_is_kept_and_the_next_request_fails() -> None:
     """A reply that overshoots is kept; the next call is not made."""
-    run = Run(agent(tokens=1000), said("Yes.", usage=Usage(20, 5000, 0, 0)))
+    run = Run(agent(tokens=1000), text_reply("Yes.", usage=Usage(20, 5000, 0, 0)))
     outcome = run.finish()
     assert (outcome.status, outcome.tokens) == ("completed", 5020)
-    long = said(ToolCall("", "search", "{}"), finish="tool_calls", usage=Usage(20, 5000, 0, 0))
-    run = Run(agent(tokens=1000), long, said("Yes."))
+    long = text_reply(ToolCall("", "search", "{}"), finish="tool_calls", usage=Usage(20, 5000, 0, 0))
+    run = Run(agent(tokens=1000), long, text_reply("Yes."))
     outcome = run.finish()
     assert outcome.code == "budget.tokens"
     assert (outcome.fields["used"], outcome.fields["limit"]) == (5020, 1000)
@@ -260,28 +262,28 @@ def test_overshooting_reply_is_kept_and_the_next_request_fails() -> None:
 
 
 def test_token_budget_is_checked_before_cost() -> None:
-    assert Run(agent(ROW, tokens=0, cost=0), said("Yes.")).finish().code == "budget.tokens"
+    assert Run(agent(ROW, tokens=0, cost=0), text_reply("Yes.")).finish().code == "budget.tokens"
 
 
 def test_run_without_reported_usage_is_charged_as_reserved() -> None:
-    silent = said(ToolCall("", "search", "{}"), finish="tool_calls", usage=None)
-    run = Run(agent(ROW, 50), silent, said("Yes.", usage=None))
+    silent = text_reply(ToolCall("", "search", "{}"), finish="tool_calls", usage=None)
+    run = Run(agent(ROW, 50), silent, text_reply("Yes.", usage=None))
     outcome = run.finish()
-    assert outcome.tokens == sum(fact.reserved for fact in asked(run)) > 100
-    assert outcome.cost == sum(fact.cost for fact in asked(run)) > 1500
+    assert outcome.tokens == sum(fact.reserved for fact in model_requests(run)) > 100
+    assert outcome.cost == sum(fact.cost for fact in model_requests(run)) > 1500
     assert outcome.usage == Usage(), "not known is not 0"
 
 
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 400)), max_size=8), st.integers(0, 1500))
 def test_budget_is_exceeded_by_one_reply_at_most(used: list[tuple[int, int]], limit: int) -> None:
     replies = [
-        said(ToolCall("", "search", f'{{"q":"{n}"}}'), finish="tool_calls", usage=Usage(*pair))
+        text_reply(ToolCall("", "search", f'{{"q":"{n}"}}'), finish="tool_calls", usage=Usage(*pair))
         for n, pair in enumerate(used)
     ]
-    run = Run(agent(tokens=limit), *replies, said("Yes."))
+    run = Run(agent(tokens=limit), *replies, text_reply("Yes."))
     run.finish()
     spent = 0
-    for fact, request in zip(run.of(ModelReplied), asked(run), strict=True):
+    for fact, request in zip(run.of(ModelReplied), model_requests(run), strict=True):
         assert spent + request.reserved <= limit
         spent += charged_tokens(fact.reply.usage, request.reserved)
     assert spent == run.state.meter.tokens
@@ -298,9 +300,9 @@ def test_failed_request_costs_nothing() -> None:
 
 @pytest.mark.parametrize("how", ["lost", "cancelled", "stopped"])
 def test_unfinished_request_costs_what_was_reserved(how: str) -> None:
-    run = Run(agent(ROW, 50), said("Yes."))
+    run = Run(agent(ROW, 50), text_reply("Yes."))
     run.until(ModelAsked)
-    (first,) = asked(run)
+    (first,) = model_requests(run)
     if how == "lost":
         run.add(RunResumed("sha256:0"))
         run.add(WorkLost(first.effect))
@@ -315,7 +317,7 @@ def test_unfinished_request_costs_what_was_reserved(how: str) -> None:
 
 def test_lost_requests_use_up_the_budget() -> None:
     limit, _ = just_enough_tokens_and_cost(None, 100, 1)
-    run = Run(agent(None, 100, tokens=limit), said("Yes."))
+    run = Run(agent(None, 100, tokens=limit), text_reply("Yes."))
     run.until(ModelAsked)
     run.add(RunResumed("sha256:0"))
     run.add(WorkLost("m1.1"))

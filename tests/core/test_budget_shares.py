@@ -33,7 +33,7 @@ from agentrun.core.messages import Text
 from agentrun.core.package import Hook, Package
 
 from ..packages import ROUTE, package
-from .script import STARTED, Run, Stuck, agent_tool, called, records, rule, said, tool
+from .script import RUN_STARTED, Run, RunWaits, agent_tool, calls_reply, records, rule, text_reply, tool
 
 CHILD: dict[str, Any] = msgspec.to_builtins(package(name="child"))
 NAMES = ("a", "b", "c")
@@ -67,10 +67,10 @@ def spends_all(effect: RunChild) -> tuple[str, ChildSpend]:
 
 
 def test_allowance_is_the_smaller_of_budget_and_share() -> None:
-    state = fold(records([STARTED]))
+    state = fold(records([RUN_STARTED]))
     given = package(budgets={"tokens": 10, "cost": None, "time": 30, "tool_calls": 40})
     assert allowance(given, state) == given.budgets
-    child = replace(STARTED, parent=Parent("run-0", "c1.0", 1, BudgetShare(20, 20, 20, None)))
+    child = replace(RUN_STARTED, parent=Parent("run-0", "c1.0", 1, BudgetShare(20, 20, 20, None)))
     assert allowance(given, fold(records([child]))) == BudgetShare(10, 20, 20, 40), "the smaller of both"
 
 
@@ -84,21 +84,24 @@ def test_allowance_is_the_smaller_of_budget_and_share() -> None:
     ],
 )
 def test_child_fails_when_its_share_is_used_up(share: BudgetShare, code: str, fields: dict[str, int]) -> None:
-    started = replace(STARTED, parent=Parent("run-0", "c1.0", 1, share))
-    outcome = Run(parent(), called("search"), said("Yes."), started=started, takes=10).finish()
+    started = replace(RUN_STARTED, parent=Parent("run-0", "c1.0", 1, share))
+    outcome = Run(parent(), calls_reply("search"), text_reply("Yes."), started=started, takes=10).finish()
     assert outcome.code == code
     assert outcome.fields.items() >= fields.items()
 
 
 def test_without_budgets_the_share_is_only_the_tool_timeout() -> None:
-    run = Run(parent(), called(*distinct_calls("a")), said("Yes."))
+    run = Run(parent(), calls_reply(*distinct_calls("a")), text_reply("Yes."))
     run.finish()
     assert shares(run) == [BudgetShare(time=30_000)], "the tool's own timeout"
 
 
 def test_single_child_gets_all_that_is_left() -> None:
     run = Run(
-        parent(tokens=1000, cost=5000, time=900, tool_calls=4), called(*distinct_calls("a")), said("Yes."), takes=100
+        parent(tokens=1000, cost=5000, time=900, tool_calls=4),
+        calls_reply(*distinct_calls("a")),
+        text_reply("Yes."),
+        takes=100,
     )
     run.finish()
     assert shares(run) == [BudgetShare(1000 - 25, 5000 - 135, 800, 3)], "without the call itself"
@@ -108,13 +111,15 @@ def test_single_child_gets_all_that_is_left() -> None:
 def test_child_time_is_the_smaller_of_timeout_and_time_left(timeout: int, time: int) -> None:
     """The smaller of the tool's timeout and the time that is left."""
     given = parent((), {"a": agent_tool(timeout=timeout)}, time=900)
-    run = Run(given, called(*distinct_calls("a")), said("Yes."), takes=100)
+    run = Run(given, calls_reply(*distinct_calls("a")), text_reply("Yes."), takes=100)
     run.until(ChildStarted)
     assert [share.time for share in shares(run)] == [time]
 
 
 def test_children_that_start_together_split_the_budget() -> None:
-    run = Run(parent(tokens=1025, cost=1135, tool_calls=13), called(*distinct_calls("a", "b", "c")), said("Yes."))
+    run = Run(
+        parent(tokens=1025, cost=1135, tool_calls=13), calls_reply(*distinct_calls("a", "b", "c")), text_reply("Yes.")
+    )
     run.until(ToolFinished)
     assert [share.tokens for share in shares(run)] == [333, 333, 334]
     assert [share.cost for share in shares(run)] == [333, 333, 334]
@@ -127,8 +132,8 @@ def test_hook_order_does_not_change_the_shares(pick: int) -> None:
     hook = Hook("careful", "before_tool", "m", "f", "sha256:0", 0, 1000, "deny")
     run = Run(
         replace(parent(tokens=1025), hooks=(hook,)),
-        called(*distinct_calls("a", "b", "c")),
-        said("Yes."),
+        calls_reply(*distinct_calls("a", "b", "c")),
+        text_reply("Yes."),
         tools=dict.fromkeys(NAMES, spends_all),
         hooks={"careful": Continue()},
         pick=lambda count: min(pick, count - 1),
@@ -139,7 +144,13 @@ def test_hook_order_does_not_change_the_shares(pick: int) -> None:
 
 def test_child_that_waits_for_approval_keeps_its_share() -> None:
     given = parent((rule("ask", "b"),), tokens=1025, tool_calls=12)
-    run = Run(given, called(*distinct_calls("a", "b")), said("Yes."), people={"b": "approved"}, tools={"a": spends_all})
+    run = Run(
+        given,
+        calls_reply(*distinct_calls("a", "b")),
+        text_reply("Yes."),
+        people={"b": "approved"},
+        tools={"a": spends_all},
+    )
     run.finish()
     assert [share.tokens for share in shares(run)] == [500, 500]
     assert [share.tool_calls for share in shares(run)] == [5, 5]
@@ -149,7 +160,10 @@ def test_planted_undivided_shares_overshoot_the_budget(monkeypatch: pytest.Monke
     """Children that each have all that is left overshoot together."""
     monkeypatch.setattr(tool_calls, "child_share", lambda package, state, held, among: BudgetShare(tokens=1000))
     run = Run(
-        parent(tokens=1025), called(*distinct_calls("a", "b")), said("Yes."), tools=dict.fromkeys(NAMES, spends_all)
+        parent(tokens=1025),
+        calls_reply(*distinct_calls("a", "b")),
+        text_reply("Yes."),
+        tools=dict.fromkeys(NAMES, spends_all),
     )
     assert run.finish().code == "budget.tokens"
     assert run.state.meter.tokens > 1025
@@ -157,7 +171,10 @@ def test_planted_undivided_shares_overshoot_the_budget(monkeypatch: pytest.Monke
 
 def test_spend_of_a_child_is_charged_once() -> None:
     run = Run(
-        parent(), called(*distinct_calls("a", "b")), said("Yes."), tools={"a": ("x", ChildSpend(7, 11, 2)), "b": "x"}
+        parent(),
+        calls_reply(*distinct_calls("a", "b")),
+        text_reply("Yes."),
+        tools={"a": ("x", ChildSpend(7, 11, 2)), "b": "x"},
     )
     outcome = run.finish()
     assert (outcome.tokens, outcome.cost, outcome.tool_calls) == (50 + 7, 270 + 11, 2 + 2)
@@ -167,19 +184,21 @@ def test_spend_of_a_child_is_charged_once() -> None:
 def test_spend_of_a_failed_child_is_charged() -> None:
     fault = Fault("tool.execution", "the child failed")
     failed = ToolFinished("", (Text("no"),), fault, spent=ChildSpend(7, 11, 2))
-    outcome = Run(parent(), called(*distinct_calls("a")), said("Yes."), tools={"a": failed}).finish()
+    outcome = Run(parent(), calls_reply(*distinct_calls("a")), text_reply("Yes."), tools={"a": failed}).finish()
     assert (outcome.tokens, outcome.cost, outcome.tool_calls) == (57, 281, 3)
 
 
 def test_parent_fails_when_a_child_spent_the_budget() -> None:
-    run = Run(parent(tokens=1000), called(*distinct_calls("a")), said("Yes."), tools={"a": spends_all})
+    run = Run(parent(tokens=1000), calls_reply(*distinct_calls("a")), text_reply("Yes."), tools={"a": spends_all})
     outcome = run.finish()
     assert outcome.code == "budget.tokens"
     assert outcome.fields["used"] == 1000
 
 
 def test_lost_child_restarts_with_the_same_share() -> None:
-    run = Run(parent(tokens=1000), called(*distinct_calls("a")), said("Yes."), tools={"a": ("x", ChildSpend(7))})
+    run = Run(
+        parent(tokens=1000), calls_reply(*distinct_calls("a")), text_reply("Yes."), tools={"a": ("x", ChildSpend(7))}
+    )
     run.until(ChildStarted)
     run.add(RunResumed("sha256:0"))
     run.add(WorkLost("c1.0"))
@@ -195,7 +214,7 @@ def test_abandoned_child_costs_its_whole_share(how: str) -> None:
     tools = {"stop": tool(aborts_siblings=True)}
     given = parent((), tools, tokens=1000, cost=2000, tool_calls=9)
     names = ("a", "stop") if how == "sibling" else ("a",)
-    run = Run(given, called(*distinct_calls(*names)), said("Yes."), pick=lambda count: count - 1)
+    run = Run(given, calls_reply(*distinct_calls(*names)), text_reply("Yes."), pick=lambda count: count - 1)
     run.until(ChildStarted)
     if how == "run":
         run.add(CancelRequested("somebody"))
@@ -221,8 +240,8 @@ def test_suspended_child_keeps_its_share_reserved(order: str) -> None:
     """c is let in when a is woken: it does not have what a holds, and has all the rest."""
     given = parent((rule("defer", "c", when="spend.time < 150"),), tokens=1025, tool_calls=13)
     world = {"a": sleeps(1, ChildSpend(100, 0, 5)), "b": ("done", ChildSpend(10, 0, 1)), "c": spends_all}
-    run = Run(given, called(*distinct_calls(*order)), said("Yes."), tools=world, takes=100)
-    with pytest.raises(Stuck):
+    run = Run(given, calls_reply(*distinct_calls(*order)), text_reply("Yes."), tools=world, takes=100)
+    with pytest.raises(RunWaits):
         run.finish()
     assert shares(run) == [BudgetShare(500, None, 30_000, 5)] * 2
     run.add(RunResumed("sha256:0"))
@@ -252,8 +271,8 @@ def test_children_never_exceed_the_budget_of_the_parent(
     given = parent((rule("ask", "asked"),), tools, tokens=tokens, cost=cost, tool_calls=calls)
     run = Run(
         given,
-        called(*distinct_calls(*names)),
-        said("Yes."),
+        calls_reply(*distinct_calls(*names)),
+        text_reply("Yes."),
         tools=dict.fromkeys(NAMES, spends_all),
         people={"asked": "approved"},
         pick=lambda count: pick % count,
@@ -266,7 +285,7 @@ def test_children_never_exceed_the_budget_of_the_parent(
 
 
 def test_a_child_whose_result_is_supplied_is_charged_its_share() -> None:
-    run = Run(parent(tokens=1025), called(*distinct_calls("a")), said("Yes."))
+    run = Run(parent(tokens=1025), calls_reply(*distinct_calls("a")), text_reply("Yes."))
     run.until(ChildStarted)
     for fact in (RunResumed("sha256:0"), WorkLost("c1.0")):
         run.add(fact)
@@ -302,8 +321,8 @@ def test_remaining_runs_are_split_among_children(runs: int, given: list[int]) ->
     """Each child that begins is one of them; the rest is shared out. Calls that are too many are refused."""
     run = Run(
         agent_with_grandchildren(runs),
-        called(*distinct_calls(*NAMES)),
-        said("Yes."),
+        calls_reply(*distinct_calls(*NAMES)),
+        text_reply("Yes."),
         tools=dict.fromkeys(NAMES, starts_all),
     )
     outcome = run.finish()
@@ -318,8 +337,10 @@ def starts_all(effect: RunChild) -> tuple[str, ChildSpend]:
 
 @given(st.integers(1, 30), st.lists(st.lists(st.sampled_from(NAMES), min_size=1, max_size=4), max_size=6))
 def test_run_limit_is_never_exceeded(runs: int, turns: list[list[str]]) -> None:
-    replies = [called(*((name, f'{{"message":"{n}.{i}"}}') for i, name in enumerate(t))) for n, t in enumerate(turns)]
-    run = Run(agent_with_grandchildren(runs), *replies, said("Yes."), tools=dict.fromkeys(NAMES, starts_all))
+    replies = [
+        calls_reply(*((name, f'{{"message":"{n}.{i}"}}') for i, name in enumerate(t))) for n, t in enumerate(turns)
+    ]
+    run = Run(agent_with_grandchildren(runs), *replies, text_reply("Yes."), tools=dict.fromkeys(NAMES, starts_all))
     assert run.finish().runs <= runs
 
 
@@ -327,8 +348,8 @@ def test_planted_wrong_run_share_exceeds_the_limit(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(budget, "_child_run_limit", lambda package, state, held, among: 9)
     run = Run(
         agent_with_grandchildren(10),
-        called(*distinct_calls(*NAMES)),
-        said("Yes."),
+        calls_reply(*distinct_calls(*NAMES)),
+        text_reply("Yes."),
         tools=dict.fromkeys(NAMES, starts_all),
     )
     assert run.finish().runs > 10
@@ -336,13 +357,13 @@ def test_planted_wrong_run_share_exceeds_the_limit(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(("share", "refused"), [(UNSET, 0), (2, 0), (1, 1), (0, 2)])
 def test_child_calls_beyond_its_share_of_runs_are_refused(share: int | UnsetType, refused: int) -> None:
-    started = replace(STARTED, parent=Parent("run-0", "c1.0", 1, BudgetShare(runs=share)))
-    run = Run(agent_with_grandchildren(50), called(*distinct_calls("a", "b")), said("Yes."), started=started)
+    started = replace(RUN_STARTED, parent=Parent("run-0", "c1.0", 1, BudgetShare(runs=share)))
+    run = Run(agent_with_grandchildren(50), calls_reply(*distinct_calls("a", "b")), text_reply("Yes."), started=started)
     run.finish()
     assert len(run.of(CallRefused)) == refused
 
 
 def test_child_without_sub_agents_has_no_share_of_runs() -> None:
-    run = Run(parent(), called(*distinct_calls("a")), said("Yes."))
+    run = Run(parent(), calls_reply(*distinct_calls("a")), text_reply("Yes."))
     run.finish()
     assert shares(run)[0].runs is UNSET

@@ -23,7 +23,7 @@ from agentrun.core.package import Package
 from agentrun.errors import TOOL_RESULT_CODES
 
 from ..packages import package
-from .script import STARTED, Run, agent_tool, called, mcp_tool, said, tool
+from .script import RUN_STARTED, Run, agent_tool, calls_reply, mcp_tool, text_reply, tool
 
 ARGS = {
     "type": "object",
@@ -55,7 +55,7 @@ def agent(**tools: dict[str, Any]) -> Package:
 
 def refusal(name: str, arguments: str, given: Package | None = None, **changes: Any) -> CallRefused | None:
     """Why one call of a run is refused. None: it ran."""
-    run = Run(given or agent(), called((name, arguments)), said("Done."), **changes)
+    run = Run(given or agent(), calls_reply((name, arguments)), text_reply("Done."), **changes)
     assert run.finish().status == "completed", "what a model does wrong ends no run"
     found: list[CallRefused] = run.of(CallRefused)
     assert run.ran == ([] if found else ["c1.0"]), "nothing ran"
@@ -67,7 +67,7 @@ def refusal(name: str, arguments: str, given: Package | None = None, **changes: 
     return one
 
 
-def refused(name: str, arguments: str, given: Package | None = None, **changes: Any) -> CallRefused:
+def expect_refusal(name: str, arguments: str, given: Package | None = None, **changes: Any) -> CallRefused:
     found = refusal(name, arguments, given, **changes)
     assert found is not None
     return found
@@ -77,15 +77,15 @@ def refused(name: str, arguments: str, given: Package | None = None, **changes: 
 
 
 def test_unknown_tool_is_refused_with_the_available_names() -> None:
-    found = refused("wether", "{}")
+    found = expect_refusal("wether", "{}")
     assert (found.code, found.fields) == ("tool.unknown", {"tool": "wether"})
     names = "any, files.list, files.read_a.b, files.read_it, helper, ticket, weather"
     assert found.told.endswith(f"there is no tool 'wether'; available tools: {names}"), "all that the model can call"
     many = agent(many=mcp_tool(*(f"t{n}" for n in range(200))), secret=tool(visible="1 == 2"))
-    told = refused("wether", "{}", many).told
+    told = expect_refusal("wether", "{}", many).told
     assert told.endswith(f" and {200 + 7 - MAX_NAMED_TOOLS} more")
     assert "secret" not in told
-    found = refused("x", "{}", package(policy={"default": "allow"}))
+    found = expect_refusal("x", "{}", package(policy={"default": "allow"}))
     assert found.told.endswith("tools: none")
 
 
@@ -93,22 +93,22 @@ def test_unknown_tool_is_refused_with_the_available_names() -> None:
     "name", ["files", "files.write", "files.lists", "files.list.x", "files.read_", "other.list", "any.list", ".list"]
 )
 def test_unknown_mcp_tool_is_refused(name: str) -> None:
-    assert refused(name, "{}").code == "tool.unknown"
+    assert expect_refusal(name, "{}").code == "tool.unknown"
 
 
 @pytest.mark.parametrize("name", ["files.list", "files.read_it", "files.read_a.b"])
 def test_known_mcp_tool_takes_any_object(name: str) -> None:
     assert refusal(name, '{"anything": [1]}') is None
-    assert refused(name, "[1]").code == "tool.invalid_arguments", "an object all the same"
+    assert expect_refusal(name, "[1]").code == "tool.invalid_arguments", "an object all the same"
 
 
 def test_hidden_tool_is_refused() -> None:
     given = agent(any=tool(visible="spend.turns > 5"), files=mcp_tool("list", visible="false"))
     for name in ("any", "files.list"):
-        found = refused(name, "{}", given)
+        found = expect_refusal(name, "{}", given)
         assert (found.code, found.fields) == ("tool.hidden", {"tool": name})
-    assert refused("any", "{broken", given).code == "tool.hidden", "visible comes before parsed"
-    assert refused("files", "{}", given).code == "tool.unknown", "known comes before visible"
+    assert expect_refusal("any", "{broken", given).code == "tool.hidden", "visible comes before parsed"
+    assert expect_refusal("files", "{}", given).code == "tool.unknown", "known comes before visible"
 
 
 @pytest.mark.parametrize(
@@ -126,14 +126,14 @@ def test_hidden_tool_is_refused() -> None:
 def test_visible_condition_decides_whether_a_tool_is_hidden(visible: str | None, hidden: bool) -> None:
     """What cannot be told hides."""
     given = agent(any=tool(visible=visible))
-    run = Run(given, started=replace(STARTED, params={"team": "x"}))
+    run = Run(given, started=replace(RUN_STARTED, params={"team": "x"}))
     assert hidden_tools(given, run.state) == (("any",) if hidden else ())
 
 
 def test_visible_condition_is_evaluated_every_turn() -> None:
     given = agent(any=tool(visible="has(calls.weather) && calls.weather > 0"))
     fine = ("weather", '{"city":"x","days":1}')
-    run = Run(given, called(fine), called("any"), said("Done."))
+    run = Run(given, calls_reply(fine), calls_reply("any"), text_reply("Done."))
     run.finish()
     offers = [{each.name for each in request.request.tools} for request in run.requests]
     others = offers[0]
@@ -145,7 +145,7 @@ def test_visible_condition_is_evaluated_every_turn() -> None:
 
 def test_tool_hidden_in_the_request_stays_hidden_for_its_reply() -> None:
     given = agent(any=tool(visible="has(calls.weather) && calls.weather > 0"))
-    run = Run(given, called(("weather", '{"city":"x","days":1}'), "any"), said("Done."))
+    run = Run(given, calls_reply(("weather", '{"city":"x","days":1}'), "any"), text_reply("Done."))
     run.finish()
     assert [fact.code for fact in run.of(CallRefused)] == ["tool.hidden"]
 
@@ -186,7 +186,7 @@ def test_empty_arguments_are_an_empty_object(nothing: str) -> None:
 )
 def test_arguments_that_are_not_an_object_are_refused(text: str, why: str) -> None:
     assert parse_arguments(text) is None
-    found = refused("any", text)
+    found = expect_refusal("any", text)
     assert (found.code, found.fields) == ("tool.invalid_arguments", {"tool": "any"})
     assert found.told.startswith(f"tool.invalid_arguments: the arguments of 'any' are not a JSON object: {why}")
 
@@ -202,17 +202,17 @@ def test_size_limit_of_arguments() -> None:
     assert len(text) == MAX_ARGUMENT_BYTES
     assert parse_arguments(text) is not None
     assert parse_arguments(text.replace("xx", "xxx", 1)) is None
-    assert "1048577 bytes, but the limit is 1048576" in refused("any", text.replace("xx", "xxx", 1)).told
+    assert "1048577 bytes, but the limit is 1048576" in expect_refusal("any", text.replace("xx", "xxx", 1)).told
 
 
-VALUES = st.recursive(
+JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=8,
 )
 
 
-@given(st.dictionaries(st.text(max_size=3), VALUES, max_size=4))
+@given(st.dictionaries(st.text(max_size=3), JSON_VALUES, max_size=4))
 def test_every_object_is_parsed(value: dict[str, Any]) -> None:
     assert parse_arguments(json.dumps(value)) == value
 
@@ -242,24 +242,24 @@ def test_valid_arguments_run() -> None:
     ],
 )
 def test_invalid_arguments_are_refused_with_field_and_reason(arguments: str, field: str | None, words: str) -> None:
-    found = refused("weather", arguments)
+    found = expect_refusal("weather", arguments)
     expected = {"tool": "weather"} | ({"field": field} if field else {})
     assert (found.code, found.fields) == ("tool.invalid_arguments", expected)
     assert f"the arguments of 'weather' are not valid: {words}" in found.told
 
 
 def test_refusal_does_not_show_argument_values() -> None:
-    assert "sk-secret" not in refused("weather", '{"city": "x", "days": "sk-secret"}').told
+    assert "sk-secret" not in expect_refusal("weather", '{"city": "x", "days": "sk-secret"}').told
 
 
 def test_refusal_message_has_a_maximum_length() -> None:
-    found = refused("weather", json.dumps({"city": "x", "days": 1, "k" * 5000: 1}))
+    found = expect_refusal("weather", json.dumps({"city": "x", "days": 1, "k" * 5000: 1}))
     assert len(found.told) == 300 + len("tool.invalid_arguments: ")
 
 
 @pytest.mark.parametrize(("arguments", "field"), [("{}", "city"), ('{"city": 7}', "days"), ('{"days": 1}', "city")])
 def test_missing_argument_is_refused_with_its_name(arguments: str, field: str) -> None:
-    found = refused("weather", arguments)
+    found = expect_refusal("weather", arguments)
     assert (found.code, found.fields) == ("tool.missing_field", {"tool": "weather", "field": field})
     assert found.told == f"tool.missing_field: 'weather' needs the argument '{field}'"
 
@@ -273,26 +273,26 @@ def test_valid_action_calls_run() -> None:
 
 
 def test_missing_argument_of_an_action_is_refused() -> None:
-    found = refused("ticket", '{"action": "close", "title": "x"}')
+    found = expect_refusal("ticket", '{"action": "close", "title": "x"}')
     assert (found.code, found.fields) == ("tool.missing_field", {"tool": "ticket", "action": "close", "field": "id"})
     assert found.told == "tool.missing_field: 'ticket.close' needs the argument 'id'"
 
 
 @pytest.mark.parametrize("arguments", ["{}", '{"action": null}', '{"title": "x"}'])
 def test_missing_action_is_refused(arguments: str) -> None:
-    found = refused("ticket", arguments)
+    found = expect_refusal("ticket", arguments)
     assert (found.code, found.fields) == ("tool.missing_field", {"tool": "ticket", "field": "action"})
 
 
 @pytest.mark.parametrize("action", ['"delete"', "7", '["open"]', '{"open": 1}', '""'])
 def test_unknown_action_is_refused_with_the_available_actions(action: str) -> None:
-    found = refused("ticket", f'{{"action": {action}}}')
+    found = expect_refusal("ticket", f'{{"action": {action}}}')
     assert (found.code, found.fields) == ("tool.invalid_arguments", {"tool": "ticket", "field": "action"})
     assert found.told.endswith("'ticket' has no such action; available actions: close, open")
 
 
 def test_invalid_arguments_of_an_action_are_refused() -> None:
-    found = refused("ticket", '{"action": "close", "id": "x"}')
+    found = expect_refusal("ticket", '{"action": "close", "id": "x"}')
     expected = {"tool": "ticket", "action": "close", "field": "id"}
     assert (found.code, found.fields) == ("tool.invalid_arguments", expected)
     assert "the arguments of 'ticket.close' are not valid: id: " in found.told
@@ -304,7 +304,7 @@ def test_invalid_arguments_of_an_action_are_refused() -> None:
 @pytest.mark.parametrize(("depth", "code"), [(0, None), (2, None), (3, "tool.invalid_call"), (4, "tool.invalid_call")])
 def test_sub_agent_deeper_than_the_limit_is_refused(depth: int, code: str | None) -> None:
     parent = Parent("run-0", "c1.0", depth, BudgetShare()) if depth else None
-    found = refusal("helper", '{"message": "x"}', started=replace(STARTED, parent=parent))
+    found = refusal("helper", '{"message": "x"}', started=replace(RUN_STARTED, parent=parent))
     assert (found.code if found else None) == code
     if found:
         assert found.fields == {"tool": "helper", "reason": "depth", "limit": 3}
@@ -314,9 +314,9 @@ def test_depth_limit_of_one_allows_one_level_of_sub_agents() -> None:
     given = agent()
     flat = replace(given, limits=replace(given.limits, depth=1))
     assert refusal("helper", '{"message": "x"}', flat) is None
-    child = replace(STARTED, parent=Parent("run-0", "c1.0", 1, BudgetShare()))
-    assert refused("helper", '{"message": "x"}', flat, started=child).fields["limit"] == 1
+    child = replace(RUN_STARTED, parent=Parent("run-0", "c1.0", 1, BudgetShare()))
+    assert expect_refusal("helper", '{"message": "x"}', flat, started=child).fields["limit"] == 1
 
 
 def test_sub_agent_call_needs_a_message() -> None:
-    assert refused("helper", "{}").fields == {"tool": "helper", "field": "message"}
+    assert expect_refusal("helper", "{}").fields == {"tool": "helper", "field": "message"}

@@ -48,15 +48,15 @@ def outcome(**changes: Any) -> Outcome:
     return replace(over, **changes)
 
 
-SPENT = ChildSpend(30, 7, 2)
+CHILD_SPEND = ChildSpend(30, 7, 2)
 
 
 def test_answer_of_a_child_is_the_tool_result() -> None:
-    assert child_finished(EFFECT, outcome()) == (ToolFinished("c1.0", (Text("Yes."),), None, None, SPENT), None)
+    assert child_finished(EFFECT, outcome()) == (ToolFinished("c1.0", (Text("Yes."),), None, None, CHILD_SPEND), None)
     fact, _ = child_finished(EFFECT, outcome(answer=None, runs=3))
     assert fact.parts == (Text(""),)
     assert fact.spent == ChildSpend(30, 7, 2, 3)
-    assert SPENT.runs is UNSET
+    assert CHILD_SPEND.runs is UNSET
 
 
 def test_long_answer_of_a_child_is_truncated() -> None:
@@ -102,14 +102,14 @@ def test_long_answer_of_a_child_is_truncated() -> None:
 )
 def test_fault_of_a_child_is_a_failed_tool_result(fault: Fault, read: Fault) -> None:
     fact, whole = child_finished(EFFECT, outcome(status="failed", fault=fault, answer=None))
-    assert fact == ToolFinished("c1.0", (Text(f"{read.code}: {read.message}"),), read, None, SPENT)
+    assert fact == ToolFinished("c1.0", (Text(f"{read.code}: {read.message}"),), read, None, CHILD_SPEND)
     assert whole is None
 
 
 def test_answer_that_cannot_be_stored_is_a_storage_fault() -> None:
     fault = Fault("storage.failed", "the disk is full")
     fact = child_failed(EFFECT, outcome(), fault)
-    assert fact == ToolFinished("c1.0", (Text("storage.failed: the disk is full"),), fault, None, SPENT)
+    assert fact == ToolFinished("c1.0", (Text("storage.failed: the disk is full"),), fault, None, CHILD_SPEND)
 
 
 def test_refused_child_is_a_failed_tool_result() -> None:

@@ -29,17 +29,19 @@ from agentrun.core.state import pending_effects
 
 from ..packages import package
 from .disturbances import crash
-from .script import STARTED, Run, Stuck, agent_tool, called, rule, said, tool
+from .script import RUN_STARTED, Run, RunWaits, agent_tool, calls_reply, rule, text_reply, tool
 from .shape_parts import ALLOW, policy, resumes, sleeping
 
 ONE, TWO, THREE = (("helper", f'{{"message": "{name}"}}') for name in ("one", "two", "three"))
 CHILD = package(name="child")
 
 
-def parent(*calls: Any, tools: Any = None, helps: Any = resumes, started: RunStarted = STARTED, **changes: Any) -> Run:
+def parent(
+    *calls: Any, tools: Any = None, helps: Any = resumes, started: RunStarted = RUN_STARTED, **changes: Any
+) -> Run:
     own = {"helper": agent_tool(params={"team": "fixed"}), "a": tool()}
     agent = package(**{"tools": own, "agents": {"helper": CHILD}, "policy": ALLOW, **changes})
-    return Run(agent, called(*calls), said("Done."), tools=tools, helps=helps, started=started)
+    return Run(agent, calls_reply(*calls), text_reply("Done."), tools=tools, helps=helps, started=started)
 
 
 def children(run: Run) -> list[RunChild]:
@@ -67,7 +69,7 @@ def test_model_cannot_change_fixed_params() -> None:
 def test_child_beyond_the_depth_limit_is_refused(depth: int, code: str | None) -> None:
     """A limit of 3: a run that is two deep may have a child, one that is three deep may not."""
     above = Parent("run-0", "c1.0", depth, BudgetShare()) if depth else None
-    run = parent(ONE, started=replace(STARTED, parent=above))
+    run = parent(ONE, started=replace(RUN_STARTED, parent=above))
     run.finish()
     if code is None:
         assert children(run)[0].parent.depth == depth + 1
@@ -127,7 +129,9 @@ def test_aborted_child_is_charged_its_share() -> None:
     own = {"helper": agent_tool(), "enough": tool(aborts_siblings=True)}
     budgets = {"tokens": 1000, "cost": 50, "tool_calls": 9}
     run = parent(ONE, "enough", tools={}, budgets=budgets)
-    run = Run(replace(run.agent, tools=package(tools=own).tools), called(ONE, "enough"), pick=lambda count: count - 1)
+    run = Run(
+        replace(run.agent, tools=package(tools=own).tools), calls_reply(ONE, "enough"), pick=lambda count: count - 1
+    )
     run.until(ResultsGiven)
     meter = run.state.meter
     share = children(run)[0].parent.share
@@ -139,14 +143,14 @@ def test_aborted_child_is_charged_its_share() -> None:
 def test_child_that_did_not_start_costs_nothing() -> None:
     own = {"helper": agent_tool(parallel=False), "enough": tool(aborts_siblings=True)}
     run = parent(ONE, "enough")
-    run = Run(replace(run.agent, tools=package(tools=own).tools), called(ONE, "enough"), said("Done."))
+    run = Run(replace(run.agent, tools=package(tools=own).tools), calls_reply(ONE, "enough"), text_reply("Done."))
     outcome = run.finish()
     assert (outcome.tokens, outcome.tool_calls, children(run)) == (50, 1, [])
 
 
 def test_suspended_child_suspends_its_parent() -> None:
     run = parent(ONE, tools={"helper": sleeping(["c1.0"])}, helps=lambda run, wait: None, budgets={"tokens": 1000})
-    with pytest.raises(Stuck) as caught:
+    with pytest.raises(RunWaits) as caught:
         run.finish()
     assert caught.value.wait == Wait(waits_for=("c1.0",))
     assert run.state.calls[0].status == "asleep"
@@ -159,7 +163,7 @@ def test_suspended_child_suspends_its_parent() -> None:
 
 def test_other_calls_run_while_a_child_is_suspended() -> None:
     run = parent(ONE, "a", tools={"helper": sleeping(["x"])}, helps=lambda run, wait: None)
-    with pytest.raises(Stuck):
+    with pytest.raises(RunWaits):
         run.finish()
     assert [call.status for call in run.state.calls] == ["asleep", "finished"]
 
@@ -172,9 +176,9 @@ def test_share_of_a_suspended_child_stays_reserved() -> None:
         policy=policy(rule("ask", "later")),
         budgets={"tokens": 1000},
     )
-    calls = called(ONE, ("later", '{"message": "x"}'))
-    run = Run(agent, calls, said("Done."), tools={"helper": sleeping(["x"])})
-    with pytest.raises(Stuck):
+    calls = calls_reply(ONE, ("later", '{"message": "x"}'))
+    run = Run(agent, calls, text_reply("Done."), tools={"helper": sleeping(["x"])})
+    with pytest.raises(RunWaits):
         run.finish()
     first = children(run)[0].parent.share.tokens or 0
     run.crash()
@@ -213,8 +217,8 @@ def test_policy_rules_apply_to_sub_agents() -> None:
 
 def test_child_fails_at_the_limit_of_its_share() -> None:
     share = BudgetShare(tokens=100, cost=None, time=None, tool_calls=0)
-    started = replace(STARTED, parent=Parent("run-0", "c1.0", 1, share))
+    started = replace(RUN_STARTED, parent=Parent("run-0", "c1.0", 1, share))
     agent = package(tools={"a": tool()}, policy=ALLOW, budgets={"tokens": 10_000, "tool_calls": 9})
-    outcome = Run(agent, called("a"), started=started).finish()
+    outcome = Run(agent, calls_reply("a"), started=started).finish()
     assert outcome.code in ("budget.tool_calls", "budget.tokens")
     assert outcome.fields["limit"] in (0, 100)

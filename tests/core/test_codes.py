@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from agentrun import core
-from agentrun.core import model_reply, model_request, retry, tool_calls
+from agentrun.core import decide, model_request, retry, tool_calls
 from agentrun.core.audit import find_divergence
 from agentrun.core.evolve import evolve
 from agentrun.core.facts import CallCancelled, CallRefused, ModelAsked, Record, RunStopped, ToolFinished
@@ -20,18 +20,18 @@ from agentrun.core.state import State
 from agentrun.errors import ERROR_CODES, TOOL_RESULT_CODES, PackageError, StorageError, code_of
 
 from ..packages import package
-from .error_code_cases import PROVIDER, STOPS, TELLS, Stop, Told, aborted
-from .error_code_contract import LEFT, MEANINGS
-from .script import STARTED, Run, said
+from .error_code_cases import PROVIDER, STOPS, TOOL_RESULT_CASES, Stop, ToolResultCode, aborted
+from .error_code_contract import CODES_OF_OTHER_LAYERS, MEANINGS
+from .script import RUN_STARTED, Run, text_reply
 
 ALL = {*ERROR_CODES, *TOOL_RESULT_CODES}
-RAISED = ("package.invalid", "recovery.failed")
+RAISED_CODES = ("package.invalid", "recovery.failed")
 """Codes that functions of the core raise: there is no run that could end."""
-CASES: tuple[Stop | Told, ...] = (*STOPS, *TELLS)
-PRODUCED = {case.code for case in CASES} | {*RAISED}
+CASES: tuple[Stop | ToolResultCode, ...] = (*STOPS, *TOOL_RESULT_CASES)
+PRODUCED = {case.code for case in CASES} | {*RAISED_CODES}
 
 
-def names(cases: Iterable[Stop | Told]) -> list[str]:
+def names(cases: Iterable[Stop | ToolResultCode]) -> list[str]:
     return [case.code for case in cases]
 
 
@@ -41,15 +41,15 @@ def misplaced_codes(codes: set[str], produced: set[str], left: set[str]) -> set[
 
 
 def test_every_code_is_produced_here_or_assigned_to_another_part() -> None:
-    assert misplaced_codes(ALL, PRODUCED, {*LEFT}) == set()
-    assert all(part for part in LEFT.values())
+    assert misplaced_codes(ALL, PRODUCED, {*CODES_OF_OTHER_LAYERS}) == set()
+    assert all(part for part in CODES_OF_OTHER_LAYERS.values())
 
 
 def test_misplaced_codes_finds_missing_doubled_and_unknown_codes() -> None:
-    assert misplaced_codes({*ALL, "tool.tired"}, PRODUCED, {*LEFT}) == {"tool.tired"}
-    assert misplaced_codes(ALL, PRODUCED - {"cancelled"}, {*LEFT}) == {"cancelled"}
-    assert misplaced_codes(ALL, PRODUCED, {*LEFT, "cancelled"}) == {"cancelled"}
-    assert misplaced_codes(ALL, PRODUCED, {*LEFT, "no.such"}) == {"no.such"}
+    assert misplaced_codes({*ALL, "tool.tired"}, PRODUCED, {*CODES_OF_OTHER_LAYERS}) == {"tool.tired"}
+    assert misplaced_codes(ALL, PRODUCED - {"cancelled"}, {*CODES_OF_OTHER_LAYERS}) == {"cancelled"}
+    assert misplaced_codes(ALL, PRODUCED, {*CODES_OF_OTHER_LAYERS, "cancelled"}) == {"cancelled"}
+    assert misplaced_codes(ALL, PRODUCED, {*CODES_OF_OTHER_LAYERS, "no.such"}) == {"no.such"}
 
 
 def test_exit_code_and_retry_of_every_code_match_the_contract() -> None:
@@ -85,7 +85,7 @@ def test_run_stops_with_the_code_and_its_fields(case: Stop) -> None:
     ("code", "module", "rule"),
     [
         ("provider.transient", retry, "retry_delay"),
-        ("guard.cycle", model_reply, "find_guard_fault"),
+        ("guard.cycle", decide, "find_guard_fault"),
         ("budget.tool_calls", tool_calls, "tool_calls_fault"),
         ("budget.tokens", model_request, "spending_fault"),
     ],
@@ -97,7 +97,7 @@ def test_planted_rule_that_finds_nothing_changes_the_outcome(
     monkeypatch.setattr(module, rule, lambda *given, **named: None)
     case = next(case for case in STOPS if case.code == code)
     run = case.play()
-    run.answers.append(said("Done."))
+    run.answers.append(text_reply("Done."))
     fault = run.finish().fault
     assert fault is None or fault.fields != case.fields
 
@@ -111,8 +111,8 @@ def test_only_retryable_provider_faults_are_retried(case: Stop) -> None:
     assert not run.answers, "no request more, no request less"
 
 
-@pytest.mark.parametrize("case", TELLS, ids=names(TELLS))
-def test_model_reads_the_tool_fault_and_the_run_continues(case: Told) -> None:
+@pytest.mark.parametrize("case", TOOL_RESULT_CASES, ids=names(TOOL_RESULT_CASES))
+def test_model_reads_the_tool_fault_and_the_run_continues(case: ToolResultCode) -> None:
     """The model reads what went wrong, and the run goes on."""
     run = case.play()
     outcome = run.finish()
@@ -120,7 +120,7 @@ def test_model_reads_the_tool_fault_and_the_run_continues(case: Told) -> None:
     code, fields = list(results(run))[-1]
     assert (code, fields) == (case.code, case.fields)
     assert {*MEANINGS[case.code].fields} - {"action", "field"} <= fields.keys()
-    assert read(run)[-1].startswith(f"{case.code}: ")
+    assert results_in_last_request(run)[-1].startswith(f"{case.code}: ")
     ran = case.code in ("tool.execution", "tool.timeout")
     assert (len(run.ran), outcome.tool_calls) == ((1, 1) if ran else (0, 0)), "nothing ran that was refused"
 
@@ -134,7 +134,7 @@ def results(run: Run) -> Iterator[tuple[str, dict[str, object]]]:
             yield fact.fault.code, fact.fault.fields
 
 
-def read(run: Run) -> list[str]:
+def results_in_last_request(run: Run) -> list[str]:
     """What the model read of its calls in the last request."""
     messages = run.requests[-1].request.messages
     given = [message.parts[0] for message in messages if isinstance(message, ToolResult)]
@@ -146,7 +146,7 @@ def test_aborted_sibling_has_the_code_tool_aborted() -> None:
     assert run.finish().status == "completed"
     (cancelled,) = run.of(CallCancelled)
     assert cancelled.call == "c1.1"
-    assert read(run) == ["done", cancelled.told]
+    assert results_in_last_request(run) == ["done", cancelled.told]
     assert cancelled.told.startswith("tool.aborted: loud ")
 
 
@@ -167,7 +167,7 @@ def test_invalid_output_schema_raises_package_invalid() -> None:
 
 def test_divergence_has_the_seq_and_both_decisions() -> None:
     """What the command line needs for `audit.diverged`: place, then and now."""
-    run = Run(package(), said("Done."))
+    run = Run(package(), text_reply("Done."))
     run.finish()
     found = find_divergence(package(budgets={"tokens": 1}), run.records)
     assert found is not None
@@ -187,8 +187,8 @@ def test_runs_of_the_core_produce_no_code_of_another_part() -> None:
         run = case.play()
         run.finish()
         seen |= faults_of(run)
-    assert not seen & {*LEFT}
-    assert seen == PRODUCED - {*RAISED}
+    assert not seen & {*CODES_OF_OTHER_LAYERS}
+    assert seen == PRODUCED - {*RAISED_CODES}
 
 
 def written_in_core() -> set[str]:
@@ -200,10 +200,10 @@ def written_in_core() -> set[str]:
 
 def test_core_sources_contain_no_code_of_another_part() -> None:
     assert "guard.cycle" in written_in_core()
-    assert not written_in_core() & {*LEFT}
+    assert not written_in_core() & {*CODES_OF_OTHER_LAYERS}
 
 
 def test_run_without_a_fault_completes() -> None:
     """The runs above fail over their code alone: without it the agent answers."""
-    outcome = Run(package(), said("Done."), started=STARTED).finish()
+    outcome = Run(package(), text_reply("Done."), started=RUN_STARTED).finish()
     assert (outcome.status, outcome.exit_code, outcome.retry) == ("completed", 0, None)

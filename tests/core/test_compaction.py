@@ -20,7 +20,7 @@ from agentrun.core.package import Package
 from agentrun.core.state import ConversationState, State
 
 from ..packages import ROUTE, package
-from .script import STARTED, Run, called, said, tool
+from .script import RUN_STARTED, Run, calls_reply, text_reply, tool
 
 LONG = "x" * 300
 OVERFLOW = Fault("provider.context_overflow", "too long", {"status": 400})
@@ -36,12 +36,12 @@ def agent(window: int | None = None, *, cap: int | None = None, overflow: str = 
 
 
 def searches(count: int) -> list[Reply]:
-    return [called(("search", f'{{"q":"{n}"}}')) for n in range(count)]
+    return [calls_reply(("search", f'{{"q":"{n}"}}')) for n in range(count)]
 
 
 def sizes(count: int, **changes: Any) -> list[int]:
     """What the requests of a run of so many searches are estimated at."""
-    run = Run(agent(**changes), *searches(count), said("Yes."), tools={"search": LONG})
+    run = Run(agent(**changes), *searches(count), text_reply("Yes."), tools={"search": LONG})
     run.finish()
     return [fact.reserved for fact in run.of(ModelAsked)]
 
@@ -63,7 +63,7 @@ def purposes(run: Run) -> list[str]:
 def test_request_larger_than_the_window_fails(turn: int) -> None:
     """An estimate as large as the window passes, one more does not."""
     window = sizes(2)[turn]
-    answers = [*searches(turn), said("Yes.")]
+    answers = [*searches(turn), text_reply("Yes.")]
     assert play(agent(window, overflow="fail"), *answers).state.phase == "stopped"
     run = Run(agent(window - 1, overflow="fail"), *answers, tools={"search": LONG})
     outcome = run.finish()
@@ -76,7 +76,7 @@ def test_request_larger_than_the_window_fails(turn: int) -> None:
 
 def test_max_output_tokens_do_not_count_for_the_window() -> None:
     (window,) = sizes(0)
-    assert play(agent(window, cap=10_000, overflow="fail"), said("Yes.")).requests
+    assert play(agent(window, cap=10_000, overflow="fail"), text_reply("Yes.")).requests
 
 
 def test_overflow_reported_by_the_provider_fails_the_run() -> None:
@@ -90,7 +90,7 @@ def test_overflow_reported_by_the_provider_fails_the_run() -> None:
 
 def test_compaction_replaces_all_but_the_latest_call() -> None:
     window = sizes(3)[3]
-    run = play(agent(window - 1), *searches(3), said("Found nothing yet."), said("Yes."))
+    run = play(agent(window - 1), *searches(3), text_reply("Found nothing yet."), text_reply("Yes."))
     assert purposes(run) == ["answer", "answer", "answer", "compact", "answer"]
     (compacted,) = run.of(ContextCompacted)
     before = tuple(run.requests[3].request.messages)[:-1]
@@ -107,19 +107,19 @@ def test_compaction_replaces_all_but_the_latest_call() -> None:
 
 
 def test_summary_request_has_the_prompt_and_no_tools() -> None:
-    run = play(agent(sizes(2)[2] - 1), *searches(2), said("Nothing yet."), said("Yes."))
+    run = play(agent(sizes(2)[2] - 1), *searches(2), text_reply("Nothing yet."), text_reply("Yes."))
     (asked,) = [request for request in run.requests if request.purpose == "compact"]
-    assert tuple(asked.request.messages)[-1] == user(STARTED.prompts["compact"])
+    assert tuple(asked.request.messages)[-1] == user(RUN_STARTED.prompts["compact"])
     assert asked.request.tools == ()
     assert asked.request.output is None
-    assert asked.request.instructions == STARTED.instructions
+    assert asked.request.instructions == RUN_STARTED.instructions
     assert asked.id.startswith("k")
 
 
 def test_summary_costs_tokens_but_is_no_turn() -> None:
     given = agent(sizes(2)[2] - 1)
     given = replace(given, budgets=replace(given.budgets, turns=3))
-    run = play(given, *searches(2), said("Nothing yet.", usage=Usage(500, 70, 0, 0)), said("Yes."))
+    run = play(given, *searches(2), text_reply("Nothing yet.", usage=Usage(500, 70, 0, 0)), text_reply("Yes."))
     assert run.state.turns == 3
     assert run.state.meter.tokens == 3 * 25 + 570
 
@@ -127,7 +127,7 @@ def test_summary_costs_tokens_but_is_no_turn() -> None:
 @pytest.mark.parametrize(("short", "made"), [(0, 1), (1, 0)])
 def test_summary_request_is_reserved_in_the_budget(short: int, made: int) -> None:
     first, second = searches(2)
-    answers = [first, replace(second, usage=Usage(400, 100, 0, 0)), said("S"), said("Yes.")]
+    answers = [first, replace(second, usage=Usage(400, 100, 0, 0)), text_reply("S"), text_reply("Yes.")]
     given = agent(sizes(2)[2] - 1)
     asked = next(fact for fact in play(given, *answers).of(ModelAsked) if fact.purpose == "compact")
     poor = replace(given, budgets=replace(given.budgets, tokens=525 + asked.reserved - short))
@@ -138,14 +138,14 @@ def test_summary_request_is_reserved_in_the_budget(short: int, made: int) -> Non
 
 def test_overflow_reported_by_the_provider_starts_compaction() -> None:
     """Whatever the window is thought to be: the history is summed up, and the turn goes on."""
-    run = play(agent(), *searches(2), OVERFLOW, said("Nothing yet."), said("Yes."))
+    run = play(agent(), *searches(2), OVERFLOW, text_reply("Nothing yet."), text_reply("Yes."))
     assert purposes(run) == ["answer", "answer", "answer", "compact", "answer"]
     assert run.state.turns == 3
     assert [request.id for request in run.requests[2:]] == ["m3.1", "k3.2", "m3.3"]
 
 
 def test_summary_can_be_compacted_again() -> None:
-    run = play(agent(), *searches(2), OVERFLOW, said("One."), OVERFLOW, said("2."), said("Yes."))
+    run = play(agent(), *searches(2), OVERFLOW, text_reply("One."), OVERFLOW, text_reply("2."), text_reply("Yes."))
     first, second = run.of(ContextCompacted)
     assert (first.replaced, second.replaced) == (3, 1), "a summary can be summed up"
     assert second.after < second.before == first.after
@@ -166,16 +166,18 @@ def test_repeated_overflow_ends_the_run() -> None:
 @pytest.mark.parametrize(
     ("useless", "reason"),
     [
-        (said("x" * 2000), "not_smaller"),
-        (said(" \n"), "empty"),
-        (said(), "empty"),
-        (called("search", text="S"), "calls"),
+        (text_reply("x" * 2000), "not_smaller"),
+        (text_reply(" \n"), "empty"),
+        (text_reply(), "empty"),
+        (calls_reply("search", text="S"), "calls"),
     ],
 )
 @pytest.mark.parametrize("failures", [1, 3])
 def test_run_fails_after_the_allowed_compaction_failures(useless: Reply, reason: str, failures: int) -> None:
     given = agent(sizes(2)[2] - 1, failures=failures)
-    run = Run(given, *searches(2), *[useless] * (failures - 1), said("S"), said("Yes."), tools={"search": LONG})
+    run = Run(
+        given, *searches(2), *[useless] * (failures - 1), text_reply("S"), text_reply("Yes."), tools={"search": LONG}
+    )
     assert run.finish().status == "completed"
     assert [fact.failures for fact in run.of(CompactionFailed)] == list(range(1, failures))
     run = Run(given, *searches(2), *[useless] * failures, tools={"search": LONG})
@@ -186,26 +188,26 @@ def test_run_fails_after_the_allowed_compaction_failures(useless: Reply, reason:
 
 
 def test_failed_compactions_after_a_provider_overflow_end_the_run() -> None:
-    run = Run(agent(), *searches(2), OVERFLOW, *[said("")] * 3, tools={"search": LONG})
+    run = Run(agent(), *searches(2), OVERFLOW, *[text_reply("")] * 3, tools={"search": LONG})
     assert run.finish().code == "context.failed"
     assert purposes(run) == ["answer"] * 3 + ["compact"] * 3
 
 
 def test_successful_compaction_resets_the_failure_count() -> None:
     given = agent(failures=2)
-    summaries = (OVERFLOW, said(""), said("One."), OVERFLOW, said(""), said("2."))
-    run = play(given, *searches(2), *summaries, said("Yes."))
+    summaries = (OVERFLOW, text_reply(""), text_reply("One."), OVERFLOW, text_reply(""), text_reply("2."))
+    run = play(given, *searches(2), *summaries, text_reply("Yes."))
     assert [fact.failures for fact in run.of(CompactionFailed)] == [1, 1]
 
 
 def test_summary_must_be_smaller_than_what_it_replaces() -> None:
     """As long as what it replaces is not shorter; three letters less is."""
-    base = play(agent(), *searches(2), OVERFLOW, said("S"), said("Yes."))
+    base = play(agent(), *searches(2), OVERFLOW, text_reply("S"), text_reply("Yes."))
     before = base.of(ContextCompacted)[0].before
     longest = (before - estimate_tokens(user(SUMMARY_PREFIX))) * 3
-    run = play(agent(), *searches(2), OVERFLOW, said("x" * (longest - 3)), said("Yes."))
+    run = play(agent(), *searches(2), OVERFLOW, text_reply("x" * (longest - 3)), text_reply("Yes."))
     assert run.of(ContextCompacted)[0].after == before - 1
-    run = play(agent(), *searches(2), OVERFLOW, said("x" * longest), said("S"), said("Yes."))
+    run = play(agent(), *searches(2), OVERFLOW, text_reply("x" * longest), text_reply("S"), text_reply("Yes."))
     assert run.of(CompactionFailed) == [CompactionFailed("not_smaller", 1)]
 
 
@@ -214,12 +216,12 @@ def test_planted_compaction_separates_a_call_from_its_result(monkeypatch: pytest
     monkeypatch.setattr(
         compaction, "count_fitting_messages", lambda package, state, room: len(state.conversation.transcript) - 1
     )
-    run = play(agent(), *searches(2), OVERFLOW, said("S"), said("Yes."))
+    run = play(agent(), *searches(2), OVERFLOW, text_reply("S"), text_reply("Yes."))
     assert find_history_fault(run.requests[-1].request.messages) is not None
 
 
 def test_overflow_without_a_history_to_compact_fails() -> None:
-    outcome = Run(agent(10), said("Yes.")).finish()
+    outcome = Run(agent(10), text_reply("Yes.")).finish()
     assert (outcome.code, outcome.fields["context"]) == ("context.overflow", 10)
     assert outcome.fault is not None
     assert outcome.fault.hint == "lower context.compaction.keep"
@@ -228,15 +230,17 @@ def test_overflow_without_a_history_to_compact_fails() -> None:
 def test_long_history_is_compacted_in_parts_that_fit_the_window() -> None:
     """A history longer than the window is summed up in parts, each of which fits."""
     history = tuple(user(letter * 300) for letter in "abcdefgh")
-    earlier = replace(STARTED, earlier=EarlierRuns(runs=1, messages=history))
+    earlier = replace(RUN_STARTED, earlier=EarlierRuns(runs=1, messages=history))
     given = agent(400)
-    run = play(given, *[said("S")] * 2, said("Yes."), started=earlier)
+    run = play(given, *[text_reply("S")] * 2, text_reply("Yes."), started=earlier)
     assert purposes(run) == ["compact"] * 2 + ["answer"]
     assert [fact.replaced for fact in run.of(ContextCompacted)] == [3, 4]
     for request in run.of(ModelAsked):
         assert request.reserved <= 400
-    huge = replace(STARTED, earlier=EarlierRuns(runs=1, messages=(user("x" * 3000), *history)))
-    assert Run(given, said("S"), started=huge).finish().code == "context.overflow", "a message larger than the window"
+    huge = replace(RUN_STARTED, earlier=EarlierRuns(runs=1, messages=(user("x" * 3000), *history)))
+    assert Run(given, text_reply("S"), started=huge).finish().code == "context.overflow", (
+        "a message larger than the window"
+    )
 
 
 # how many messages
@@ -308,8 +312,8 @@ def result(id: str) -> ToolResult:
     ],
 )
 def test_inconsistent_history_fails_before_a_request(history: tuple[Message, ...], calls: list[str]) -> None:
-    started = replace(STARTED, earlier=EarlierRuns(runs=1, messages=history))
-    run = Run(package(), said("Yes."), started=started)
+    started = replace(RUN_STARTED, earlier=EarlierRuns(runs=1, messages=history))
+    run = Run(package(), text_reply("Yes."), started=started)
     outcome = run.finish()
     assert (outcome.code, outcome.exit_code, outcome.retry) == ("provider.inconsistent_history", 6, "repair")
     assert outcome.fields == {"calls": calls}
@@ -321,10 +325,10 @@ def test_inconsistent_history_fails_before_a_request(history: tuple[Message, ...
 @given(conversations())
 def test_consistent_history_is_sent(messages: list[Message]) -> None:
     assert find_history_fault(messages) is None
-    started = replace(STARTED, earlier=EarlierRuns(runs=1, messages=tuple(messages)))
-    run = Run(package(), said("Yes."), started=started)
+    started = replace(RUN_STARTED, earlier=EarlierRuns(runs=1, messages=tuple(messages)))
+    run = Run(package(), text_reply("Yes."), started=started)
     assert run.finish().status == "completed"
-    assert tuple(run.requests[0].request.messages) == (*messages, STARTED.input)
+    assert tuple(run.requests[0].request.messages) == (*messages, RUN_STARTED.input)
 
 
 @given(conversations().filter(lambda messages: any(isinstance(each, ToolResult) for each in messages)), st.data())

@@ -17,7 +17,7 @@ from agentrun.core.condition import (
 from agentrun.core.evolve import fold
 from agentrun.core.policy import condition_variables
 
-from .script import STARTED, records
+from .script import RUN_STARTED, records
 
 DATA: dict[str, Any] = {
     "args": {"n": 7, "s": "text", "l": [1, 2], "o": {"a": {"b": 1}}, "none": None, "yes": True, "f": 1.5},
@@ -140,19 +140,19 @@ def test_constant_condition_is_recognised(expression: str, value: bool | None) -
 
 
 def test_condition_variables_match_the_documented_ones() -> None:
-    given = condition_variables(fold(records([STARTED])))
+    given = condition_variables(fold(records([RUN_STARTED])))
     assert set(given) == set(CONDITION_VARIABLES)
     assert all(tuple(given[name]) == fields for name, fields in CONDITION_VARIABLES.items() if fields is not None)
 
 
-VALUES = st.recursive(
+JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=8,
 )
 
 
-@given(st.dictionaries(st.sampled_from(["n", "a", ""]), VALUES))
+@given(st.dictionaries(st.sampled_from(["n", "a", ""]), JSON_VALUES))
 def test_any_arguments_evaluate_without_an_exception(args: dict[str, Any]) -> None:
     """Never an exception: true, false or None, and true only for what is greater."""
     found = is_met("args.n > 5", {"args": args})

@@ -29,13 +29,12 @@ from agentrun.core.facts import (
     ToolStarted,
 )
 from agentrun.core.fault import Fault
-from agentrun.core.messages import Text
-from agentrun.core.messages import user_message as told
+from agentrun.core.messages import Text, user_message
 from agentrun.core.state import CallState, State
 from agentrun.core.tally import fnv1a
 
 from ..packages import package
-from .script import STARTED, Run, called, hook, records, rule, said, tool
+from .script import RUN_STARTED, Run, calls_reply, hook, records, rule, text_reply, tool
 from .shape_parts import ALLOW, TRANSIENT, policy
 from .shapes import SHAPES
 
@@ -47,7 +46,7 @@ def run_with_five_parallel_calls(**changes: Any) -> Run:
     """A run with five calls that may run together."""
     agent = package(**{"tools": {name: tool() for name in "abcde"}, "policy": ALLOW, **changes})
     results: Any = {"b": Fault("tool.execution", "broken", {"tool": "b"}), "c": ("text", ChildSpend(5, 6, 1))}
-    return Run(agent, called(*CALLS, text="All at once."), said("Done."), tools=results)
+    return Run(agent, calls_reply(*CALLS, text="All at once."), text_reply("Done."), tools=results)
 
 
 def state_after_order(run: Run, order: Iterable[int]) -> State:
@@ -97,7 +96,7 @@ def test_result_rules_do_not_depend_on_completion_order() -> None:
     )
 
     def refused(*order: str) -> list[str]:
-        run = Run(agent, called(("a", '{"q": "1"}'), ("a", '{"q": "2"}')), said("Done."))
+        run = Run(agent, calls_reply(("a", '{"q": "1"}'), ("a", '{"q": "2"}')), text_reply("Done."))
         left = list(order)
 
         def pick(count: int) -> int:
@@ -158,22 +157,22 @@ def test_evolve_does_not_change_its_argument(name: str) -> None:
 
 
 def test_new_states_share_no_transcript() -> None:
-    fold(records([STARTED]))
+    fold(records([RUN_STARTED]))
     assert len(State().conversation.transcript) == 0
 
 
 def test_state_after_run_started_has_the_earlier_runs() -> None:
-    earlier = EarlierRuns(2, 5, (told("Hello"), said("Hi.").message), {fnv1a("x"): 2}, {"y": 1}, ("g",))
-    state = fold([Record(1, 7, 1, "", replace(STARTED, earlier=earlier))])
+    earlier = EarlierRuns(2, 5, (user_message("Hello"), text_reply("Hi.").message), {fnv1a("x"): 2}, {"y": 1}, ("g",))
+    state = fold([Record(1, 7, 1, "", replace(RUN_STARTED, earlier=earlier))])
     assert (state.phase, state.began, state.now, state.elapsed, state.package) == ("starting", 7, 7, 0, "sha256:0")
-    assert tuple(state.conversation.transcript) == (*earlier.messages, STARTED.input)
+    assert tuple(state.conversation.transcript) == (*earlier.messages, RUN_STARTED.input)
     assert state.conversation.estimate == sum(estimate_tokens(message) for message in state.conversation.transcript)
     assert (state.detector.texts.count("x"), state.detector.batches.count("y"), state.grants) == (2, 1, ("g",))
 
 
 def test_run_can_start_without_input() -> None:
-    earlier = EarlierRuns(messages=(told("Hello"),))
-    run = Run(package(), said("Hi."), started=replace(STARTED, input=None, earlier=earlier))
+    earlier = EarlierRuns(messages=(user_message("Hello"),))
+    run = Run(package(), text_reply("Hi."), started=replace(RUN_STARTED, input=None, earlier=earlier))
     assert run.finish().answer == "Hi."
     assert tuple(run.requests[0].request.messages) == earlier.messages
 
@@ -202,7 +201,7 @@ def test_token_estimate_matches_the_transcript_after_compaction() -> None:
 def run_waiting_for_approval(at: int) -> Run:
     """A run that waits for a person since 100, in which 100 ms were used."""
     agent = package(tools={"a": tool()}, policy=policy(rule("ask")), budgets={"time": 1000})
-    run = Run(agent, called("a"), said("Done."), takes=100)
+    run = Run(agent, calls_reply("a"), text_reply("Done."), takes=100)
     run.until(ApprovalAsked)
     assert run.state.elapsed == 100
     run.now = at
@@ -223,7 +222,7 @@ def test_waiting_for_approval_does_not_count_as_time() -> None:
 
 
 @pytest.mark.parametrize(
-    "fact", [MessageQueued("q1", told("Hurry.")), CancelRequested("me")], ids=["sent", "cancelled"]
+    "fact", [MessageQueued("q1", user_message("Hurry.")), CancelRequested("me")], ids=["sent", "cancelled"]
 )
 def test_facts_during_an_approval_do_not_count_as_time(fact: Fact) -> None:
     run = run_waiting_for_approval(1_000_000)
@@ -233,7 +232,7 @@ def test_facts_during_an_approval_do_not_count_as_time(fact: Fact) -> None:
 
 
 def test_time_between_crash_and_resume_does_not_count() -> None:
-    run = Run(package(budgets={"time": 1000}), said("Done."))
+    run = Run(package(budgets={"time": 1000}), text_reply("Done."))
     run.until(ModelAsked)
     run.now = 1_000_000
     run.crash()
@@ -243,7 +242,7 @@ def test_time_between_crash_and_resume_does_not_count() -> None:
 
 def test_waiting_for_approval_counts_while_another_call_runs() -> None:
     agent = package(tools={"a": tool(), "b": tool()}, policy=policy(rule("ask", "a")))
-    run = Run(agent, called("a", "b"), said("Done."))
+    run = Run(agent, calls_reply("a", "b"), text_reply("Done."))
     run.until(ToolStarted)
     run.now = 500
     answer(run)
@@ -251,11 +250,11 @@ def test_waiting_for_approval_counts_while_another_call_runs() -> None:
 
 
 def test_waiting_for_a_retry_counts_as_time() -> None:
-    run = Run(package(), TRANSIENT, said("Yes."))
+    run = Run(package(), TRANSIENT, text_reply("Yes."))
     planned = run.until(RetryPlanned)
     assert isinstance(planned, RetryPlanned)
     run.now = 200
-    run.add(MessageQueued("q1", told("Hurry.")))
+    run.add(MessageQueued("q1", user_message("Hurry.")))
     assert (run.state.paused, run.state.elapsed) == (0, 200)
     run.until(TimePassed)
     assert run.state.elapsed == planned.wait

@@ -8,17 +8,16 @@ from msgspec.structs import replace
 
 from agentrun.core.effects import Deliver, RunTool, Wait
 from agentrun.core.facts import CallRefused, Ruled, TimePassed, ToolFinished
-from agentrun.core.messages import Assistant, Image, Text, ToolResult, User
-from agentrun.core.messages import user_message as told
+from agentrun.core.messages import Assistant, Image, Text, ToolResult, User, user_message
 
 from ..packages import package
-from .script import SINK, STARTED, Run, Stuck, called, hook, rule, said, tool, writing
+from .script import RUN_STARTED, SINK, Run, RunWaits, calls_reply, hook, rule, text_reply, tool, writing
 from .shape_parts import policy
 
 
 def run_of(*rules: dict[str, Any], **given: Any) -> Run:
     agent = package(tools={"a": tool()}, policy=policy(*rules), sinks={"first": SINK}, hooks=given.pop("asked", []))
-    return Run(agent, called(("a", '{"q": "x"}')), said("Yes."), **given)
+    return Run(agent, calls_reply(("a", '{"q": "x"}')), text_reply("Yes."), **given)
 
 
 STAGES = ("input", "model_request", "tool_call", "tool_result", "output", "delivery")
@@ -80,7 +79,7 @@ def test_model_reads_a_denied_call_or_result(stage: Any) -> None:
 @pytest.mark.parametrize("stage", ["tool_call", "tool_result"])
 def test_deny_ends_the_run_with_on_denied_stop(stage: Any) -> None:
     agent = package(tools={"a": tool(on_denied="stop"), "b": writing()}, policy=policy(rule("deny", "a", on=stage)))
-    run = Run(agent, called("a", "b"))
+    run = Run(agent, calls_reply("a", "b"))
     outcome = run.finish()
     assert (outcome.code, outcome.exit_code, outcome.retry) == ("tool.denied", 4, "not_retryable")
     assert outcome.fields == {"subject": "c1.0", "target": "a", "rules": ["r1"], "tool": "a", "call": "c1.0"}
@@ -89,7 +88,7 @@ def test_deny_ends_the_run_with_on_denied_stop(stage: Any) -> None:
 
 def test_denial_by_default_names_no_rule() -> None:
     agent = package(tools={"a": tool()})
-    run = Run(agent, called("a"), said("Well."))
+    run = Run(agent, calls_reply("a"), text_reply("Well."))
     run.finish()
     (refused,) = run.of(CallRefused)
     assert refused.told == "tool.denied: the policy denied a by default"
@@ -100,11 +99,11 @@ def test_denial_by_default_names_no_rule() -> None:
 def test_defer_suspends_the_run_until_a_resume_allows_it(stage: Any) -> None:
     subject, target = SUBJECTS[stage]
     run = run_of(rule("defer", target, on=stage, when="spend.time < 100"))
-    with pytest.raises(Stuck) as caught:
+    with pytest.raises(RunWaits) as caught:
         run.finish()
     assert caught.value.wait == Wait(waits_for=(subject,))
     run.crash()
-    with pytest.raises(Stuck):
+    with pytest.raises(RunWaits):
         run.finish()
     assert [fact.ruling for fact in run.of(Ruled) if fact.stage == stage] == ["defer", "defer"]
     run.now += 100
@@ -180,8 +179,8 @@ def test_mask_on_a_request_covers_instructions_and_messages() -> None:
     run.finish()
     first, second = (request.request for request in run.requests)
     assert (first.instructions, second.instructions) == ("Sort ***.", "Sort ***.")
-    assert tuple(first.messages) == (told("It ***."),)
-    assert second.messages.until(1) == (told("It ***."),)
+    assert tuple(first.messages) == (user_message("It ***."),)
+    assert second.messages.until(1) == (user_message("It ***."),)
     assert tuple(second.messages)[2] == ToolResult("c1.0", (Text("***"),))
     (assistant,) = [message for message in second.messages if isinstance(message, Assistant)]
     assert assistant.calls[0].arguments == '{"q": "x"}'
@@ -193,7 +192,7 @@ def test_mask_on_a_request_covers_instructions_and_messages() -> None:
 def test_hooks_come_before_policy_and_policy_before_approval() -> None:
     for point, stage in (("on_input", "input"), ("on_output", "output")):
         agent = package(policy=policy(rule("ask", on=stage)), hooks=[hook(point)])
-        run = Run(agent, said("Yes."), people={stage: "approved"})
+        run = Run(agent, text_reply("Yes."), people={stage: "approved"})
         run.finish()
         kinds = [kind for kind in run.kinds() if kind.startswith(("hook", "ruled", "approval"))]
         assert kinds == ["hook_asked", "hook_answered", "ruled", "approval_asked", "approval_answered"]
@@ -201,8 +200,8 @@ def test_hooks_come_before_policy_and_policy_before_approval() -> None:
 
 def test_images_are_not_masked() -> None:
     picture = Image("image/png", "sha256:1", 3)
-    started = replace(STARTED, input=User((picture, Text("It burns."))))
+    started = replace(RUN_STARTED, input=User((picture, Text("It burns."))))
     agent = package(policy=policy(rule("modify", on="model_request", mask=["burns"])))
-    run = Run(agent, said("Yes."), started=started)
+    run = Run(agent, text_reply("Yes."), started=started)
     run.finish()
     assert tuple(run.requests[0].request.messages) == (User((picture, Text("It ***."))),)

@@ -25,12 +25,11 @@ from agentrun.core.facts import (
     ToolFinished,
 )
 from agentrun.core.fault import Fault
-from agentrun.core.messages import Assistant, Image, Reasoning, Refusal, Text, ToolResult, User
-from agentrun.core.messages import user_message as told
+from agentrun.core.messages import Assistant, Image, Reasoning, Refusal, Text, ToolResult, User, user_message
 from agentrun.core.state import pending_effects
 
 from ..packages import package, typed
-from .script import SINK, STARTED, Run, called, hook, rule, said, tool
+from .script import RUN_STARTED, SINK, Run, calls_reply, hook, rule, text_reply, tool
 from .shape_parts import ALLOW, BAD, GOOD, policy
 from .shapes_calls import POINTS
 
@@ -39,7 +38,11 @@ def run_of(*hooks: dict[str, Any], answers: Any = None, **changes: Any) -> Run:
     """A run with one call and an answer."""
     agent = package(**{"tools": {"a": tool()}, "policy": ALLOW, **changes, "hooks": list(hooks)})
     return Run(
-        agent, called(("a", '{"q": "x"}'), text="Let me see."), said("Yes."), hooks=answers, tools={"a": "found"}
+        agent,
+        calls_reply(("a", '{"q": "x"}'), text="Let me see."),
+        text_reply("Yes."),
+        hooks=answers,
+        tools={"a": "found"},
     )
 
 
@@ -140,7 +143,7 @@ def test_illegal_hook_answer_is_a_failure(point: Any) -> None:
 def test_modified_input_reaches_the_next_hook_and_the_model() -> None:
     run = run_of(hook("on_input"), hook("on_input", id="next", order=1), answers={"watch": Modify("It smokes.")})
     run.finish()
-    assert run.requests[0].request.messages.until(1) == (told("It smokes."),)
+    assert run.requests[0].request.messages.until(1) == (user_message("It smokes."),)
     values = [effect.value for effect in run.effects if isinstance(effect, AskHook)]
     assert values == ["It burns.", "It smokes."], "the next hook sees what the first made of it"
 
@@ -149,27 +152,32 @@ def test_input_can_be_modified_after_an_injected_message() -> None:
     first, second = hook("on_input"), hook("on_input", id="next", order=1)
     run = run_of(first, second, answers={"watch": Inject("Hurry."), "next": Modify("It smokes.")})
     run.finish()
-    assert run.requests[0].request.messages.until(2) == (told("It smokes."), told("Hurry."))
+    assert run.requests[0].request.messages.until(2) == (user_message("It smokes."), user_message("Hurry."))
 
 
 def test_modified_input_keeps_earlier_messages_and_images() -> None:
     picture = Image("image/png", "sha256:1", 3)
-    earlier = EarlierRuns(messages=(told("Hello."), said("Hi.").message))
-    started = replace(STARTED, input=User((picture, Text("What?"))), earlier=earlier)
+    earlier = EarlierRuns(messages=(user_message("Hello."), text_reply("Hi.").message))
+    started = replace(RUN_STARTED, input=User((picture, Text("What?"))), earlier=earlier)
     agent = package(hooks=[hook("on_input")])
-    run = Run(agent, said("A cat."), hooks={"watch": Modify("Who?")}, started=started)
+    run = Run(agent, text_reply("A cat."), hooks={"watch": Modify("Who?")}, started=started)
     run.finish()
     assert tuple(run.requests[0].request.messages) == (*earlier.messages, User((Text("Who?"), picture)))
 
 
 def test_modify_without_an_input_adds_a_message() -> None:
-    earlier = EarlierRuns(messages=(told("Hello."),))
+    earlier = EarlierRuns(messages=(user_message("Hello."),))
     agent = package(hooks=[hook("on_input")])
     run = Run(
-        agent, said("Hi."), hooks={"watch": Modify("Now.")}, started=replace(STARTED, input=None, earlier=earlier)
+        agent,
+        text_reply("Hi."),
+        hooks={"watch": Modify("Now.")},
+        started=replace(RUN_STARTED, input=None, earlier=earlier),
     )
     run.finish()
-    assert tuple(run.requests[0].request.messages) == (told("Hello."), told("Now.")), "what was said before stays"
+    assert tuple(run.requests[0].request.messages) == (user_message("Hello."), user_message("Now.")), (
+        "what was said before stays"
+    )
     (effect,) = [effect for effect in run.effects if isinstance(effect, AskHook)]
     assert effect.value == ""
 
@@ -179,8 +187,8 @@ def test_before_model_hook_injects_into_every_request() -> None:
     run = run_of(hook("before_model"), answers={"watch": lambda effect: Inject(next(given))})
     run.finish()
     first, second = (tuple(request.request.messages) for request in run.requests)
-    assert first == (STARTED.input, told("One."))
-    assert second[-1] == told("Two.")
+    assert first == (RUN_STARTED.input, user_message("One."))
+    assert second[-1] == user_message("Two.")
     values = [effect.value for effect in run.effects if isinstance(effect, AskHook)]
     assert values == ["It burns.", "found"], "what is new since the last request"
 
@@ -195,7 +203,7 @@ def test_modified_reply_keeps_its_calls() -> None:
 
 def test_modified_reply_replaces_all_text_and_refusal_parts() -> None:
     run = Run(package(hooks=[hook("after_model")]), hooks={"watch": Modify("All.")})
-    run.answers = [said(Reasoning("x", "openai/gpt"), "One", Refusal("two"))]
+    run.answers = [text_reply(Reasoning("x", "openai/gpt"), "One", Refusal("two"))]
     assert (run.finish().answer, run.state.ending.label) == ("All.", None)
     assert run.state.replies.latest is not None
     assert run.state.replies.latest.message == Assistant((Reasoning("x", "openai/gpt"), Text("All.")))
@@ -236,11 +244,11 @@ def test_modified_answer_is_delivered() -> None:
 def test_answer_made_invalid_by_a_hook_is_repaired() -> None:
     agent = typed(hooks=[hook("on_output")])
     given: Any = {"watch": lambda effect: Modify(BAD) if effect.value == GOOD else Continue()}
-    run = Run(agent, said(GOOD), said(OTHER), hooks=given)
+    run = Run(agent, text_reply(GOOD), text_reply(OTHER), hooks=given)
     assert run.finish().output == {"queue": "other", "urgent": True}
     (refused,) = run.of(OutputRefused)
     assert refused.turn == 1
-    run = Run(typed(hooks=[hook("on_output")], output={"repairs": 0}), said(GOOD), hooks=given)
+    run = Run(typed(hooks=[hook("on_output")], output={"repairs": 0}), text_reply(GOOD), hooks=given)
     assert run.finish().code == "output.invalid"
 
 
@@ -249,14 +257,14 @@ OTHER = GOOD.replace("hardware", "other")
 
 def test_answer_made_invalid_by_a_mask_is_repaired() -> None:
     agent = typed(policy=policy(rule("modify", on="output", mask=["hardware"])))
-    run = Run(agent, said(GOOD), said(OTHER))
+    run = Run(agent, text_reply(GOOD), text_reply(OTHER))
     assert run.finish().output == {"queue": "other", "urgent": True}
     assert len(run.of(OutputRefused)) == 1
 
 
 @pytest.mark.parametrize("ends", ["completed", "failed"])
 def test_on_stop_hook_gets_status_and_code(ends: str) -> None:
-    answer = said("Yes.") if ends == "completed" else Fault("provider.fatal", "no")
+    answer = text_reply("Yes.") if ends == "completed" else Fault("provider.fatal", "no")
     run = Run(package(hooks=[hook("on_stop")]), answer)
     outcome = run.finish()
     (effect,) = [effect for effect in run.effects if isinstance(effect, AskHook)]
@@ -266,7 +274,7 @@ def test_on_stop_hook_gets_status_and_code(ends: str) -> None:
 
 
 def test_cancel_during_on_stop_does_not_change_the_outcome() -> None:
-    run = Run(package(hooks=[hook("on_stop")]), said("Yes."))
+    run = Run(package(hooks=[hook("on_stop")]), text_reply("Yes."))
     run.until(HookAsked)
     run.add(CancelRequested("me"))
     assert run.finish().answer == "Yes."

@@ -13,7 +13,7 @@ from agentrun.core.state import State
 from agentrun.errors import StorageError
 
 from ..packages import package
-from .script import Run, agent_tool, called, said, tool
+from .script import Run, agent_tool, calls_reply, text_reply, tool
 from .shape_parts import ALLOW
 from .shapes import SHAPES
 
@@ -43,7 +43,7 @@ def test_late_child_intent_keeps_its_recorded_time() -> None:
         tools={"child": agent_tool()}, agents={"child": package(name="child")}, policy=ALLOW, budgets={"time": 10_000}
     )
     asked = ('{"message": "one"}', '{"message": "two"}')
-    run = Run(agent, called(*(("child", text) for text in asked)), said("done"))
+    run = Run(agent, calls_reply(*(("child", text) for text in asked)), text_reply("done"))
     run.until(ChildStarted)
     second = run.records[-1]
     before = fold(run.records[:-1])
@@ -64,7 +64,7 @@ def error_for_intent(run: Run, kind: type, fact: Fact) -> StorageError:
 
 def test_intent_that_does_not_match_the_package_raises_recovery_failed() -> None:
     """What the package would not do exactly so is not found: another key, another attempt, or nothing to do."""
-    run = Run(package(tools={"read": tool()}, policy=ALLOW), called(("read", '{"q": "x"}')), said("done"))
+    run = Run(package(tools={"read": tool()}, policy=ALLOW), calls_reply(("read", '{"q": "x"}')), text_reply("done"))
     run.finish()
     started, asked = run.of(ToolStarted)[0], run.of(ModelAsked)[0]
     error = error_for_intent(run, ToolStarted, replace(started, key="sha256:0"))

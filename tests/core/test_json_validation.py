@@ -129,14 +129,14 @@ def test_planted_key_count_accepts_duplicate_keys(monkeypatch: pytest.MonkeyPatc
 
 
 KEYS = st.text(alphabet='ab"\\:{}\u00e4 ', max_size=3)
-VALUES = st.recursive(
+JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False) | KEYS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
     max_leaves=12,
 )
 
 
-@given(VALUES, st.booleans(), st.sampled_from([None, 1]))
+@given(JSON_VALUES, st.booleans(), st.sampled_from([None, 1]))
 def test_every_json_value_is_parsed_unchanged(value: Any, ascii_only: bool, indent: int | None) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
     assert parse_strict_json(text, max_bytes=10**6, max_depth=24) == Valid(value)

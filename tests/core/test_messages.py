@@ -21,8 +21,8 @@ from agentrun.core.messages import (
     Transcript,
     Usage,
     User,
+    text_of,
     user_message,
-    words,
 )
 
 
@@ -103,8 +103,8 @@ def test_usage_adds_up_and_unknown_stays_unknown() -> None:
 
 def test_words_joins_the_text_parts() -> None:
     assert user_message("a") == user("a")
-    assert words((Text("a"), Image("image/png", "sha256:0", 1), Text("b"))) == "ab"
-    assert words(()) == ""
+    assert text_of((Text("a"), Image("image/png", "sha256:0", 1), Text("b"))) == "ab"
+    assert text_of(()) == ""
 
 
 def test_reasoning_is_not_part_of_the_text() -> None:

@@ -9,7 +9,7 @@ from agentrun.core import model_texts as texts
 from agentrun.spec.v1.budgets import CompactionSpec, GuardsSpec
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "model_texts.txt"
-CHANGED = """\
+CHANGED_MESSAGE = """\
 The texts that a model reads have changed: changing a line here invalidates recorded cassettes.
 If that is intended: change the line in tests/golden/model_texts.txt too, add the former wording to
 runner/agentrun/cassette/former_texts.py, run `make cassettes` and read the diff."""
@@ -19,7 +19,7 @@ EXAMPLES: dict[str, list[tuple[Any, ...]]] = {
     "answer_invalid": [(1, "it is not valid JSON"), (2, "/queue: the value is not a string")],
     "binary_body": [(12_345, "image/png"), (1, None)],
     "budget_used_up": [("turn", 1, 0, 1), ("token", 900, 200, 1000), ("tool call", 1, -1, 0), ("ms", 0, 0, 60_000)],
-    "child_failed": [("budget.turns", "the budget of 3 turns is used up"), ("provider.timeout", "not shown")],
+    "child_failed_text": [("budget.turns", "the budget of 3 turns is used up"), ("provider.timeout", "not shown")],
     "command_failed": [(2, None), (None, "SIGKILL"), (None, None)],
     "context_too_large": [(9000, 8000)],
     "denied_by_policy": [
@@ -35,6 +35,7 @@ EXAMPLES: dict[str, list[tuple[Any, ...]]] = {
     "mcp_exited": [(1, None), (None, 9), (None, None)],
     "message_too_long": [(2000, 1000)],
     "not_approved": [(answer, "refund") for answer in ("denied", "timed_out", "cancelled", "unavailable")],
+    "output_omitted": [(12_345,), (1,)],
     "parallel_calls": [(5, 3)],
     "repair": [(("/queue: the value is not a string", texts.MORE_ERRORS),)],
     "repeated_batch": [(3, 2)],
@@ -76,4 +77,4 @@ def test_every_function_has_an_example() -> None:
 
 def test_model_texts_match_the_golden_file() -> None:
     written = "".join(f"{line}\n" for line in _lines())
-    assert written == GOLDEN.read_text(encoding="utf-8"), CHANGED
+    assert written == GOLDEN.read_text(encoding="utf-8"), CHANGED_MESSAGE

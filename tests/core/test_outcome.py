@@ -15,13 +15,13 @@ from agentrun.core.outcome import outcome_of, suspended_outcome
 from agentrun.errors import ERROR_CODES, code_of
 
 from ..packages import package, typed
-from .script import STARTED, Run, called, hook, rule, said, session_messages, tool
+from .script import RUN_STARTED, Run, calls_reply, hook, rule, session_messages, text_reply, tool
 from .shape_parts import ALLOW, BAD, GOOD, policy
 from .shapes import SHAPES
 
 
 def test_completed_outcome_has_output_and_totals() -> None:
-    run = Run(typed(tools={"a": tool()}, policy=ALLOW), called("a"), said(GOOD))
+    run = Run(typed(tools={"a": tool()}, policy=ALLOW), calls_reply("a"), text_reply(GOOD))
     outcome = run.finish()
     assert (outcome.run, outcome.agent, outcome.status) == ("run-1", "triage", "completed")
     assert (outcome.code, outcome.fields, outcome.retry, outcome.exit_code) == (None, {}, None, 0)
@@ -32,7 +32,7 @@ def test_completed_outcome_has_output_and_totals() -> None:
 def test_cause_of_a_failure_names_its_place() -> None:
     """Where a failure comes from, beside its evidence."""
     denied = package(tools={"a": tool(on_denied="stop")}, policy={"rules": [rule("deny", "a", id="no")]})
-    run = Run(denied, called("a"))
+    run = Run(denied, calls_reply("a"))
     assert run.finish().cause == {
         "run": "run-1",
         "turn": 1,
@@ -42,7 +42,7 @@ def test_cause_of_a_failure_names_its_place() -> None:
         "source": "tool",
         "rules": ["no"],
     }
-    assert Run(package(), said("Hi.")).finish().cause == {}
+    assert Run(package(), text_reply("Hi.")).finish().cause == {}
 
 
 def test_failed_outcome_has_code_and_fields() -> None:
@@ -54,25 +54,25 @@ def test_failed_outcome_has_code_and_fields() -> None:
 
 
 def test_outcome_says_that_the_run_was_replayed() -> None:
-    assert Run(package(), said("Yes."), started=replace(STARTED, replayed=True)).finish().replayed
+    assert Run(package(), text_reply("Yes."), started=replace(RUN_STARTED, replayed=True)).finish().replayed
 
 
 @pytest.mark.parametrize("code", [code for code in ERROR_CODES if code != "spec"])
 def test_every_code_gives_its_retry_and_exit_code(code: str) -> None:
     stopped = Record(2, 0, 1, "", RunStopped("failed", fault=Fault(code, "x")))
-    outcome = outcome_of(fold([Record(1, 0, 1, "", STARTED), stopped]))
+    outcome = outcome_of(fold([Record(1, 0, 1, "", RUN_STARTED), stopped]))
     assert (outcome.retry, outcome.exit_code) == tuple(code_of(code))
 
 
 def test_unreported_usage_makes_the_total_unknown() -> None:
-    run = Run(typed(), said(BAD), said(GOOD, usage=None))
+    run = Run(typed(), text_reply(BAD), text_reply(GOOD, usage=None))
     assert run.finish().usage == Usage(None, None, None, None)
-    run = Run(typed(), said(BAD, usage=Usage(3, 4, None, 1)), said(GOOD, usage=Usage(3, 4, 2, 1)))
+    run = Run(typed(), text_reply(BAD, usage=Usage(3, 4, None, 1)), text_reply(GOOD, usage=Usage(3, 4, 2, 1)))
     assert run.finish().usage == Usage(6, 8, None, 2)
 
 
 def test_suspended_outcome_has_questions_and_exit_code_8() -> None:
-    run = Run(package(tools={"a": tool()}, policy=policy(rule("ask"))), called("a"))
+    run = Run(package(tools={"a": tool()}, policy=policy(rule("ask"))), calls_reply("a"))
     run.until(ApprovalAsked)
     next = decide(run.agent, run.state)
     assert isinstance(next, Wait)
@@ -87,20 +87,20 @@ def kinds(run: Run) -> list[str]:
 
 
 def test_session_messages_include_calls_and_results() -> None:
-    run = Run(package(tools={"a": tool()}, policy=ALLOW), called("a"), said("Yes."))
+    run = Run(package(tools={"a": tool()}, policy=ALLOW), calls_reply("a"), text_reply("Yes."))
     run.finish()
     assert kinds(run) == ["User", "Assistant", "ToolResult", "Assistant"]
     assert session_messages(run.state)[-1] == Assistant((Text("Yes."),))
 
 
 def test_session_messages_have_the_answer_as_modified_by_a_hook() -> None:
-    run = Run(package(hooks=[hook("on_output")]), said("Yes."), hooks={"watch": Modify("No.")})
+    run = Run(package(hooks=[hook("on_output")]), text_reply("Yes."), hooks={"watch": Modify("No.")})
     run.finish()
     assert session_messages(run.state)[-1] == Assistant((Text("No."),))
 
 
 def test_session_messages_of_a_truncated_answer() -> None:
-    run = Run(package(), said("One ", finish="length"), said("two."))
+    run = Run(package(), text_reply("One ", finish="length"), text_reply("two."))
     run.finish()
     assert kinds(run) == ["User", "Assistant", "User", "Assistant"]
 
@@ -135,6 +135,8 @@ def test_every_run_can_be_continued_in_a_session(name: str) -> None:
     run.finish()
     assert find_history_fault(session_messages(run.state)) is None
     later = Run(
-        package(), said("Yes."), started=replace(STARTED, earlier=EarlierRuns(messages=session_messages(run.state)))
+        package(),
+        text_reply("Yes."),
+        started=replace(RUN_STARTED, earlier=EarlierRuns(messages=session_messages(run.state))),
     )
     assert later.finish().answer == "Yes."

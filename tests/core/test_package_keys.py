@@ -5,16 +5,16 @@ from collections.abc import Iterator
 import pytest
 from msgspec import Struct, inspect
 
-from agentrun.core import model_reply
+from agentrun.core import decide as decide_module
 from agentrun.core.guards import find_guard_fault
 from agentrun.core.package import Package
 
 from ..packages import package
 from .component_key_cases import PARTS_KEYS, call_of, with_tool
-from .key_case import DONE, Key, whole
+from .key_case import DONE_REPLY, Key, run_to_end
 from .package_key_cases import KEYS
-from .passive_key_cases import ELSEWHERE, HANDED, Handed, Unseen
-from .script import Run, called
+from .passive_key_cases import PASSED_KEYS, UNUSED_KEYS, PassedKey, UnusedKey
+from .script import Run, calls_reply
 
 ACTED_ON: dict[str, Key] = {**KEYS, **PARTS_KEYS}
 
@@ -63,7 +63,7 @@ def _has_parts(values: object) -> bool:
 
 
 def test_every_package_key_is_in_exactly_one_table() -> None:
-    places = [*ACTED_ON, *HANDED, *ELSEWHERE]
+    places = [*ACTED_ON, *PASSED_KEYS, *UNUSED_KEYS]
     assert len({*places}) == len(places), "a key has one place"
     assert {*ALL} == {*places}
     assert len({*ALL}) == len(ALL)
@@ -101,10 +101,10 @@ def test_key_changes_the_behaviour_of_a_run(key: str) -> None:
     assert (case.look(case.play(one)), case.look(case.play(two))) == case.seen
 
 
-@pytest.mark.parametrize("key", HANDED)
+@pytest.mark.parametrize("key", PASSED_KEYS)
 def test_key_is_passed_on_in_an_effect_and_changes_nothing_else(key: str) -> None:
     """The value reaches the part that acts on it, and changes nothing else."""
-    case: Handed = HANDED[key]
+    case: PassedKey = PASSED_KEYS[key]
     one, two = package(**case.one), package(**case.two)
     assert differing(one, two) == {key}
     assert case.part
@@ -115,31 +115,31 @@ def test_key_is_passed_on_in_an_effect_and_changes_nothing_else(key: str) -> Non
     assert runs[0].effects != runs[1].effects
 
 
-@pytest.mark.parametrize("key", ELSEWHERE)
+@pytest.mark.parametrize("key", UNUSED_KEYS)
 def test_key_of_another_part_does_not_change_the_run(key: str) -> None:
     """The core does not look at it: the whole run is the same."""
-    case: Unseen = ELSEWHERE[key]
-    one, two = (package(**_merged(changes)) for changes in (case.one, case.two))
+    case: UnusedKey = UNUSED_KEYS[key]
+    one, two = (package(**_with_python_tool(changes)) for changes in (case.one, case.two))
     assert differing(one, two) == {key}
     assert case.part
-    first, second = (_played(agent) for agent in (one, two))
+    first, second = (_run_python_tool(agent) for agent in (one, two))
     assert (first.facts, first.effects, first.state) == (second.facts, second.effects, second.state)
 
 
-def _merged(changes: dict[str, dict[str, object]]) -> dict[str, object]:
+def _with_python_tool(changes: dict[str, dict[str, object]]) -> dict[str, object]:
     """The changes, and a tool that may be called."""
     base = with_tool("python")
     return {**base, **changes, "policy": {**base["policy"], **changes.get("policy", {})}}
 
 
-def _played(agent: Package) -> Run:
-    return whole(called(call_of("python")), DONE)(agent)
+def _run_python_tool(agent: Package) -> Run:
+    return run_to_end(calls_reply(call_of("python")), DONE_REPLY)(agent)
 
 
 def test_planted_guard_that_ignores_its_limit_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A guard that does not read its limit is noticed."""
     base = package()
-    monkeypatch.setattr(model_reply, "find_guard_fault", lambda agent, state: find_guard_fault(base, state))
+    monkeypatch.setattr(decide_module, "find_guard_fault", lambda agent, state: find_guard_fault(base, state))
     case = KEYS["guards.repeated_call"]
     seen = tuple(case.look(case.play(package(**changes))) for changes in (case.one, case.two))
     assert seen != case.seen

@@ -43,7 +43,7 @@ SHELL = OWN | {
     "dash_args": False,
     "grace": 1,
 }
-WHOLE = package(
+FULL_PACKAGE = package(
     model={
         "routes": [ROUTE | {"price": PRICE, "context_window": 1}] * 2,
         "temperature": 1.0,
@@ -64,7 +64,7 @@ WHOLE = package(
 """A package that has a value wherever a package can have one."""
 
 
-def refused(agent: Package) -> PackageError:
+def validation_error(agent: Package) -> PackageError:
     with pytest.raises(PackageError) as caught:
         validate_package(agent)
     assert (caught.value.code, caught.value.exit_code) == ("package.invalid", 2)
@@ -75,12 +75,12 @@ def refused(agent: Package) -> PackageError:
 
 def pointer(**changes: Any) -> str:
     """Where a package with these changes is not sound."""
-    return str(refused(package(**changes)).fields["pointer"])
+    return str(validation_error(package(**changes)).fields["pointer"])
 
 
 def test_valid_packages_pass() -> None:
     validate_package(package())
-    validate_package(WHOLE)
+    validate_package(FULL_PACKAGE)
 
 
 # --- ranges ----------------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ def test_number_without_a_range_is_detected() -> None:
     assert {*numbers(More)} - {*NUMBER_RANGES} == {"/patience"}
 
 
-def places(part: Any, steps: list[str]) -> Iterator[tuple[str, ...]]:
+def find_places(part: Any, steps: list[str]) -> Iterator[tuple[str, ...]]:
     """Where in a part a place is found: names and indices for its stars."""
     if not steps:
         yield ()
@@ -124,12 +124,12 @@ def places(part: Any, steps: list[str]) -> Iterator[tuple[str, ...]]:
     for key in keys:
         inner = part.get(key) if isinstance(part, dict) else part[int(key)]
         if inner is not None:
-            yield from ((key, *rest) for rest in places(inner, others))
+            yield from ((key, *rest) for rest in find_places(inner, others))
 
 
-def changed(steps: tuple[str, ...], value: Any) -> Package:
+def package_with(steps: tuple[str, ...], value: Any) -> Package:
     """The whole package with another value at one place."""
-    plain = msgspec.json.decode(msgspec.json.encode(WHOLE))
+    plain = msgspec.json.decode(msgspec.json.encode(FULL_PACKAGE))
     inner = plain
     for step in steps[:-1]:
         inner = inner[int(step)] if isinstance(inner, list) else inner[step]
@@ -138,7 +138,9 @@ def changed(steps: tuple[str, ...], value: Any) -> Package:
 
 
 CASES = [
-    (place, steps) for place in NUMBER_RANGES for steps in places(msgspec.to_builtins(WHOLE), place.split("/")[1:])
+    (place, steps)
+    for place in NUMBER_RANGES
+    for steps in find_places(msgspec.to_builtins(FULL_PACKAGE), place.split("/")[1:])
 ]
 
 
@@ -153,9 +155,9 @@ def test_number_outside_its_range_is_refused(place: str, steps: tuple[str, ...])
     within = [least, *((10**12,) if most is None else (most,))]
     beyond = [least - 1, *(() if most is None else (most + 1,))]
     for value in within:
-        validate_package(changed(steps, value))
+        validate_package(package_with(steps, value))
     for value in beyond:
-        error = refused(changed(steps, value))
+        error = validation_error(package_with(steps, value))
         assert error.fields == {"pointer": "/" + "/".join(steps)}
         assert str(value) in error.message
 
@@ -164,7 +166,7 @@ def test_nan_and_infinity_are_refused() -> None:
     agent = package()
     for value in (math.nan, math.inf, -math.inf):
         odd = replace(agent, model=replace(agent.model, temperature=value))
-        assert refused(odd).fields == {"pointer": "/model/temperature"}
+        assert validation_error(odd).fields == {"pointer": "/model/temperature"}
 
 
 def test_numbers_in_schemas_and_options_have_no_range() -> None:
@@ -210,16 +212,16 @@ WRONG = ["", "args.x >", "nobody == 1", "\ud800"]
 @pytest.mark.parametrize("condition", WRONG)
 def test_invalid_condition_is_refused(condition: str) -> None:
     rules = [rule("allow", when="args.amount <= 50"), rule("deny", when=condition)]
-    assert refused(with_rules(rules)).fields == {"pointer": "/policy/rules/1/when"}
-    seen = replace(WHOLE, tools={"t": replace(WHOLE.tools["python"], visible=condition)})
-    assert refused(seen).fields == {"pointer": "/tools/t/visible"}
+    assert validation_error(with_rules(rules)).fields == {"pointer": "/policy/rules/1/when"}
+    seen = replace(FULL_PACKAGE, tools={"t": replace(FULL_PACKAGE.tools["python"], visible=condition)})
+    assert validation_error(seen).fields == {"pointer": "/tools/t/visible"}
 
 
 def with_rules(rules: list[dict[str, Any]]) -> Package:
     """Made by hand: no file could hold half a surrogate pair."""
     (*whole,) = package(policy={"rules": [each | {"when": None} for each in rules]}).policy.rules
     made = tuple(replace(one, when=each["when"]) for one, each in zip(whole, rules, strict=True))
-    return replace(WHOLE, policy=replace(WHOLE.policy, rules=made))
+    return replace(FULL_PACKAGE, policy=replace(FULL_PACKAGE.policy, rules=made))
 
 
 def test_valid_condition_passes() -> None:
@@ -235,7 +237,7 @@ def test_invalid_mask_pattern_is_refused(pattern: str) -> None:
 
 # --- schemas and agents ----------------------------------------------------------------------------------------
 
-BROKEN: list[dict[str, Any]] = [
+INVALID_SCHEMAS: list[dict[str, Any]] = [
     {"type": "nonsense"},
     {"$ref": "https://example.com/x.json"},
     {"$ref": "file:///etc/hostname"},
@@ -243,7 +245,7 @@ BROKEN: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("schema", BROKEN)
+@pytest.mark.parametrize("schema", INVALID_SCHEMAS)
 def test_invalid_schema_is_refused(schema: dict[str, Any]) -> None:
     assert pointer(output={"schema": schema}) == "/output/schema"
     assert pointer(params={"a": {"type": "string"}, "b": schema}) == "/params/b"
@@ -255,8 +257,8 @@ def test_invalid_schema_is_refused(schema: dict[str, Any]) -> None:
 
 
 def test_schema_that_is_no_json_is_refused() -> None:
-    odd = replace(WHOLE, output=replace(WHOLE.output, schema={"const": object()}))
-    assert refused(odd).fields == {"pointer": "/output/schema"}
+    odd = replace(FULL_PACKAGE, output=replace(FULL_PACKAGE.output, schema={"const": object()}))
+    assert validation_error(odd).fields == {"pointer": "/output/schema"}
 
 
 def test_schema_error_without_a_message_has_its_type(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +266,7 @@ def test_schema_error_without_a_message_has_its_type(monkeypatch: pytest.MonkeyP
         raise RecursionError
 
     monkeypatch.setattr(package_validation, "schema_validator", silent)
-    assert "RecursionError" in refused(package(output={"schema": {}})).message
+    assert "RecursionError" in validation_error(package(output={"schema": {}})).message
 
 
 def test_cost_budget_needs_prices_of_sub_agent_routes() -> None:
@@ -289,4 +291,6 @@ def test_sub_agents_are_validated() -> None:
 
 
 def test_first_problem_is_reported() -> None:
-    assert pointer(budgets={"turns": 0}, model={"routes": []}, output={"schema": BROKEN[0]}) == "/budgets/turns"
+    assert (
+        pointer(budgets={"turns": 0}, model={"routes": []}, output={"schema": INVALID_SCHEMAS[0]}) == "/budgets/turns"
+    )

@@ -9,15 +9,22 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from agentrun.core import gate, policy
+from agentrun.core import policy
 from agentrun.core.effects import RunTool
 from agentrun.core.facts import CallRefused, EarlierRuns, Ruled, RunResumed
-from agentrun.core.messages import ToolResult, words
+from agentrun.core.messages import ToolResult, text_of
 from agentrun.core.package import Package, Stage
-from agentrun.core.policy import PolicyDecision, condition_variables, evaluate_policy, has_rules, mask_patterns
+from agentrun.core.policy import (
+    PolicyDecision,
+    condition_variables,
+    evaluate_policy,
+    has_rules,
+    mask_patterns,
+    split_reason,
+)
 
 from ..packages import package
-from .script import STARTED, Run, Stuck, called, rule, said, tool
+from .script import RUN_STARTED, Run, RunWaits, calls_reply, rule, text_reply, tool
 
 RULINGS = ("interrupt", "deny", "defer", "ask", "modify", "allow")
 """From the most restrictive on."""
@@ -37,7 +44,7 @@ def ruling(given: Package, target: str = "refund", **variables: Any) -> PolicyDe
 def results(run: Run) -> list[str]:
     """What the model reads of its calls."""
     last = run.requests[-1].request.messages
-    return [words(message.parts) for message in last if isinstance(message, ToolResult)]
+    return [text_of(message.parts) for message in last if isinstance(message, ToolResult)]
 
 
 # the most restrictive wins
@@ -132,6 +139,15 @@ def test_reason_names_every_failed_condition() -> None:
     assert ruling(agent(*more)) == PolicyDecision("modify", ("r4",), f"safe; {failed}", {"p": 1})
 
 
+def test_reason_is_split_into_own_reasons_and_failed_conditions() -> None:
+    one = 'the condition of r1 cannot be evaluated: Key not found in map : "n"'
+    two = "the condition of r2 cannot be evaluated: divide by zero"
+    assert split_reason(None) == (None, ())
+    assert split_reason("small; the condition of the order") == ("small; the condition of the order", ())
+    assert split_reason(one) == (None, (one,))
+    assert split_reason(f"small; safe; {one}; {two}") == ("small; safe", (one, two))
+
+
 @pytest.mark.parametrize("name", RULINGS)
 def test_rule_applies_only_if_its_condition_is_true(name: str) -> None:
     given = agent(rule(name, when="args.n > 5", set={"q": 1}), default="ask")
@@ -189,20 +205,26 @@ def test_modified_arguments_are_ruled_on_again_in_a_run() -> None:
     given = agent(
         rule("modify", "refund", set={"q": "safe"}), rule("deny", "refund", when="has(args.q) && args.q == 'safe'")
     )
-    run = Run(replace(given, policy=replace(given.policy, default="allow")), called(("refund", "{}")), said("No."))
+    run = Run(
+        replace(given, policy=replace(given.policy, default="allow")), calls_reply(("refund", "{}")), text_reply("No.")
+    )
     run.finish()
     first, second = run.of(Ruled)
     assert (first.ruling, first.arguments) == ("modify", {"q": "safe"})
     assert (second.ruling, second.rules, second.arguments) == ("deny", ("r2",), UNSET)
     assert run.ran == []
-    run = Run(agent(rule("modify", set={"q": "safe"}), default="allow"), called(("refund", '{"z":1}')), said("Yes."))
+    run = Run(
+        agent(rule("modify", set={"q": "safe"}), default="allow"),
+        calls_reply(("refund", '{"z":1}')),
+        text_reply("Yes."),
+    )
     run.finish()
     (effect,) = [effect for effect in run.effects if isinstance(effect, RunTool)]
     assert effect.arguments == {"z": 1, "q": "safe"}
 
 
 def test_modified_arguments_are_validated() -> None:
-    run = Run(agent(rule("modify", set={"q": 7}), default="allow"), called("refund"), said("No."))
+    run = Run(agent(rule("modify", set={"q": 7}), default="allow"), calls_reply("refund"), text_reply("No."))
     run.finish()
     (refused,) = run.of(CallRefused)
     assert (refused.code, refused.fields) == ("tool.invalid_arguments", {"tool": "refund", "field": "q"})
@@ -237,8 +259,8 @@ def test_mask_patterns_takes_linear_time() -> None:
 
 def test_condition_variables_of_a_run() -> None:
     earlier = EarlierRuns(runs=2, turns=7)
-    started = replace(STARTED, params={"team": "x"}, earlier=earlier)
-    run = Run(agent(default="allow"), called(("search", "{}")), said("Yes."), started=started, takes=10)
+    started = replace(RUN_STARTED, params={"team": "x"}, earlier=earlier)
+    run = Run(agent(default="allow"), calls_reply(("search", "{}")), text_reply("Yes."), started=started, takes=10)
     assert condition_variables(run.state) == {
         "args": {},
         "params": {"team": "x"},
@@ -263,8 +285,8 @@ def test_calls_variable_counts_earlier_calls_of_the_same_reply(parallel: bool, t
     given = agent(ONE_REFUND, default="allow")
     given = replace(given, tools={"refund": replace(given.tools["refund"], parallel=parallel)})
     calls = [("refund", '{"q":"1"}'), ("refund", '{"q":"2"}')]
-    replies = [called(*calls)] if together else [called(each) for each in calls]
-    run = Run(given, *replies, said("Done."))
+    replies = [calls_reply(*calls)] if together else [calls_reply(each) for each in calls]
+    run = Run(given, *replies, text_reply("Done."))
     run.finish()
     assert run.ran == ["c1.0"]
     assert results(run)[0] == "done"
@@ -274,15 +296,17 @@ def test_calls_variable_counts_earlier_calls_of_the_same_reply(parallel: bool, t
 def test_planted_variables_without_earlier_calls_allow_both(monkeypatch: pytest.MonkeyPatch) -> None:
     """With variables that see only what ran, two refunds of one reply both run."""
     blind = lambda state, arguments=None, index=None: condition_variables(state, arguments)  # a short look with a name
-    monkeypatch.setattr(gate, "condition_variables", blind)
-    run = Run(agent(ONE_REFUND, default="allow"), called(("refund", "{}"), ("refund", '{"q":"2"}')), said("Done."))
+    monkeypatch.setattr(policy, "condition_variables", blind)
+    run = Run(
+        agent(ONE_REFUND, default="allow"), calls_reply(("refund", "{}"), ("refund", '{"q":"2"}')), text_reply("Done.")
+    )
     run.finish()
     assert run.ran == ["c1.0", "c1.1"]
 
 
 def test_missing_call_count_denies_the_call() -> None:
     given = agent(rule("deny", "refund", when="calls.refund >= 1"), default="allow")
-    run = Run(given, called("refund"), said("Done."))
+    run = Run(given, calls_reply("refund"), text_reply("Done."))
     run.finish()
     assert run.ran == [], "has(calls.refund) says what is meant"
 
@@ -293,15 +317,15 @@ def test_missing_call_count_denies_the_call() -> None:
 )
 def test_denied_calls_are_not_counted_and_asked_ones_are(first: str, ran: list[str]) -> None:
     given = agent(rule(first, "refund", when="args.q == '1'"), ONE_REFUND, default="allow")
-    calls = called(("refund", '{"q":"1"}'), ("refund", '{"q":"2"}'))
-    run = Run(given, calls, said("Done."), people={"refund": "approved"})
+    calls = calls_reply(("refund", '{"q":"1"}'), ("refund", '{"q":"2"}'))
+    run = Run(given, calls, text_reply("Done."), people={"refund": "approved"})
     run.finish()
     assert run.ran == ran, "one that a person is asked about counts as if it ran"
 
 
 def test_invalid_call_is_not_counted() -> None:
-    calls = called(("refund", '{"q":1}'), ("refund", '{"q":"2"}'))
-    run = Run(agent(ONE_REFUND, default="allow"), calls, said("Done."))
+    calls = calls_reply(("refund", '{"q":1}'), ("refund", '{"q":"2"}'))
+    run = Run(agent(ONE_REFUND, default="allow"), calls, text_reply("Done."))
     run.finish()
     assert run.ran == ["c1.1"]
 
@@ -313,9 +337,9 @@ def test_deferred_call_counts_the_calls_that_ran_meanwhile(limit: int, ran: list
     enough = rule("deny", "refund", when=f"has(calls.refund) && calls.refund >= {limit}")
     given = agent(enough, later, default="allow")
     given = replace(given, tools={"refund": replace(given.tools["refund"], parallel=True)})
-    calls = called(("refund", '{"q":"1"}'), ("refund", '{"q":"2"}'))
-    run = Run(given, calls, said("Done."), takes=10)
-    with pytest.raises(Stuck):
+    calls = calls_reply(("refund", '{"q":"1"}'), ("refund", '{"q":"2"}'))
+    run = Run(given, calls, text_reply("Done."), takes=10)
+    with pytest.raises(RunWaits):
         run.finish()
     assert run.ran == ["c1.1"]
     run.add(RunResumed("sha256:0"))
@@ -326,13 +350,17 @@ def test_deferred_call_counts_the_calls_that_ran_meanwhile(limit: int, ran: list
 @pytest.mark.parametrize("limit", [1, 2, 3])
 def test_rule_limits_the_calls_of_one_reply(limit: int) -> None:
     enough = rule("deny", "refund", when=f"has(calls.refund) && calls.refund >= {limit}")
-    run = Run(agent(enough, default="allow"), called(*[("refund", f'{{"q":"{n}"}}') for n in range(5)]), said("Done."))
+    run = Run(
+        agent(enough, default="allow"),
+        calls_reply(*[("refund", f'{{"q":"{n}"}}') for n in range(5)]),
+        text_reply("Done."),
+    )
     run.finish()
     assert run.ran == [f"c1.{n}" for n in range(limit)]
 
 
 def test_spend_variable_counts_earlier_calls_of_the_batch() -> None:
     given = agent(rule("deny", when="spend.tool_calls >= 2"), default="allow")
-    run = Run(given, called("search", "mail", "refund"), said("Done."))
+    run = Run(given, calls_reply("search", "mail", "refund"), text_reply("Done."))
     run.finish()
     assert run.ran == ["c1.0", "c1.1"]

@@ -35,7 +35,7 @@ from agentrun.errors import ERROR_CODES
 
 from ..packages import ROUTE, package, typed
 from .disturbances import cancel, crash, message, other_package
-from .script import SINK, Run, agent_tool, called, hook, rule, said, session_messages, tool, writing
+from .script import SINK, Run, agent_tool, calls_reply, hook, rule, session_messages, text_reply, tool, writing
 from .shape_parts import ALLOW, BAD, GOOD, OVERFLOW, TRANSIENT, policy
 from .shapes_calls import POINTS
 from .untraced import untraced
@@ -103,10 +103,10 @@ def reply(chance: Random) -> Reply | Fault:
     if kind == 0:
         return chance.choice([TRANSIENT, OVERFLOW, Fault("provider.fatal", "no"), Fault("provider.empty", "")])
     if kind == 1:
-        return said(chance.choice([GOOD, BAD, "Yes."]), finish=chance.choice(["stop", "length", "unknown"]))
+        return text_reply(chance.choice([GOOD, BAD, "Yes."]), finish=chance.choice(["stop", "length", "unknown"]))
     names = chance.choices(NAMES, k=chance.randint(1, 4))
     arguments = ['{"q": "a"}', '{"q": "b"}', "{", '{"q": 1}', '{"message": "m"}']
-    return called(*((name, chance.choice(arguments)) for name in names), text=chance.choice(["", "Hm."]))
+    return calls_reply(*((name, chance.choice(arguments)) for name in names), text=chance.choice(["", "Hm."]))
 
 
 class World(Run):
@@ -210,10 +210,12 @@ def test_random_run_ends_once_and_keeps_its_budgets(seed: int) -> None:
 def test_planted_missing_tool_call_budget_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A core that never says no is noticed."""
     agent = package(tools={"a": tool()}, policy=ALLOW, budgets={"tool_calls": 1, "tokens": 300})
-    run = Run(agent, called("a"), called(("a", '{"q": "b"}')), called(("a", '{"q": "c"}')), said("Done."))
+    run = Run(
+        agent, calls_reply("a"), calls_reply(("a", '{"q": "b"}')), calls_reply(("a", '{"q": "c"}')), text_reply("Done.")
+    )
     run.finish()
     assert budgets_kept(run)
     monkeypatch.setattr(tool_calls, "tool_calls_fault", lambda *_: None)
-    run = Run(agent, called("a", ("a", '{"q": "b"}')), said("Done."))
+    run = Run(agent, calls_reply("a", ("a", '{"q": "b"}')), text_reply("Done."))
     run.finish()
     assert not budgets_kept(run)

@@ -35,7 +35,7 @@ from agentrun.core.transitions import is_acceptable
 
 from ..packages import ROUTE, package
 from .disturbances import crash, length
-from .script import SINK, Run, Stuck, called, hook, rule, said, tool, writing
+from .script import SINK, Run, RunWaits, calls_reply, hook, rule, text_reply, tool, writing
 from .shape_parts import ALLOW, TRANSIENT, policy
 from .shapes import SHAPES
 from .untraced import untraced
@@ -120,14 +120,14 @@ def test_planted_stop_without_its_reason_changes_the_outcome(monkeypatch: pytest
             module, "fail", lambda package, state, fault: hasty(package, state, RunStopped("failed", fault=fault))
         )
     run = SHAPES["denied_stop"]()
-    run.answers = [said("Went on.")]
+    run.answers = [text_reply("Went on.")]
     run.answers.insert(0, SHAPES["denied_stop"]().answers[0])
     run.disturb[8] = crash
     assert outcome_without_retries(run) != expected
 
 
 def test_lost_request_is_charged() -> None:
-    run = Run(package(model={"max_output_tokens": 100}), said("Yes."))
+    run = Run(package(model={"max_output_tokens": 100}), text_reply("Yes."))
     run.until(ModelAsked)
     asked = run.of(ModelAsked)[0]
     run.crash()
@@ -142,7 +142,7 @@ def test_lost_request_is_charged() -> None:
 @pytest.mark.parametrize("effect", ["read", "idempotent"])
 def test_lost_idempotent_call_runs_again_with_the_same_key(effect: str) -> None:
     agent = package(tools={"a": tool(effect=effect)}, policy=ALLOW)
-    run = Run(agent, called(("a", '{"q": "x"}')), said("Done."))
+    run = Run(agent, calls_reply(("a", '{"q": "x"}')), text_reply("Done."))
     run.until(ToolStarted)
     run.crash()
     assert run.finish().tool_calls == 1, "it counts once"
@@ -151,22 +151,22 @@ def test_lost_idempotent_call_runs_again_with_the_same_key(effect: str) -> None:
     assert run.of(WorkLost) == [WorkLost("c1.0")]
 
 
-def lost(**changes: Any) -> Run:
+def run_with_lost_call(**changes: Any) -> Run:
     """A run in which a call that must not run twice was lost."""
     agent = package(tools={"refund": writing(**changes), "a": writing()}, policy=ALLOW)
-    run = Run(agent, called("refund", "a"), said("Done."))
+    run = Run(agent, calls_reply("refund", "a"), text_reply("Done."))
     run.until(ToolStarted)
     run.crash()
     return run
 
 
 def test_lost_at_most_once_call_suspends_the_run() -> None:
-    run = lost()
-    with pytest.raises(Stuck) as caught:
+    run = run_with_lost_call()
+    with pytest.raises(RunWaits) as caught:
         run.finish()
     assert caught.value.wait == Wait(waits_for=("c1.0",))
     run.crash()
-    with pytest.raises(Stuck):
+    with pytest.raises(RunWaits):
         run.finish()
     assert run.ran == ["c1.0"], "and again after another crash"
     waiting = suspended_outcome(run.state, (), ("c1.0",))
@@ -174,7 +174,7 @@ def test_lost_at_most_once_call_suspends_the_run() -> None:
 
 
 def test_lost_call_settled_with_retry_runs_again() -> None:
-    run = lost()
+    run = run_with_lost_call()
     run.add(CallSettled("c1.0", "retry", "somebody"))
     assert run.finish().tool_calls == 2
     assert run.ran == ["c1.0", "c1.0", "c1.1"]
@@ -182,7 +182,7 @@ def test_lost_call_settled_with_retry_runs_again() -> None:
 
 
 def test_lost_call_settled_with_a_result_does_not_run_again() -> None:
-    run = lost()
+    run = run_with_lost_call()
     run.add(CallSettled("c1.0", "result", "somebody", (Text("it went through"),)))
     run.finish()
     assert run.ran == ["c1.0", "c1.1"]
@@ -191,7 +191,7 @@ def test_lost_call_settled_with_a_result_does_not_run_again() -> None:
 
 
 def test_lost_call_settled_with_stop_ends_the_run() -> None:
-    run = lost()
+    run = run_with_lost_call()
     run.add(CallSettled("c1.0", "stop", "somebody"))
     outcome = run.finish()
     assert (outcome.code, outcome.fields) == ("tool.indeterminate", {"call": "c1.0", "tool": "refund"})
@@ -200,7 +200,7 @@ def test_lost_call_settled_with_stop_ends_the_run() -> None:
 
 
 def test_lost_call_is_settled_once() -> None:
-    run = lost()
+    run = run_with_lost_call()
     run.add(CallSettled("c1.0", "retry", "somebody"))
     assert not is_acceptable(run.state, CallSettled("c1.0", "stop", "somebody else"))
 
@@ -208,7 +208,7 @@ def test_lost_call_is_settled_once() -> None:
 @pytest.mark.parametrize("point", ["on_input", "before_model", "after_model", "before_tool", "after_tool", "on_output"])
 def test_lost_hook_is_asked_again(point: str) -> None:
     agent = package(tools={"a": tool()}, policy=ALLOW, hooks=[hook(point), hook("on_stop", id="last")])
-    run = Run(agent, called("a"), said("Done."))
+    run = Run(agent, calls_reply("a"), text_reply("Done."))
     first = run.until(HookAsked)
     run.crash()
     assert is_acceptable(run.state, first)
@@ -218,7 +218,7 @@ def test_lost_hook_is_asked_again(point: str) -> None:
 
 
 def test_lost_on_stop_hook_is_asked_again() -> None:
-    run = Run(package(hooks=[hook("on_stop")]), said("Done."))
+    run = Run(package(hooks=[hook("on_stop")]), text_reply("Done."))
     run.until(HookAsked)
     run.crash()
     assert run.finish().answer == "Done."
@@ -226,7 +226,7 @@ def test_lost_on_stop_hook_is_asked_again() -> None:
 
 
 def test_lost_delivery_is_made_again_under_the_same_key() -> None:
-    run = Run(package(sinks={"a": SINK, "b": SINK}), said("Done."))
+    run = Run(package(sinks={"a": SINK, "b": SINK}), text_reply("Done."))
     run.until(DeliveryStarted)
     run.crash()
     assert run.of(WorkLost) == [WorkLost("deliver:a")]
@@ -238,7 +238,7 @@ def test_lost_delivery_is_made_again_under_the_same_key() -> None:
 
 def test_pending_approval_survives_a_crash() -> None:
     agent = package(tools={"a": tool()}, policy=policy(rule("ask")))
-    run = Run(agent, called("a"), said("Done."))
+    run = Run(agent, calls_reply("a"), text_reply("Done."))
     asked = run.until(ApprovalAsked)
     run.crash()
     assert (run.of(WorkLost), run.state.calls[0].status) == ([], "asking")
@@ -255,9 +255,9 @@ def test_epochs_do_not_change_the_state() -> None:
 
 
 def test_late_result_of_a_lost_call_is_refused() -> None:
-    run = lost()
+    run = run_with_lost_call()
     assert not is_acceptable(run.state, ToolFinished("c1.0", (Text("late"),)))
-    run = lost()
+    run = run_with_lost_call()
     run.add(CallSettled("c1.0", "retry", "somebody"))
     run.until(ToolStarted)
     assert is_acceptable(run.state, ToolFinished("c1.0", (Text("now"),)))
@@ -266,7 +266,7 @@ def test_late_result_of_a_lost_call_is_refused() -> None:
 def run_waiting_for_approval() -> Run:
     """A run that waits for a person to approve a refund."""
     agent = package(tools={"refund": writing()}, policy=policy(rule("ask", "refund")))
-    run = Run(agent, called("refund"), said("Done."))
+    run = Run(agent, calls_reply("refund"), text_reply("Done."))
     run.until(ApprovalAsked)
     return run
 
@@ -297,7 +297,7 @@ def test_resume_with_another_package_drops_an_unused_approval() -> None:
 def test_resume_with_another_package_drops_session_approvals() -> None:
     agent = package(tools={"a": tool()}, policy=policy(rule("ask", "a")))
     for other in (None, agent):
-        run = Run(agent, called("a"), called("a"), said("Done."), people={"a": "approved_for_session"})
+        run = Run(agent, calls_reply("a"), calls_reply("a"), text_reply("Done."), people={"a": "approved_for_session"})
         run.until(ResultsGiven)
         run.crash(other)
         run.finish()
@@ -306,7 +306,7 @@ def test_resume_with_another_package_drops_session_approvals() -> None:
 
 def test_resume_with_another_package_rules_on_calls_not_yet_started() -> None:
     agent = package(tools={"a": tool(), "b": writing()}, policy=ALLOW)
-    run = Run(agent, called("a", "b", "b"), said("Done."))
+    run = Run(agent, calls_reply("a", "b", "b"), text_reply("Done."))
     run.until(ToolFinished)
     run.until(ToolStarted)
     assert [call.status for call in run.state.calls] == ["finished", "started", "ready"]
@@ -320,7 +320,7 @@ def test_resume_with_another_package_rules_on_calls_not_yet_started() -> None:
 @pytest.mark.parametrize("kind", [ModelFailed, RetryPlanned])
 def test_resume_with_another_package_starts_at_its_first_route(kind: type) -> None:
     routes = [ROUTE, {**ROUTE, "name": "second"}]
-    run = Run(package(model={"routes": routes}), Fault("provider.fatal", "no"), TRANSIENT, said("Yes."))
+    run = Run(package(model={"routes": routes}), Fault("provider.fatal", "no"), TRANSIENT, text_reply("Yes."))
     run.until(RouteSwitched)
     run.until(kind)
     other = package(hooks=[hook("before_model")])
@@ -331,9 +331,9 @@ def test_resume_with_another_package_starts_at_its_first_route(kind: type) -> No
 
 
 def test_resume_with_a_package_without_the_tool_refuses_the_call() -> None:
-    run = lost()
+    run = run_with_lost_call()
     run.crash(package())
-    with pytest.raises(Stuck) as caught:
+    with pytest.raises(RunWaits) as caught:
         run.finish()
     assert caught.value.wait.waits_for == ("c1.0",), "somebody must still say what became of it"
     run.add(CallSettled("c1.0", "retry", "somebody"))

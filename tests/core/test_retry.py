@@ -16,10 +16,10 @@ from agentrun.core.retry import may_fall_back, retry_delay
 from agentrun.errors import ERROR_CODES, code_of
 
 from ..packages import ROUTE, package
-from .script import STARTED, Run, called, said, tool
+from .script import RUN_STARTED, Run, calls_reply, text_reply, tool
 
 RETRY = RetrySettings(attempts=4, first_delay=1000, max_delay=15_000, max_wait=60_000)
-BUSY = Fault("provider.overloaded", "busy", {"status": 503})
+OVERLOADED = Fault("provider.overloaded", "busy", {"status": 503})
 RETRYABLE = [
     code for code, meaning in ERROR_CODES.items() if code.startswith("provider.") and meaning.retry == "retryable"
 ]
@@ -32,7 +32,7 @@ def limited(seconds: object) -> Fault:
 
 
 def wait(
-    fault: Fault = BUSY, *, retry: RetrySettings = RETRY, tries: int = 1, waited: int = 0, seed: str = "s"
+    fault: Fault = OVERLOADED, *, retry: RetrySettings = RETRY, tries: int = 1, waited: int = 0, seed: str = "s"
 ) -> int | None:
     return retry_delay(retry, fault, tries=tries, waited=waited, seed=seed)
 
@@ -55,7 +55,7 @@ def test_retryable_provider_codes() -> None:
 @pytest.mark.parametrize("code", RETRYABLE)
 def test_retryable_fault_is_retried(code: str) -> None:
     assert wait(Fault(code, "no")) is not None
-    assert Run(package(), Fault(code, "no"), said("Yes.")).finish().answer == "Yes."
+    assert Run(package(), Fault(code, "no"), text_reply("Yes.")).finish().answer == "Yes."
 
 
 @pytest.mark.parametrize("code", FOR_GOOD)
@@ -69,8 +69,8 @@ def test_run_fails_after_the_allowed_attempts(attempts: int) -> None:
     assert attempts == 1 or wait(retry=retry, tries=attempts - 1) is not None
     assert wait(retry=retry, tries=attempts) is None
     given = package(retry={"attempts": attempts})
-    assert Run(given, *[BUSY] * (attempts - 1), said("Yes.")).finish().status == "completed"
-    run = Run(given, *[BUSY] * attempts)
+    assert Run(given, *[OVERLOADED] * (attempts - 1), text_reply("Yes.")).finish().status == "completed"
+    run = Run(given, *[OVERLOADED] * attempts)
     outcome = run.finish()
     assert (outcome.code, outcome.retry, outcome.exit_code) == ("provider.overloaded", "retryable", 6)
     assert outcome.fields == {"status": 503, "turn": 1, "attempts": attempts}
@@ -102,11 +102,11 @@ def test_jitter_reaches_both_ends() -> None:
 
 
 def test_jitter_differs_between_runs() -> None:
-    run = Run(package(), BUSY, BUSY, said("Yes."))
+    run = Run(package(), OVERLOADED, OVERLOADED, text_reply("Yes."))
     run.finish()
     seeds = ["run-1/1/1", "run-1/1/2"]
     assert waits(run) == [wait(tries=tries, seed=seed) for tries, seed in enumerate(seeds, 1)]
-    other = Run(package(), BUSY, BUSY, said("Yes."), started=replace(STARTED, run="run-2"))
+    other = Run(package(), OVERLOADED, OVERLOADED, text_reply("Yes."), started=replace(RUN_STARTED, run="run-2"))
     other.finish()
     assert waits(run) != waits(other), "runs that fail together do not come back together"
 
@@ -134,17 +134,17 @@ def test_delay_beyond_max_wait_is_no_retry() -> None:
 
 
 def test_run_fails_when_total_waiting_exceeds_max_wait() -> None:
-    run = Run(package(retry={"max_wait": 50_000}), limited(20), limited(30), said("Yes."))
+    run = Run(package(retry={"max_wait": 50_000}), limited(20), limited(30), text_reply("Yes."))
     assert run.finish().status == "completed"
     assert waits(run) == [20_000, 30_000]
-    run = Run(package(retry={"max_wait": 49_999}), limited(20), limited(30), said("Yes."))
+    run = Run(package(retry={"max_wait": 49_999}), limited(20), limited(30), text_reply("Yes."))
     outcome = run.finish()
     assert (outcome.code, waits(run)) == ("provider.rate_limited", [20_000])
     assert outcome.fields == {"status": 429, "retry_after": 30, "turn": 1, "attempts": 2}
 
 
 def test_retry_is_sent_when_its_delay_is_over() -> None:
-    run = Run(package(), BUSY, said("Yes."))
+    run = Run(package(), OVERLOADED, text_reply("Yes."))
     planned = run.until(RetryPlanned)
     assert isinstance(planned, RetryPlanned)
     assert planned.until == run.now + planned.wait
@@ -155,15 +155,15 @@ def test_retry_is_sent_when_its_delay_is_over() -> None:
 
 def test_attempts_and_waiting_start_again_every_turn() -> None:
     given = package(tools={"search": tool()}, policy={"default": "allow"}, retry={"attempts": 2})
-    run = Run(given, BUSY, called("search"), BUSY, said("Yes."))
+    run = Run(given, OVERLOADED, calls_reply("search"), OVERLOADED, text_reply("Yes."))
     assert run.finish().status == "completed"
     assert [request.id for request in run.requests] == ["m1.1", "m1.2", "m2.1", "m2.2"]
     first = Run(
         package(retry={"max_wait": 30_000}, tools={"search": tool()}, policy={"default": "allow"}),
         limited(30),
-        called("search"),
+        calls_reply("search"),
         limited(30),
-        said("Yes."),
+        text_reply("Yes."),
     )
     assert first.finish().status == "completed", "and its own waiting"
 
@@ -172,7 +172,7 @@ def routes(*names: str) -> dict[str, object]:
     return {"routes": [{**ROUTE, "name": name} for name in names]}
 
 
-def asked(run: Run) -> list[str]:
+def routes_used(run: Run) -> list[str]:
     return [request.request.route.name for request in run.requests]
 
 
@@ -185,10 +185,10 @@ def run_with_routes(
 
 
 def test_routes_are_tried_in_order() -> None:
-    run, outcome = run_with_routes(BUSY, Fault("provider.fatal", "no key"), said("Yes."))
-    assert (outcome.answer, asked(run)) == ("Yes.", ["a", "b", "c"])
+    run, outcome = run_with_routes(OVERLOADED, Fault("provider.fatal", "no key"), text_reply("Yes."))
+    assert (outcome.answer, routes_used(run)) == ("Yes.", ["a", "b", "c"])
     assert run.of(RouteSwitched) == [
-        RouteSwitched(1, "openai/a", "openai/b", BUSY),
+        RouteSwitched(1, "openai/a", "openai/b", OVERLOADED),
         RouteSwitched(1, "openai/b", "openai/c", Fault("provider.fatal", "no key")),
     ]
     assert outcome.turns == 1
@@ -196,38 +196,38 @@ def test_routes_are_tried_in_order() -> None:
 
 def test_fault_of_the_last_route_is_the_outcome() -> None:
     run, outcome = run_with_routes(
-        BUSY, Fault("provider.decode", "not JSON", {"offset": 3}), Fault("provider.empty", "none")
+        OVERLOADED, Fault("provider.decode", "not JSON", {"offset": 3}), Fault("provider.empty", "none")
     )
     assert (outcome.code, outcome.fields) == ("provider.empty", {"turn": 1, "attempts": 1})
-    assert asked(run) == ["a", "b", "c"]
+    assert routes_used(run) == ["a", "b", "c"]
 
 
 def test_attempts_and_waiting_start_again_on_every_route() -> None:
-    run, outcome = run_with_routes(BUSY, BUSY, BUSY, said("Yes."), attempts=2, names=("a", "b"))
-    assert (outcome.status, asked(run)) == ("completed", ["a", "a", "b", "b"])
+    run, outcome = run_with_routes(OVERLOADED, OVERLOADED, OVERLOADED, text_reply("Yes."), attempts=2, names=("a", "b"))
+    assert (outcome.status, routes_used(run)) == ("completed", ["a", "a", "b", "b"])
     assert len(waits(run)) == 2
-    _, outcome = run_with_routes(limited(60), BUSY, limited(60), said("Yes."), attempts=2, names=("a", "b"))
+    _, outcome = run_with_routes(limited(60), OVERLOADED, limited(60), text_reply("Yes."), attempts=2, names=("a", "b"))
     assert outcome.status == "completed", "the waiting too"
 
 
 def test_route_with_a_too_long_retry_after_falls_back() -> None:
-    run, outcome = run_with_routes(limited(61), said("Yes."), attempts=4)
-    assert (outcome.status, asked(run), waits(run)) == ("completed", ["a", "b"], [])
+    run, outcome = run_with_routes(limited(61), text_reply("Yes."), attempts=4)
+    assert (outcome.status, routes_used(run), waits(run)) == ("completed", ["a", "b"], [])
 
 
 def test_later_turns_stay_on_the_fallback_route() -> None:
     given = package(
         model=routes("a", "b"), retry={"attempts": 1}, tools={"search": tool()}, policy={"default": "allow"}
     )
-    run = Run(given, BUSY, called("search"), said("Yes."))
+    run = Run(given, OVERLOADED, calls_reply("search"), text_reply("Yes."))
     assert run.finish().status == "completed"
-    assert asked(run) == ["a", "b", "b"]
+    assert routes_used(run) == ["a", "b", "b"]
 
 
 @pytest.mark.parametrize("code", ["cassette.miss", "provider.inconsistent_history", "internal", "cancelled"])
 def test_fault_that_no_route_can_fix_does_not_fall_back(code: str) -> None:
-    run, outcome = run_with_routes(Fault(code, "no"), said("Yes."))
-    assert (outcome.code, asked(run)) == (code, ["a"])
+    run, outcome = run_with_routes(Fault(code, "no"), text_reply("Yes."))
+    assert (outcome.code, routes_used(run)) == (code, ["a"])
     assert outcome.exit_code == code_of(code).exit
 
 
@@ -239,18 +239,20 @@ def test_codes_that_may_fall_back() -> None:
 def test_planted_fallback_after_a_cassette_miss_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a rule that lets everything fall back, a replay asks for what was never recorded."""
     monkeypatch.setattr(retry, "may_fall_back", lambda fault: True)
-    run, _ = run_with_routes(Fault("cassette.miss", "no"), said("Yes."))
-    assert asked(run) == ["a", "b"]
+    run, _ = run_with_routes(Fault("cassette.miss", "no"), text_reply("Yes."))
+    assert routes_used(run) == ["a", "b"]
 
 
 def test_context_overflow_falls_back_to_another_route() -> None:
-    run, outcome = run_with_routes(Fault("provider.context_overflow", "too long"), said("Yes."))
-    assert (outcome.answer, asked(run)) == ("Yes.", ["a", "b"])
+    run, outcome = run_with_routes(Fault("provider.context_overflow", "too long"), text_reply("Yes."))
+    assert (outcome.answer, routes_used(run)) == ("Yes.", ["a", "b"])
 
 
-@given(st.lists(st.sampled_from([BUSY, limited(5), Fault("provider.fatal", "no"), said("Yes.")]), min_size=8))
+@given(
+    st.lists(st.sampled_from([OVERLOADED, limited(5), Fault("provider.fatal", "no"), text_reply("Yes.")]), min_size=8)
+)
 def test_attempts_per_route_never_exceed_the_limit(answers: list[object]) -> None:
-    run, _ = run_with_routes(*answers, said("Yes."), attempts=2, names=("a", "b"))
-    assert all(asked(run).count(name) <= 2 for name in "ab")
-    assert asked(run) == sorted(asked(run))
+    run, _ = run_with_routes(*answers, text_reply("Yes."), attempts=2, names=("a", "b"))
+    assert all(routes_used(run).count(name) <= 2 for name in "ab")
+    assert routes_used(run) == sorted(routes_used(run))
     assert sum(waits(run)) <= 2 * 60_000

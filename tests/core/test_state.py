@@ -11,7 +11,7 @@ from agentrun.core.transitions import lost_work
 from agentrun.errors import InternalError
 
 from ..packages import package
-from .script import SINK, Run, called, hook, said, tool, writing
+from .script import SINK, Run, calls_reply, hook, text_reply, tool, writing
 from .shape_parts import ALLOW
 from .shapes import SHAPES
 
@@ -26,26 +26,26 @@ def test_started_of_a_new_state_raises() -> None:
         _ = State().started
 
 
-EXPECTED: dict[type, tuple[str, ...]] = {
+EXPECTED_EFFECTS: dict[type, tuple[str, ...]] = {
     ModelAsked: ("m1.1",),
     ToolStarted: ("c1.0", "c1.1"),
     DeliveryStarted: ("deliver:first",),
 }
 
 
-@pytest.mark.parametrize("kind", EXPECTED)
+@pytest.mark.parametrize("kind", EXPECTED_EFFECTS)
 def test_pending_effects_after_each_kind_of_fact(kind: type) -> None:
     agent = package(tools={"a": tool()}, policy=ALLOW, sinks={"first": SINK})
-    run = Run(agent, called("a", ("a", '{"q": "x"}')), said("Done."))
+    run = Run(agent, calls_reply("a", ("a", '{"q": "x"}')), text_reply("Done."))
     run.until(kind)
-    assert pending_effects(run.state) == EXPECTED[kind]
+    assert pending_effects(run.state) == EXPECTED_EFFECTS[kind]
 
 
 def test_pending_hooks_of_a_batch() -> None:
     agent = package(
         tools={"a": tool(), "b": writing()}, policy=ALLOW, hooks=[hook("before_tool"), hook("after_tool", id="x")]
     )
-    run = Run(agent, called("a", "b"), said("Done."))
+    run = Run(agent, calls_reply("a", "b"), text_reply("Done."))
     run.until(HookAsked)
     assert pending_effects(run.state) == ("h.watch.c1.0.1", "h.watch.c1.1.1"), "hooks of a batch are asked together"
     run.until(ToolFinished)

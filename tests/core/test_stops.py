@@ -25,7 +25,7 @@ from agentrun.core.transitions import is_acceptable
 
 from ..packages import package
 from .disturbances import disturbed, length, time_passes
-from .script import SINK, Run, called, hook, rule, said, session_messages, tool
+from .script import SINK, Run, calls_reply, hook, rule, session_messages, text_reply, tool
 from .shape_parts import ALLOW, TRANSIENT, policy
 from .shapes import SHAPES
 
@@ -97,7 +97,7 @@ def test_time_budget_stops_the_run_at_every_phase(phase: str) -> None:
 
 def test_time_budget_ends_a_wait_for_a_retry() -> None:
     agent = package(budgets={"time": 100})
-    run = Run(agent, TRANSIENT, said("Yes."))
+    run = Run(agent, TRANSIENT, text_reply("Yes."))
     run.until(RetryPlanned)
     next = decide(agent, run.state)
     assert isinstance(next, Wait)
@@ -115,7 +115,7 @@ def test_wait_has_the_deadline_of_the_time_budget(kind: type) -> None:
         hooks=[hook("on_output")],
         sinks={"first": SINK},
     )
-    run = Run(agent, called("a"), said("Done."))
+    run = Run(agent, calls_reply("a"), text_reply("Done."))
     run.until(kind)
     next = decide(agent, run.state)
     assert isinstance(next, Wait)
@@ -131,7 +131,7 @@ def test_perform_has_the_deadline_of_the_time_budget() -> None:
 
 def test_no_deadline_while_only_an_approval_is_pending() -> None:
     agent = package(tools={"a": tool()}, policy=policy(rule("ask")), budgets={"time": 100})
-    run = Run(agent, called("a"), said("Done."))
+    run = Run(agent, calls_reply("a"), text_reply("Done."))
     run.until(ApprovalAsked)
     next = decide(agent, run.state)
     assert isinstance(next, Wait)
@@ -140,7 +140,7 @@ def test_no_deadline_while_only_an_approval_is_pending() -> None:
 
 def test_deadline_moves_by_the_time_of_an_approval() -> None:
     agent = package(tools={"a": tool()}, policy=policy(rule("ask")), budgets={"time": 100})
-    run = Run(agent, called("a"), said("Done."))
+    run = Run(agent, calls_reply("a"), text_reply("Done."))
     asked = run.until(ApprovalAsked)
     assert isinstance(asked, ApprovalAsked)
     run.now = 5000
@@ -160,7 +160,7 @@ def test_time_passed_alone_does_not_change_the_outcome() -> None:
 
 
 def test_cancelled_request_is_charged_as_reserved() -> None:
-    run = Run(package(), said("Yes."))
+    run = Run(package(), text_reply("Yes."))
     asked = run.until(ModelAsked)
     assert isinstance(asked, ModelAsked)
     run.add(CancelRequested("me"))

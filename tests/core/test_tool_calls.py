@@ -9,12 +9,12 @@ from agentrun.core import tool_calls
 from agentrun.core.effects import RunTool
 from agentrun.core.facts import CallCancelled, CallRefused, CallSettled, ResultsGiven, ToolFinished, ToolStarted
 from agentrun.core.fault import Fault
-from agentrun.core.messages import Assistant, Reply, Text, ToolResult, words
+from agentrun.core.messages import Assistant, Reply, Text, ToolResult, text_of
 from agentrun.core.package import Package
 from agentrun.core.state import pending_effects
 
 from ..packages import package, typed
-from .script import STARTED, Run, Stuck, called, hook, rule, said, tool, writing
+from .script import RUN_STARTED, Run, RunWaits, calls_reply, hook, rule, text_reply, tool, writing
 from .shape_parts import ALLOW, BAD, GOOD, TRANSIENT, policy
 
 
@@ -22,7 +22,7 @@ def results(run: Run, turn: int = 2) -> list[tuple[str, str]]:
     """The results that the model reads with its request of a turn."""
     request = next(request for request in run.requests if request.turn == turn)
     found = [message for message in request.request.messages if isinstance(message, ToolResult)]
-    return [(message.call, words(message.parts)) for message in found]
+    return [(message.call, text_of(message.parts)) for message in found]
 
 
 def tools(**those: Any) -> dict[str, Any]:
@@ -31,7 +31,10 @@ def tools(**those: Any) -> dict[str, Any]:
 
 def test_result_of_a_call_is_in_the_next_request() -> None:
     run = Run(
-        package(**tools(a=tool())), called(("a", '{"q": "x"}'), text="Let me see."), said("Done."), tools={"a": "found"}
+        package(**tools(a=tool())),
+        calls_reply(("a", '{"q": "x"}'), text="Let me see."),
+        text_reply("Done."),
+        tools={"a": "found"},
     )
     outcome = run.finish()
     assert (outcome.answer, outcome.turns, outcome.tool_calls) == ("Done.", 2, 1)
@@ -47,14 +50,14 @@ def test_result_of_a_call_is_in_the_next_request() -> None:
 
 def test_request_ids_count_attempts_per_turn() -> None:
     agent = package(**tools(a=tool()))
-    run = Run(agent, TRANSIENT, called("a"), TRANSIENT, called(("a", '{"q": "x"}')), said("Done."))
+    run = Run(agent, TRANSIENT, calls_reply("a"), TRANSIENT, calls_reply(("a", '{"q": "x"}')), text_reply("Done."))
     run.finish()
     assert [request.id for request in run.requests] == ["m1.1", "m1.2", "m2.1", "m2.2", "m3.1"]
 
 
 def test_idempotency_key_depends_on_run_call_tool_and_arguments() -> None:
     def key(agent: Package, *calls: tuple[str, str], run: str = "run-1") -> str:
-        it = Run(agent, called(*calls), said("Done."), started=replace(STARTED, run=run))
+        it = Run(agent, calls_reply(*calls), text_reply("Done."), started=replace(RUN_STARTED, run=run))
         it.finish()
         return str(it.of(ToolStarted)[-1].key)
 
@@ -73,7 +76,7 @@ def test_idempotency_key_depends_on_run_call_tool_and_arguments() -> None:
 def test_parallel_calls_run_first_then_the_others_one_by_one() -> None:
     """Those that may run together first and together, the others one at a time in call order."""
     agent = package(**tools(r=tool(), w=writing(), v=writing()))
-    run = Run(agent, called("w", ("r", '{"q": "1"}'), "v", ("r", '{"q": "2"}')), said("Done."))
+    run = Run(agent, calls_reply("w", ("r", '{"q": "1"}'), "v", ("r", '{"q": "2"}')), text_reply("Done."))
     run.until(ToolStarted)
     assert pending_effects(run.state) == ("c1.1", "c1.3")
     run.until(ToolFinished)
@@ -96,7 +99,7 @@ def test_planted_ready_calls_run_out_of_order(monkeypatch: pytest.MonkeyPatch) -
         ],
     )
     agent = package(**tools(r=tool(), w=writing()))
-    run = Run(agent, called("w", "r"), said("Done."))
+    run = Run(agent, calls_reply("w", "r"), text_reply("Done."))
     run.until(ToolStarted)
     assert pending_effects(run.state) != ("c1.1",)
 
@@ -108,7 +111,7 @@ def test_steps_of_a_call_come_in_order() -> None:
         policy=policy(rule("ask", "a"), rule("modify", "a", on="tool_result", mask=["x"])),
         hooks=[hook("before_tool"), hook("after_tool", id="late")],
     )
-    run = Run(agent, called("a"), said("Done."), people={"a": "approved"}, tools={"a": "xyz"})
+    run = Run(agent, calls_reply("a"), text_reply("Done."), people={"a": "approved"}, tools={"a": "xyz"})
     run.finish()
     assert run.kinds()[3:-4] == [
         "hook_asked",
@@ -144,7 +147,7 @@ def test_invalid_call_is_refused_before_hooks_and_rules(call: tuple[str, str], c
         policy=policy(rule("ask")),
         hooks=[hook("before_tool")],
     )
-    run = Run(agent, called(call), said("Well."))
+    run = Run(agent, calls_reply(call), text_reply("Well."))
     assert run.finish().answer == "Well."
     (refused,) = run.of(CallRefused)
     assert (refused.code, refused.fields["tool"]) == (code, call[0])
@@ -156,14 +159,14 @@ def test_invalid_call_is_refused_before_hooks_and_rules(call: tuple[str, str], c
 @pytest.mark.parametrize("code", ["tool.execution", "tool.timeout", "tool.denied"])
 def test_tool_failure_is_sent_to_the_model(code: str) -> None:
     fault = Fault(code, "it broke", {"tool": "a"})
-    run = Run(package(**tools(a=tool())), called("a"), said("Well."), tools={"a": fault})
+    run = Run(package(**tools(a=tool())), calls_reply("a"), text_reply("Well."), tools={"a": fault})
     assert run.finish().status == "completed"
     assert results(run) == [("c1.0", f"{code}: it broke")]
 
 
 def test_denied_result_ends_the_run_with_on_denied_stop() -> None:
     fault = Fault("tool.denied", "not there", {"tool": "a"}, "a hint")
-    outcome = Run(package(**tools(a=tool(on_denied="stop"))), called("a"), tools={"a": fault}).finish()
+    outcome = Run(package(**tools(a=tool(on_denied="stop"))), calls_reply("a"), tools={"a": fault}).finish()
     assert (outcome.code, outcome.exit_code) == ("tool.denied", 4)
     assert outcome.fault is not None
     assert (outcome.fields, outcome.fault.hint) == ({"tool": "a", "call": "c1.0"}, "a hint")
@@ -175,7 +178,7 @@ def test_denied_result_ends_the_run_with_on_denied_stop() -> None:
 )
 def test_fatal_tool_failure_ends_the_run(code: str, exit_code: int, retry: str) -> None:
     fault = Fault(code, "it ends", {"tool": "a", "reason": "because"})
-    run = Run(package(**tools(a=tool(), b=writing())), called("a", "b"), tools={"a": fault})
+    run = Run(package(**tools(a=tool(), b=writing())), calls_reply("a", "b"), tools={"a": fault})
     outcome = run.finish()
     assert (outcome.fault, outcome.exit_code, outcome.retry) == (fault, exit_code, retry)
     assert run.ran == ["c1.0"]
@@ -186,7 +189,7 @@ def test_fatal_tool_failure_ends_the_run(code: str, exit_code: int, retry: str) 
 def test_terminal_tool_gives_the_answer_and_cancels_its_siblings() -> None:
     agent = package(**tools(a=tool(), final=tool(terminal=True), w=writing()))
     run = Run(
-        agent, called("w", "a", "final", text="Now."), tools={"final": "That is it."}, pick=lambda count: count - 1
+        agent, calls_reply("w", "a", "final", text="Now."), tools={"final": "That is it."}, pick=lambda count: count - 1
     )
     outcome = run.finish()
     assert (outcome.answer, outcome.label, outcome.turns) == ("That is it.", None, 1)
@@ -194,23 +197,23 @@ def test_terminal_tool_gives_the_answer_and_cancels_its_siblings() -> None:
     assert run.of(CallCancelled) == [CallCancelled("c1.0", told, "c1.2"), CallCancelled("c1.1", told, "c1.2")]
     assert run.of(ResultsGiven) == [ResultsGiven(1, "c1.2")]
     results = run.state.conversation.transcript.since(2)
-    assert [words(message.parts) for message in results] == [told, told, "That is it."]  # type: ignore[arg-type]  # they are results
+    assert [text_of(message.parts) for message in results] == [told, told, "That is it."]  # type: ignore[arg-type]  # they are results
 
 
 def test_failed_terminal_tool_does_not_end_the_run() -> None:
     agent = package(**tools(final=tool(terminal=True)))
-    run = Run(agent, called("final"), said("Then not."), tools={"final": Fault("tool.execution", "broken")})
+    run = Run(agent, calls_reply("final"), text_reply("Then not."), tools={"final": Fault("tool.execution", "broken")})
     assert run.finish().answer == "Then not."
 
 
 def test_terminal_tool_with_a_denied_result_does_not_end_the_run() -> None:
     agent = package(tools={"final": tool(terminal=True)}, policy=policy(rule("deny", on="tool_result")))
-    assert Run(agent, called("final"), said("Then not.")).finish().answer == "Then not."
+    assert Run(agent, calls_reply("final"), text_reply("Then not.")).finish().answer == "Then not."
 
 
 def test_first_terminal_tool_has_the_answer() -> None:
     agent = package(**tools(final=tool(terminal=True), last=tool(terminal=True, parallel=False)))
-    run = Run(agent, called("last", "final"), tools={"final": "first", "last": "second"})
+    run = Run(agent, calls_reply("last", "final"), tools={"final": "first", "last": "second"})
     assert run.finish().answer == "first", "the other was not begun"
     assert run.ran == ["c1.1"]
 
@@ -218,7 +221,7 @@ def test_first_terminal_tool_has_the_answer() -> None:
 def test_terminal_tool_result_is_repaired_to_the_output_schema() -> None:
     agent = typed(**tools(final=tool(terminal=True)))
     given = iter([BAD, GOOD])
-    run = Run(agent, called("final"), called("final"), tools={"final": lambda effect: next(given)})
+    run = Run(agent, calls_reply("final"), calls_reply("final"), tools={"final": lambda effect: next(given)})
     assert run.finish().output == {"queue": "hardware", "urgent": True}
     messages = tuple(run.requests[1].request.messages)
     assert [type(message).__name__ for message in messages] == ["User", "Assistant", "ToolResult", "User"]
@@ -226,7 +229,7 @@ def test_terminal_tool_result_is_repaired_to_the_output_schema() -> None:
 
 def test_tool_with_aborts_siblings_cancels_the_other_calls() -> None:
     agent = package(**tools(a=tool(), enough=tool(aborts_siblings=True), w=writing()))
-    run = Run(agent, called("w", "a", "enough"), said("Done."), pick=lambda count: count - 1)
+    run = Run(agent, calls_reply("w", "a", "enough"), text_reply("Done."), pick=lambda count: count - 1)
     assert run.finish().answer == "Done."
     told = "tool.aborted: enough made this call unnecessary"
     assert results(run) == [("c1.0", told), ("c1.1", told), ("c1.2", "done")]
@@ -237,7 +240,7 @@ def test_tool_with_aborts_siblings_cancels_the_other_calls() -> None:
 def test_aborted_lost_call_is_dropped_only_if_it_is_read_only(effect: str) -> None:
     """What a lost call did is still to be found out, whatever its siblings say."""
     agent = package(**tools(a=tool(effect=effect), enough=tool(aborts_siblings=True)))
-    run = Run(agent, called("a", "enough"), said("Done."), pick=lambda count: count - 1)
+    run = Run(agent, calls_reply("a", "enough"), text_reply("Done."), pick=lambda count: count - 1)
     run.until(ToolStarted)
     run.crash()
     if effect == "read":
@@ -246,7 +249,7 @@ def test_aborted_lost_call_is_dropped_only_if_it_is_read_only(effect: str) -> No
         run.until(CallCancelled)
         assert [call.status for call in run.state.calls] == ["done", "finished"]
     else:
-        with pytest.raises(Stuck) as caught:
+        with pytest.raises(RunWaits) as caught:
             run.finish()
         assert caught.value.wait.waits_for == ("c1.0",)
         assert run.of(CallCancelled) == []
@@ -257,19 +260,21 @@ def test_aborted_lost_call_is_dropped_only_if_it_is_read_only(effect: str) -> No
 
 def test_failed_call_does_not_abort_its_siblings() -> None:
     agent = package(**tools(enough=tool(aborts_siblings=True), w=writing()))
-    run = Run(agent, called("w", "enough"), said("Done."), tools={"enough": Fault("tool.execution", "broken")})
+    run = Run(
+        agent, calls_reply("w", "enough"), text_reply("Done."), tools={"enough": Fault("tool.execution", "broken")}
+    )
     run.finish()
     assert run.of(CallCancelled) == []
 
 
 def calls(count: int) -> Reply:
-    return called(*(("a", f'{{"q": "{place}"}}') for place in range(count)))
+    return calls_reply(*(("a", f'{{"q": "{place}"}}') for place in range(count)))
 
 
 @pytest.mark.parametrize("mode", ["fail", "reject_all", "run_first"])
 def test_batch_at_the_parallel_limit_runs(mode: str) -> None:
     agent = package(**tools(a=tool()), limits={"parallel_tools": 3, "on_oversize_batch": mode})
-    run = Run(agent, calls(3), said("Done."))
+    run = Run(agent, calls(3), text_reply("Done."))
     run.finish()
     assert len(run.ran) == 3
 
@@ -277,7 +282,7 @@ def test_batch_at_the_parallel_limit_runs(mode: str) -> None:
 @pytest.mark.parametrize(("mode", "ran"), [("fail", []), ("reject_all", []), ("run_first", ["c1.0", "c1.1", "c1.2"])])
 def test_batch_above_the_parallel_limit(mode: str, ran: list[str]) -> None:
     agent = package(**tools(a=tool()), limits={"parallel_tools": 3, "on_oversize_batch": mode})
-    run = Run(agent, calls(4), said("Done."))
+    run = Run(agent, calls(4), text_reply("Done."))
     outcome = run.finish()
     assert run.ran == ran
     refused = [(fact.call, fact.code, fact.fields) for fact in run.of(CallRefused)]
@@ -293,13 +298,13 @@ def test_batch_above_the_parallel_limit(mode: str, ran: list[str]) -> None:
 
 def test_batch_beyond_the_call_budget_does_not_run() -> None:
     for limit, code in ((2, None), (1, "budget.tool_calls")):
-        run = Run(package(**tools(a=tool()), budgets={"tool_calls": limit}), calls(2), said("Done."))
+        run = Run(package(**tools(a=tool()), budgets={"tool_calls": limit}), calls(2), text_reply("Done."))
         assert run.finish().code == code
         assert len(run.ran) == (2 if code is None else 0)
 
 
 def test_refused_calls_do_not_count_for_the_budget() -> None:
-    run = Run(package(**tools(a=tool()), budgets={"tool_calls": 0}), called("nothing"), said("Done."))
+    run = Run(package(**tools(a=tool()), budgets={"tool_calls": 0}), calls_reply("nothing"), text_reply("Done."))
     assert run.finish().tool_calls == 0
 
 
@@ -309,8 +314,8 @@ def test_batch_with_a_denied_result_resets_the_empty_outcome_guard() -> None:
         policy=policy(rule("deny", on="tool_result")),
         guards={"empty_outcome": 1, "stagnation": None},
     )
-    run = Run(agent, said("1"), called("a"), said("2"), said("3"))
+    run = Run(agent, text_reply("1"), calls_reply("a"), text_reply("2"), text_reply("3"))
     outcome = run.finish()
     assert (outcome.code, outcome.turns) == ("guard.empty_outcome", 4)
-    run = Run(agent, said("1"), called("nothing"), said("2"))
+    run = Run(agent, text_reply("1"), calls_reply("nothing"), text_reply("2"))
     assert (run.finish().code, run.state.turns) == ("guard.empty_outcome", 3), "what did not run resets nothing"

@@ -15,7 +15,7 @@ LINES, BYTES = 2000, 51_200
 MARKER = re.compile(r"\[… (\d+) of (\d+) bytes left out …\]\n")
 
 
-def parts(cut: str) -> tuple[str, str, int, int]:
+def split_at_marker(cut: str) -> tuple[str, str, int, int]:
     """Head, tail, bytes left out and all bytes of what was cut."""
     (found,) = MARKER.finditer(cut)
     return cut[: found.start()], cut[found.end() :], int(found[1]), int(found[2])
@@ -27,7 +27,7 @@ def lines(count: int) -> str:
 
 def test_result_above_the_line_limit_is_clipped() -> None:
     assert clip_text(lines(LINES), LINES, BYTES) == lines(LINES)
-    head, tail, hidden, size = parts(clip_text(lines(LINES + 1), LINES, BYTES))
+    head, tail, hidden, size = split_at_marker(clip_text(lines(LINES + 1), LINES, BYTES))
     assert head == lines(1000)
     assert tail == lines(2001).removeprefix(lines(1001))
     assert (hidden, size) == (len("1000\n"), len(lines(2001)))
@@ -41,21 +41,21 @@ def test_last_line_without_a_newline_counts() -> None:
 
 def test_result_above_the_byte_limit_is_clipped() -> None:
     assert clip_text("x" * BYTES, LINES, BYTES) == "x" * BYTES
-    head, tail, hidden, size = parts(clip_text("a" + "x" * (BYTES - 1) + "b", LINES, BYTES))
+    head, tail, hidden, size = split_at_marker(clip_text("a" + "x" * (BYTES - 1) + "b", LINES, BYTES))
     assert (head, tail) == ("a" + "x" * 25_599 + "\n", "x" * 25_599 + "b")
     assert (hidden, size) == (1, BYTES + 1)
 
 
 def test_limit_counts_bytes_and_keeps_characters_whole() -> None:
     assert clip_text("ä" * (BYTES // 2), LINES, BYTES) == "ä" * (BYTES // 2)
-    _, _, hidden, size = parts(clip_text("ä" * (BYTES // 2) + "b", LINES, BYTES))
+    _, _, hidden, size = split_at_marker(clip_text("ä" * (BYTES // 2) + "b", LINES, BYTES))
     assert (hidden, size) == (2, BYTES + 1), "a character is left out as a whole"
 
 
 def test_head_and_tail_each_get_half_of_both_limits() -> None:
     """Many lines, and long ones: each half has its own part of both limits."""
     text = "".join(f"{n:04}" + "x" * 95 + "\n" for n in range(3000))
-    head, tail, _, _ = parts(clip_text(text, LINES, BYTES))
+    head, tail, _, _ = split_at_marker(clip_text(text, LINES, BYTES))
     assert head.startswith("0000x")
     assert tail.endswith("2999" + "x" * 95 + "\n")
     assert (len(head), len(tail)) == (25_600, 25_600)
@@ -64,7 +64,7 @@ def test_head_and_tail_each_get_half_of_both_limits() -> None:
 def test_cut_may_fall_inside_a_line() -> None:
     """The cut may fall into a line; the pieces count as lines."""
     text = lines(LINES - 1) + "x" * BYTES
-    head, tail, _, _ = parts(clip_text(text, LINES, BYTES))
+    head, tail, _, _ = split_at_marker(clip_text(text, LINES, BYTES))
     assert (head, tail) == (lines(1000), "x" * 25_600)
 
 
@@ -83,7 +83,7 @@ TEXTS = st.text(alphabet=st.sampled_from("ab\n\r\x0b\u2028äé漢😀"), max_siz
 
 
 def is_within(text: str, cut: str, max_lines: int, max_bytes: int) -> bool:
-    head, tail, hidden, size = parts(cut)
+    head, tail, hidden, size = split_at_marker(cut)
     marker = len(cut.encode()) - len((head + tail).encode())
     return (
         len(cut.encode()) - marker <= max_bytes + 1  # the border
@@ -108,7 +108,7 @@ def test_clipped_text_is_within_the_limits(text: str, max_lines: int, max_bytes:
 @given(st.lists(TEXTS, min_size=8, max_size=20).map("\n".join), st.integers(2, 6))
 def test_head_and_tail_are_kept(text: str, max_lines: int) -> None:
     """With enough bytes: the first and the last lines, whole."""
-    head, tail, _, _ = parts(clip_text(text, max_lines, 1000))
+    head, tail, _, _ = split_at_marker(clip_text(text, max_lines, 1000))
     whole = text.splitlines(keepends=True)
     assert head == "".join(whole[: (max_lines + 1) // 2])
     assert tail == "".join(whole[len(whole) - max_lines // 2 :])

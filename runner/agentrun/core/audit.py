@@ -1,8 +1,7 @@
-"""Audit: would today's code make the decisions that a journal contains?
+"""Audit: would today's code make the decisions that a journal contains? Nothing is called.
 
-Rule 1  Observations are taken as given. Every decision is made again and compared. Nothing is called.
-Rule 2  If a commit has several facts, they must follow each other. After a fact from outside, `decide` is asked again,
-        as it was in the run.
+Rule 1  Observations are taken as given. Every decision is made again and compared.
+Rule 2  If a commit has several facts, they must follow each other. After a fact from outside, `decide` is asked again.
 Rule 3  A terminal record that the runtime wrote because of its own failure, of its host, or of a cassette that does not
         match is taken as given.
 """
@@ -22,11 +21,8 @@ from agentrun.core.state import State
 
 
 class Divergence(Struct, frozen=True):
-    """The first decision that today's code would make differently."""
-
     seq: int
     was: Fact
-    """The fact in the journal."""
     instead: tuple[Fact, ...]
     """The fact that would be written today. Empty: the run would wait."""
 
@@ -34,10 +30,7 @@ class Divergence(Struct, frozen=True):
 def find_divergence(
     package: Package, records: Iterable[Record], others: Mapping[str, Package] | None = None
 ) -> Divergence | None:
-    """The first divergence. `others`: packages that the run was resumed with, by fingerprint.
-
-    Raises `recovery.failed` for a journal that cannot be folded.
-    """
+    """The first divergence. `others`: packages of resumes, by fingerprint. Raises `recovery.failed`."""
     state = State()
     expected: list[Fact] = []
     for record in records:
@@ -67,12 +60,7 @@ def _expected_facts(package: Package, state: State) -> list[Fact]:
 
 
 def _is_runtime_failure(fact: Fact) -> bool:
-    return (
-        isinstance(fact, RunStopped)
-        and fact.fault is not None
-        and (
-            fact.fault.code == "internal"
-            or fact.fault.code.startswith("cassette.")
-            or fact.fault.fields.get("by") == "host"
-        )
-    )
+    if not isinstance(fact, RunStopped) or fact.fault is None:
+        return False
+    code = fact.fault.code
+    return code == "internal" or code.startswith("cassette.") or fact.fault.fields.get("by") == "host"

@@ -3,13 +3,10 @@
 Rule 1  Tokens and cost are reserved before a call: the estimated input, and the longest reply if it has a limit. A call
         starts only if used + reserved ≤ limit.
 Rule 2  After the call the reported usage counts. Usage that was not reported counts as reserved, never as 0, and never
-        as less than the part that was reported. A reply that uses more than was reserved is kept.
-Rule 3  A reported 0 for something that is not empty counts as not reported. A request is never empty, and neither is a
-        reply in which the model wrote anything.
-Rule 4  A request that failed after the provider may have worked on it counts as reserved.
-Rule 5  Estimates are rather too high, also for JSON, hashes and non-Latin scripts. Each message is estimated once,
-        without the tokenizer of a provider.
-Rule 6  A sub-agent has the smaller of its own budget and its share of its parent's. Sub-agents that start together
+        as less than the part that was reported. A reported 0 for something that is not empty counts as not reported.
+Rule 3  A request that failed after the provider may have worked on it counts as reserved.
+Rule 4  Estimates are rather too high, also for JSON, hashes and non-Latin scripts.
+Rule 5  A sub-agent has the smaller of its own budget and its share of its parent's. Sub-agents that start together
         divide what is left, so that they cannot overspend together.
 """
 
@@ -28,16 +25,15 @@ from agentrun.core.facts import BudgetShare, runs_or_zero
 from agentrun.core.fault import Fault
 from agentrun.core.messages import File, Image, Message, Reasoning, Refusal, Reply, Text, ToolCall, Usage
 from agentrun.core.package import BUDGET_KINDS, Budgets, Package, Price
+from agentrun.core.repeated_reads import find_source
 from agentrun.core.state import SpendMeter, State
 
 FILE_BYTES_PER_TOKEN = 2
 TOKENS_PER_MESSAGE = 4
 TOKENS_PER_IMAGE = 2000
-_MILLION = 1_000_000
 _LETTERS = b"abcdefghijklmnopqrstuvwxyz "
 _WIDE = bytes(range(128, 256))
 SHARE_HOLDING_STATUSES = ("started", "lost", "asleep", "ready")
-"""Statuses in which a sub-agent holds its share."""
 COUNTED_BUDGETS = tuple(name for name in BUDGET_KINDS if name in BudgetShare.__struct_fields__ and name != "time")
 """The budgets that sub-agents divide among them. Time passes for all of them at once."""
 UNCOUNTED_STATUSES = ("new", "asking", "deferred", "ready")
@@ -45,7 +41,6 @@ UNCOUNTED_STATUSES = ("new", "asking", "deferred", "ready")
 
 
 def estimate_tokens(message: Message) -> int:
-    """The estimated tokens of a message."""
     tokens = TOKENS_PER_MESSAGE
     for part in message.parts:
         match part:
@@ -72,7 +67,6 @@ def estimate_request(request: ModelRequest, messages: int) -> int:
 
 
 def reserved_cost(price: Price | None, tokens: int, longest_reply: int) -> int:
-    """The micro-dollars that a call may cost."""
     return 0 if price is None else _round_up(tokens * price.input + longest_reply * price.output)
 
 
@@ -92,14 +86,12 @@ def _has_output(reply: Reply) -> bool:
 
 
 def charged_tokens(usage: Usage | None, reserved: int) -> int:
-    """The tokens that a call is charged."""
     usage = usage or Usage()
     reported = (usage.input or 0) + (usage.output or 0)
     return max(reported, reserved) if usage.input is None or usage.output is None else reported
 
 
 def charged_cost(price: Price | None, usage: Usage | None, reserved: int) -> int:
-    """The micro-dollars that a call is charged."""
     if price is None:
         return 0
     usage = usage or Usage()
@@ -110,7 +102,6 @@ def charged_cost(price: Price | None, usage: Usage | None, reserved: int) -> int
 
 
 def allowance(package: Package, state: State) -> Budgets | BudgetShare:
-    """What the run may spend: its own budgets, but not more than its share of its parent's."""
     own, parent = package.budgets, state.start.parent if state.start else None
     if parent is None:
         return own
@@ -127,10 +118,9 @@ def used_budgets(state: State, meter: SpendMeter) -> dict[str, int]:
 
 
 def child_share(package: Package, state: State, about_to_start: list[BudgetShare], among: int) -> BudgetShare:
-    """What one of several sub-agents may spend: its part of what is left, without the shares of the others."""
     limit = allowance(package, state)
     held = [*_held_shares(state), *about_to_start]
-    calls = sum(call.status in UNCOUNTED_STATUSES and not call.counted for call in state.calls)
+    calls = uncounted_calls(package, state)
 
     def rest(name: str, pending: int = 0) -> int | None:
         used = getattr(state.meter, name) + pending + sum(getattr(share, name) or 0 for share in held)
@@ -147,7 +137,6 @@ def _held_shares(state: State) -> list[BudgetShare]:
 
 
 def run_limit(package: Package, state: State) -> int:
-    """How many runs may be started below this one, at any depth."""
     parent = state.start.parent if state.start else None
     own = package.limits.runs
     return own if parent is None or parent.share.runs is UNSET else min(own, parent.share.runs)
@@ -165,19 +154,16 @@ def _child_run_limit(package: Package, state: State, about_to_start: list[Budget
 
 
 def limit_share_time(share: BudgetShare, timeout: int) -> BudgetShare:
-    """The share of a sub-agent that has its own timeout, in milliseconds."""
     return replace(share, time=_smaller_limit(timeout, share.time))
 
 
 def budget_fault(name: str, used: int, reserved: int, limit: int) -> Fault:
-    """That a budget does not allow what is reserved next."""
     kind = BUDGET_KINDS[name]
     message = texts.budget_used_up(kind.unit, reserved, limit - used, limit)
     return Fault(f"budget.{name}", message, {"used": used, "reserved": reserved, "limit": limit}, kind.hint)
 
 
 def spending_fault(package: Package, state: State, tokens: int, cost: int) -> Fault | None:
-    """Why a model call that may use so much cannot be made."""
     limits = allowance(package, state)
     for name, reserved in (("tokens", tokens), ("cost", cost)):
         used, limit = getattr(state.meter, name), getattr(limits, name)
@@ -193,15 +179,20 @@ def time_fault(package: Package, state: State) -> Fault:
 
 
 def run_deadline(package: Package, state: State) -> int | None:
-    """The first moment at which the run has taken too long."""
     limit = allowance(package, state).time
     return None if limit is None else state.began + state.paused + limit + 1
+
+
+def uncounted_calls(package: Package, state: State) -> int:
+    """The calls that may still run for the first time. Calls that get the result of another one do not run."""
+    calls = [call for call in state.calls if call.status in UNCOUNTED_STATUSES and not call.counted]
+    return sum(find_source(package, state, call) is None for call in calls)
 
 
 def tool_calls_fault(package: Package, state: State) -> Fault | None:
     """Why the calls of a batch cannot run. A batch that does not fit as a whole is not started."""
     limit, used = allowance(package, state).tool_calls, state.meter.tool_calls
-    wanted = sum(call.status in UNCOUNTED_STATUSES and not call.counted for call in state.calls)
+    wanted = uncounted_calls(package, state)
     return None if limit is None or used + wanted <= limit else budget_fault("tool_calls", used, wanted, limit)
 
 
@@ -210,7 +201,7 @@ def _smaller_limit(one: int | None, two: int | None) -> int | None:
 
 
 def _round_up(millionths: int) -> int:
-    return -(-millionths // _MILLION)
+    return -(-millionths // 1_000_000)
 
 
 @lru_cache(maxsize=64)

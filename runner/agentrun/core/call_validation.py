@@ -1,8 +1,8 @@
-"""Whether a tool call is valid. This is checked before hooks, policy and people are asked.
+"""Whether a tool call is valid. This is checked before hooks, policy and people are asked. Nothing is repaired.
 
-Rule 1  The order: the tool exists, it is offered in this turn, the arguments parse, the arguments are valid.
+Rule 1  The order: the tool exists, it is offered in this turn, the arguments parse, defaults are filled in, the
+        arguments are valid.
 Rule 2  The model reads what is wrong in words it can act on: the tool, the action, the argument.
-Rule 3  Nothing is repaired. An invalid call does not run.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from typing import Any
 
 from agentrun.canonical_json import sorted_json
 from agentrun.core import model_texts as texts
+from agentrun.core.argument_defaults import fill_in_defaults
 from agentrun.core.budget import UNCOUNTED_STATUSES, run_limit
 from agentrun.core.condition import is_met
 from agentrun.core.effects import OfferedTool
-from agentrun.core.facts import CallRefused
+from agentrun.core.facts import ArgumentsCompleted, CallRefused
 from agentrun.core.json_validation import Invalid, Valid, ValidationResult, parse_strict_json, schema_validator
 from agentrun.core.package import Package
 from agentrun.core.package_lookup import find_tool
-from agentrun.core.package_tools import AgentTool, McpTool, Tool
+from agentrun.core.package_tools import AgentTool, JsonSchema, McpTool, Tool
 from agentrun.core.policy import condition_variables
 from agentrun.core.state import CallState, State
 
@@ -51,7 +52,6 @@ def hidden_tools(package: Package, state: State) -> tuple[str, ...]:
 
 
 def offered_tools(package: Package, hidden: tuple[str, ...]) -> tuple[OfferedTool, ...]:
-    """The tools as the model sees them, sorted by name."""
     offered: list[OfferedTool] = []
     for name, tool in package.tools.items():
         if name in hidden:
@@ -65,8 +65,8 @@ def offered_tools(package: Package, hidden: tuple[str, ...]) -> tuple[OfferedToo
     return tuple(sorted(offered, key=lambda tool: tool.name))
 
 
-def validate_call(package: Package, state: State, call: CallState) -> CallRefused | None:
-    """Refuse a call that is not valid. None: it is."""
+def validate_call(package: Package, state: State, call: CallState) -> CallRefused | ArgumentsCompleted | None:
+    """The refusal of an invalid call, or the arguments of a valid one if defaults are filled in."""
     name, depth = call.tool, package.limits.depth
     tool = find_tool(package, name)
     if tool is None:
@@ -83,21 +83,31 @@ def validate_call(package: Package, state: State, call: CallState) -> CallRefuse
         return refuse(call, "tool.invalid_call", texts.NESTED_TOO_DEEP.format(name, depth), reason="depth", limit=depth)
     if isinstance(tool, AgentTool) and _count_runs(package, state, call) >= (runs := run_limit(package, state)):
         return refuse(call, "tool.invalid_call", texts.TOO_MANY_RUNS.format(name, runs), reason="runs", limit=runs)
-    return _validate_arguments(call, tool, call.arguments)
+    completed = fill_in_defaults(_argument_schema(call, tool, call.arguments), call.arguments)
+    refusal = _validate_arguments(call, tool, completed)
+    return refusal or (None if completed is call.arguments else ArgumentsCompleted(call.id, completed))
 
 
 def _count_runs(package: Package, state: State, call: CallState) -> int:
     """Runs that were started, and those that the calls before this one will start."""
     before = itertools.takewhile(lambda each: each.id != call.id, state.calls)
-    to_begin = (
-        each.status in UNCOUNTED_STATUSES and not each.counted and each.tool in package.agents for each in before
-    )
-    return state.meter.runs + sum(to_begin)
+    to_begin = [each for each in before if each.status in UNCOUNTED_STATUSES and not each.counted]
+    return state.meter.runs + sum(each.tool in package.agents for each in to_begin)
+
+
+def _argument_schema(call: CallState, tool: Tool, arguments: Mapping[str, Any]) -> JsonSchema:
+    """The schema of the arguments. If the tool has actions, it is that of the action."""
+    if isinstance(tool, McpTool):
+        return tool.pinned[call.tool.partition(".")[2]].args
+    action = arguments.get("action")
+    if isinstance(tool, AgentTool) or not isinstance(action, str):
+        return tool.args
+    return tool.actions.get(action, tool.args)
 
 
 def _validate_arguments(call: CallState, tool: Tool, arguments: Mapping[str, Any]) -> CallRefused | None:
     actions = {} if isinstance(tool, McpTool | AgentTool) else tool.actions
-    schema = tool.pinned[call.tool.partition(".")[2]].args if isinstance(tool, McpTool) else tool.args
+    schema = _argument_schema(call, tool, arguments)
     value, action, name = dict(arguments), None, call.tool
     if actions:
         action = value.pop("action", None)
@@ -105,12 +115,11 @@ def _validate_arguments(call: CallState, tool: Tool, arguments: Mapping[str, Any
             return refuse(call, "tool.missing_field", texts.MISSING_ARGUMENT.format(name, "action"), field="action")
         if not isinstance(action, str) or action not in actions:
             return refuse(call, "tool.invalid_arguments", texts.unknown_action(name, actions), field="action")
-        schema, name = actions[action], f"{name}.{action}"
+        name = f"{name}.{action}"
     for field in schema.get("required", ()):
         if field not in value:
-            return refuse(
-                call, "tool.missing_field", texts.MISSING_ARGUMENT.format(name, field), action=action, field=field
-            )
+            message = texts.MISSING_ARGUMENT.format(name, field)
+            return refuse(call, "tool.missing_field", message, action=action, field=field)
     validator = schema_validator(sorted_json(schema))
     if validator.is_valid(value):
         return None
@@ -121,6 +130,5 @@ def _validate_arguments(call: CallState, tool: Tool, arguments: Mapping[str, Any
 
 
 def refuse(call: CallState, code: str, message: str, /, **fields: Any) -> CallRefused:
-    """The fact that a call does not run. The model reads the code and the message."""
     present = {key: value for key, value in fields.items() if value is not None}
     return CallRefused(call.id, code, texts.with_code(code, message), {"tool": call.tool, **present})

@@ -2,7 +2,6 @@
 
 Rule 1  A summary replaces the first messages and keeps the latest ones. A call and its result stay together.
 Rule 2  The request for the summary must itself fit the context window: it has as many of the first messages as fit.
-Rule 3  A summary that is not shorter than the messages it replaces is not used.
 """
 
 from __future__ import annotations
@@ -30,28 +29,27 @@ def count_fitting_messages(package: Package, state: State, room: int | None) -> 
     return best
 
 
-def apply_summary(state: State, count: int) -> ContextCompacted | CompactionFailed:
-    """The fact that the first messages are replaced by the model's summary, or that it cannot be used."""
+def use_summary(package: Package, state: State) -> NextStep:
     assert state.compaction.summary is not None
     message = state.compaction.summary.message
     failures = state.compaction.failures + 1
     if message.calls:
-        return CompactionFailed("calls", failures)
+        return Commit((CompactionFailed("calls", failures),))
     if not message.text.strip():
-        return CompactionFailed("empty", failures)
+        return Commit((CompactionFailed("empty", failures),))
     summary = user_message(texts.SUMMARY_PREFIX + message.text)
-    before = sum(estimate_tokens(each) for each in state.conversation.transcript.until(count))
+    count = count_messages_to_summarize(package, state)
+    before = sum(map(estimate_tokens, state.conversation.transcript.until(count)))
     after = estimate_tokens(summary)
     if after >= before:
-        return CompactionFailed("not_smaller", failures)
-    return ContextCompacted(count, summary, before, after)
+        return Commit((CompactionFailed("not_smaller", failures),))
+    return Commit((ContextCompacted(count, summary, before, after),))
 
 
 def count_messages_to_summarize(package: Package, state: State) -> int:
-    """How many of the first messages a summary replaces."""
     request = summary_request(package, state, ())
     window = request.route.context_window
-    around = estimate_request(request, sum(estimate_tokens(message) for message in request.messages))
+    around = estimate_request(request, sum(map(estimate_tokens, request.messages)))
     return count_fitting_messages(package, state, None if window is None else window - around)
 
 
@@ -63,8 +61,3 @@ def summary_request(package: Package, state: State, messages: tuple[Message, ...
         messages=Transcript((*messages, user_message(state.started.prompts["compact"]))),
         output=None,
     )
-
-
-def use_summary(package: Package, state: State) -> NextStep:
-    """Use the model's summary, or record why not."""
-    return Commit((apply_summary(state, count_messages_to_summarize(package, state)),))

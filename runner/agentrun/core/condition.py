@@ -1,9 +1,8 @@
 """CEL conditions: the variables they see, how they are compiled, and what a failed evaluation means.
 
-Rule 1  A condition sees args, params, spend, calls and session, and nothing else.
-Rule 2  An evaluation that fails, raises, or gives anything but a boolean is a `FailedEvaluation` with the reason. The
+Rule 1  An evaluation that fails, raises, or gives anything but a boolean is a `FailedEvaluation` with the reason. The
         caller then decides against the call.
-Rule 3  One evaluation is bounded. The CEL engine stops after 10,000 rounds of all, exists, map and filter. What `+` can
+Rule 2  One evaluation is bounded. The CEL engine stops after 10,000 rounds of all, exists, map and filter. What `+` can
         build in these rounds is estimated first, because the engine frees no memory before it is done.
 """
 
@@ -26,26 +25,20 @@ CONDITION_VARIABLES: dict[str, tuple[str, ...] | None] = {
     "calls": None,
     "session": ("runs", "turns"),
 }
-"""The variables of a condition, with the fields of those that have fixed ones.
-
-spend: what this run has used so far (cost in micro-dollars, time in milliseconds). calls: how often each tool ran in
-this run. session: the number of earlier runs, and of their turns."""
-
+"""With the fields of those that have fixed ones. spend: what this run has used so far (cost in micro-dollars, time in
+milliseconds). calls: how often each tool ran in this run. session: the number of earlier runs, and of their turns."""
 
 MAX_ROUNDS = 10_000
-"""Rounds of all, exists, map and filter in one evaluation. The limit of the engine itself."""
+"""The limit of the engine itself."""
 MAX_BUILT_BYTES = 256 * 1024 * 1024
-"""Bytes that `+` may build in these rounds."""
 MAX_REASON_LENGTH = 300
 _LOOPS = (".all(", ".exists(", ".exists_one(", ".map(", ".filter(")
 _LIST_ITEM_BYTES = 32
-"""Bytes of an item of a list that `+` builds."""
 
 _ANYTHING = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
 _COUNTS = cel.Type.Map(cel.Type.STRING, cel.Type.INT)
-_ENVIRONMENT = cel.NewEnv(
-    variables={name: _ANYTHING if name in ("args", "params") else _COUNTS for name in CONDITION_VARIABLES}
-)
+CONDITION_TYPES = {name: _ANYTHING if name in ("args", "params") else _COUNTS for name in CONDITION_VARIABLES}
+_ENVIRONMENT = cel.NewEnv(variables=CONDITION_TYPES)
 
 
 @lru_cache(maxsize=4096)
@@ -55,18 +48,14 @@ def compile_condition(expression: str) -> Any:
 
 
 class FailedEvaluation(Struct, frozen=True):
-    """An evaluation that is neither true nor false."""
-
     reason: str
 
 
 def constant_condition(expression: str) -> bool | None:
-    """The value of a condition that reads no variable, else None."""
     return None if any(name in expression for name in CONDITION_VARIABLES) else is_met(expression, {})
 
 
 def is_met(expression: str, variables: Mapping[str, Any]) -> bool | None:
-    """Whether the condition is true; None when it cannot be evaluated."""
     value = evaluate_condition(expression, variables)
     return None if isinstance(value, FailedEvaluation) else value
 
@@ -96,7 +85,8 @@ def _without_status(message: str) -> str:
 
 def _largest_build(expression: str, variables: Mapping[str, Any]) -> int:
     """The most bytes that `+` can build in one evaluation. Never too low, often far too high."""
-    loops, additions = sum(map("".join(expression.split()).count, _LOOPS)), expression.count("+")
+    loops = sum(map("".join(expression.split()).count, _LOOPS))
+    additions = expression.count("+")
     if not loops or not additions:
         return 0
     items = longest = len(expression)

@@ -9,7 +9,7 @@ Rule 3  In every phase: a run that was cancelled, or has taken too long, stops.
     asking     wait                                        here
     failed     send again, switch the route, or stop       retry.py
     waiting    wait, then ask again                        here
-    answered   tool calls, or an answer                    model_reply.py
+    answered   tool calls, or an answer                    here
     acting     the tool calls run                          tool_calls.py
     ending     the answer is checked and delivered         run_end.py
     stopping   calls are closed and hooks are informed     run_end.py
@@ -22,16 +22,20 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
+from agentrun.core import model_texts as texts
 from agentrun.core.budget import run_deadline, time_fault
+from agentrun.core.compaction import use_summary
 from agentrun.core.effects import Commit, Effect, Finished, Intent, NextStep, Perform, RunChild, Wait, intent
-from agentrun.core.facts import ChildStarted, fact_kind
+from agentrun.core.facts import ChildStarted, ModelTold, ReplyDiscarded, fact_kind
 from agentrun.core.fault import Fault
-from agentrun.core.model_reply import process_reply
+from agentrun.core.gate import GateRequest, has_gate
+from agentrun.core.guards import find_guard_fault
+from agentrun.core.messages import user_message
 from agentrun.core.model_request import check_input, request_reply
 from agentrun.core.outcome import outcome_of
 from agentrun.core.package import Package
 from agentrun.core.retry import retry_or_fail
-from agentrun.core.run_end import close_run, deliver_answer, fail
+from agentrun.core.run_end import close_run, conclude, deliver_answer, fail, pass_or_fail
 from agentrun.core.state import Phase, State, pending_effects
 from agentrun.core.tool_calls import advance_calls
 from agentrun.errors import StorageError
@@ -39,6 +43,39 @@ from agentrun.errors import StorageError
 
 def wait_for_retry(package: Package, state: State) -> NextStep:
     return request_reply(package, state) if state.now >= state.requests.until else Wait(deadline=state.requests.until)
+
+
+def process_reply(package: Package, state: State) -> NextStep:
+    if state.ending.ended_by is not None:
+        return conclude(package, state)
+    if state.requests.purpose == "compact":
+        return use_summary(package, state)
+    assert state.replies.latest is not None
+    if not has_gate(package, "after_model", None):
+        return _process_allowed_reply(package, state)
+    request = GateRequest("reply", "reply", state.replies.latest.message.text, point="after_model")
+    return pass_or_fail(package, state, request, _process_allowed_reply)
+
+
+def _process_allowed_reply(package: Package, state: State) -> NextStep:
+    assert state.replies.latest is not None
+    if state.replies.latest.finish == "length" and (next := _continue_truncated(package, state)):
+        return next
+    if not state.calls:
+        return conclude(package, state)
+    if fault := find_guard_fault(package, state):
+        return fail(package, state, fault)
+    return advance_calls(package, state)
+
+
+def _continue_truncated(package: Package, state: State) -> NextStep | None:
+    """Ask for the rest of a reply, or ask again with a larger cap. None: use the reply as it is."""
+    if state.replies.truncations >= package.limits.truncations:
+        return None
+    if package.limits.on_truncated == "escalate":
+        cap = state.replies.cap or package.model.max_output_tokens
+        return None if cap is None else Commit((ReplyDiscarded(state.turns, 2 * cap),))
+    return None if state.calls else Commit((ModelTold("continue", (user_message(texts.CONTINUE),)),))
 
 
 PHASE_STEPS: Mapping[Phase, Callable[[Package, State], NextStep]] = {
@@ -57,34 +94,23 @@ PHASE_STEPS: Mapping[Phase, Callable[[Package, State], NextStep]] = {
 
 
 def decide(package: Package, state: State) -> NextStep:
-    """The next step of a run."""
-    if state.cancelled is not None and state.phase not in ("stopping", "stopped"):
+    is_open = state.phase not in ("stopping", "stopped")
+    if state.cancelled is not None and is_open:
         by = state.cancelled.by
         return fail(package, state, Fault("cancelled", f"the run was cancelled by {by}", {"by": by}))
     limit = run_deadline(package, state)
-    return PHASE_STEPS[state.phase](package, state) if limit is None else _step_with_deadline(package, state, limit)
-
-
-def _step_with_deadline(package: Package, state: State, limit: int) -> NextStep:
-    """The next step of a run with a time limit. A step that waits gets the deadline."""
-    if state.now >= limit and state.phase not in ("stopping", "stopped"):
+    if limit is not None and state.now >= limit and is_open:
         return fail(package, state, time_fault(package, state))
     next = PHASE_STEPS[state.phase](package, state)
-    if isinstance(next, Commit | Finished) or (isinstance(next, Wait) and not next.inflight and next.deadline is None):
-        return next  # nothing is waited for, or only people, whose time does not count
-    if state.phase == "stopping":
-        return next  # these hooks have their own timeouts
+    if limit is None or not is_open or isinstance(next, Commit | Finished):
+        return next  # hooks that are informed of the end have their own timeouts
+    if isinstance(next, Wait) and not next.inflight and next.deadline is None:
+        return next  # only people are waited for, and their time does not count
     return replace(next, deadline=limit if next.deadline is None else min(limit, next.deadline))
 
 
-# --- from a recorded intent back to its effect ---
-
-
 def effect_of_intent(package: Package, state: State, fact: Intent) -> Effect:
-    """The effect of a recorded intent. `state`: the state before the intent was recorded.
-
-    Raises `recovery.failed` if the package would not do exactly this in that state.
-    """
+    """The effect of an intent recorded in this state. Raises `recovery.failed` if the package has no such effect."""
     # Deadline and cancellation are not checked again: neither had happened when the intent was written.
     step = PHASE_STEPS[state.phase](package, state)
     effects = [_with_recorded_share(effect, fact) for effect in step.effects] if isinstance(step, Perform) else []

@@ -21,7 +21,6 @@ Purpose: TypeAlias = Literal["answer", "compact"]
 """Why a model is asked: for the next step of the run, or for a summary of the conversation."""
 
 CALL_PATTERN = r"c[0-9]{1,9}\.[0-9]{1,9}"
-"""Matches the id of a call, as a regular expression."""
 _SUBJECTS = ("input", "request", "reply", "output", "stop")
 _DELIVERY = "deliver:"
 _LETTERS: Mapping[Purpose, str] = {"answer": "m", "compact": "k"}
@@ -40,7 +39,6 @@ class RequestId(Struct, frozen=True):
 class CallId(Struct, frozen=True):
     turn: int
     index: int
-    """The index of the call in its reply, from 0."""
 
     def __str__(self) -> str:
         return f"c{self.turn}.{self.index}"
@@ -49,7 +47,6 @@ class CallId(Struct, frozen=True):
 class HookId(Struct, frozen=True):
     hook: str
     subject: str
-    """The id of a call, or `input`, `request`, `reply`, `output` or `stop`."""
     turn: int
 
     def __str__(self) -> str:
@@ -67,7 +64,6 @@ EffectId: TypeAlias = RequestId | CallId | HookId | DeliveryId
 
 
 def parse_effect_id(text: str) -> EffectId | None:
-    """Parse the id of an effect. None: the text is not one."""
     if text.startswith(_DELIVERY):
         return DeliveryId(text.removeprefix(_DELIVERY))
     place, _, number = text.rpartition(".")

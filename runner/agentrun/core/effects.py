@@ -1,8 +1,7 @@
 """Effects: what `decide` asks the world to do.
 
 Rule 1  Effects are imperative, frozen and closed. Each contains all that is needed to perform it.
-Rule 2  Ids are derived from the position in the run, so a replay and a resume make the same ids.
-Rule 3  Before an effect is performed, its intent is journaled. `intent` returns that fact.
+Rule 2  Before an effect is performed, its intent is journaled. `intent` returns that fact.
 """
 
 from __future__ import annotations
@@ -11,17 +10,9 @@ from typing import Any, TypeAlias, assert_never
 
 from msgspec import Struct
 
+from agentrun.core import facts
 from agentrun.core.effect_ids import DeliveryId, Purpose
-from agentrun.core.facts import (
-    ChildStarted,
-    DeliveryStarted,
-    Fact,
-    HookAsked,
-    HookPoint,
-    ModelAsked,
-    Parent,
-    ToolStarted,
-)
+from agentrun.core.facts import Fact, HookPoint, Parent
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Content, Transcript
 from agentrun.core.outcome import Outcome, Question
@@ -30,24 +21,18 @@ from agentrun.core.package_tools import Tool
 
 
 class OfferedTool(Struct, frozen=True):
-    """A tool as the model sees it."""
-
     name: str
     description: str
     args: dict[str, Any]
-    """JSON Schema of its arguments."""
 
 
 class ModelRequest(Struct, frozen=True):
-    """A request to a model, independent of the provider."""
-
     route: Route
     settings: ModelSettings
-    """Temperature and other settings. Its `routes` are not used here."""
+    """Its `routes` are not used here."""
     instructions: str
     messages: Transcript
     output: dict[str, Any] | None
-    """The schema of the answer."""
     tools: tuple[OfferedTool, ...] = ()
 
 
@@ -56,51 +41,52 @@ class AskModel(Struct, frozen=True):
     turn: int
     attempt: int
     reserved: int
-    """Tokens that it may use."""
     cost: int
-    """Micro-dollars that it may cost."""
     request: ModelRequest
     purpose: Purpose = "answer"
     hidden: tuple[str, ...] = ()
-    """Tools that are not offered in this request."""
     gap: int = 0
     """The longest pause in the reply, in milliseconds."""
     time: int = 0
     """How long the request may take, in milliseconds."""
 
 
-class RunTool(Struct, frozen=True):
-    id: str
-    """The call's id."""
-    name: str
-    """The name of the tool, as the model knows it."""
-    tool: Tool
-    arguments: dict[str, Any]
-    key: str
-    """Idempotency key. It is the same when the call runs again."""
-    max_lines: int
-    """Lines of its result that the model reads."""
-    max_bytes: int
-    """Bytes of its result that the model reads."""
-    params: dict[str, Any] = {}
-    """The params of the run, for the templates of the tool."""
-
-
 class ToolReturn(Struct, frozen=True):
     parts: tuple[Content, ...] = ()
     fault: Fault | None = None
     """`tool.execution`: the model reads the parts. `tool.fatal`, `tool.aborted`, `tool.drift`: the run ends.
-    `tool.indeterminate`: it is not known whether the call took effect. If the call must not be repeated, someone has to
-    decide."""
+    `tool.indeterminate`: it may have taken effect. If it must not be repeated, someone has to decide."""
     whole: str | None = None
     """Hash of the whole text, if the parts were cut. Only a cassette sets it."""
+
+
+class SharedResult(Struct, frozen=True):
+    """The result of an identical call of the same reply."""
+
+    source: str
+    """The call that ran."""
+    returned: ToolReturn
+
+
+class RunTool(Struct, frozen=True):
+    id: str
+    name: str
+    tool: Tool
+    arguments: dict[str, Any]
+    key: str
+    max_lines: int
+    max_bytes: int
+    params: dict[str, Any] = {}
+    arguments_without_defaults: dict[str, Any] | None = None
+    """The arguments without the defaults that were filled in. Null: there were none to fill in."""
+    shared: SharedResult | None = None
+    """The result that the call gets, instead of running."""
 
 
 class RunChild(Struct, frozen=True):
     """Run a sub-agent. If it has a journal already, continue it."""
 
     id: str
-    """The call's id."""
     name: str
     run: str
     package: Package
@@ -109,9 +95,7 @@ class RunChild(Struct, frozen=True):
     """Null: the sub-agent's own input."""
     parent: Parent
     max_lines: int
-    """Lines of its answer that the model reads."""
     max_bytes: int
-    """Bytes of its answer that the model reads."""
     seed: str | None = None
     """The seed of its retry jitter. Null: the id of its run."""
 
@@ -124,7 +108,9 @@ class AskHook(Struct, frozen=True):
     target: str
     """The tool, or the subject itself."""
     value: Any
-    """The arguments, or the text."""
+    """The arguments of a call, including defaults, or a text."""
+    value_without_defaults: dict[str, Any] | None = None
+    """The arguments of a call without the defaults that were filled in. Null: there were none to fill in."""
 
 
 class Deliver(Struct, frozen=True):
@@ -135,19 +121,17 @@ class Deliver(Struct, frozen=True):
     output: Any
     """The parsed answer; UNSET when there is no contract."""
     key: str
-    """Idempotency key. It is the same when the delivery is repeated."""
 
 
 Effect: TypeAlias = AskModel | RunTool | RunChild | AskHook | Deliver
-Intent: TypeAlias = ModelAsked | ToolStarted | ChildStarted | HookAsked | DeliveryStarted
-"""The facts that are written before an effect is performed."""
+_CallIntent: TypeAlias = facts.ToolStarted | facts.ResultShared | facts.ChildStarted
+Intent: TypeAlias = facts.ModelAsked | _CallIntent | facts.HookAsked | facts.DeliveryStarted
 
 
 def intent(effect: Effect) -> Intent:
-    """The fact that is written before an effect."""
     match effect:
         case AskModel():
-            return ModelAsked(
+            return facts.ModelAsked(
                 effect=effect.id,
                 turn=effect.turn,
                 attempt=effect.attempt,
@@ -157,29 +141,24 @@ def intent(effect: Effect) -> Intent:
                 purpose=effect.purpose,
                 hidden=effect.hidden,
             )
+        case RunTool(shared=SharedResult(source=source)):
+            return facts.ResultShared(effect.id, effect.name, source)
         case RunTool():
-            return ToolStarted(effect.id, effect.name, effect.key)
+            return facts.ToolStarted(effect.id, effect.name, effect.key)
         case RunChild():
-            return ChildStarted(effect.id, effect.name, effect.run, effect.parent.share)
+            return facts.ChildStarted(effect.id, effect.name, effect.run, effect.parent.share)
         case AskHook():
-            return HookAsked(effect.id, effect.hook.id, effect.point, effect.subject)
+            return facts.HookAsked(effect.id, effect.hook.id, effect.point, effect.subject)
         case Deliver():
-            return DeliveryStarted(effect.name)
+            return facts.DeliveryStarted(effect.name)
         case _:
             assert_never(effect)
 
 
 def effect_id_of(fact: Intent) -> str:
-    """The id of the effect that an intent belongs to."""
-    match fact:
-        case ModelAsked() | HookAsked():
-            return fact.effect
-        case ToolStarted() | ChildStarted():
-            return fact.call
-        case DeliveryStarted():
-            return str(DeliveryId(fact.sink))
-        case _:
-            assert_never(fact)
+    if isinstance(fact, facts.DeliveryStarted):
+        return str(DeliveryId(fact.sink))
+    return fact.effect if isinstance(fact, facts.ModelAsked | facts.HookAsked) else fact.call
 
 
 def route_name(route: Route) -> str:
@@ -190,8 +169,6 @@ def route_name(route: Route) -> str:
 
 
 class Commit(Struct, frozen=True):
-    """Write these facts."""
-
     facts: tuple[Fact, ...]
 
 
@@ -202,16 +179,13 @@ class Perform(Struct, frozen=True):
     questions: tuple[Question, ...] = ()
     waits_for: tuple[str, ...] = ()
     deadline: int | None = None
-    """When to decide again at the latest, in milliseconds since 1970."""
 
 
 class Wait(Struct, frozen=True):
     """There is nothing to do before one of these changes."""
 
     inflight: tuple[str, ...] = ()
-    """Effects that are running."""
     questions: tuple[Question, ...] = ()
-    """Questions to people."""
     waits_for: tuple[str, ...] = ()
     """Calls that someone outside must act on: outcome not known, deferred by a rule, or a sub-agent that waits."""
     deadline: int | None = None

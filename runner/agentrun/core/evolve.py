@@ -18,31 +18,27 @@ from agentrun.core import facts
 from agentrun.core.budget import charged_tokens, estimate_tokens
 from agentrun.core.effect_ids import DeliveryId
 from agentrun.core.evolve_calls import evolve_call, new_call_states
-from agentrun.core.evolve_gates import add_messages, clear_ruling, evolve_gate, start_next_turn
-from agentrun.core.guards import add_text
+from agentrun.core.evolve_gates import add_messages, clear_deferral, evolve_gate, forget_ruling, start_next_turn
+from agentrun.core.guards import add_text, first_guard_state
 from agentrun.core.messages import Transcript
 from agentrun.core.outcome import answer_of
 from agentrun.core.state import (
     NO_GATE,
     CallState,
-    CompactionState,
     ConversationState,
-    GateState,
-    GuardState,
     PendingRequest,
-    ReplyState,
     State,
     pending_effects,
 )
-from agentrun.core.tally import Tally, TextTally
 from agentrun.core.transitions import find_violation
 from agentrun.errors import StorageError
 
-# --- model requests ---
-
-
 MAYBE_CHARGED = ("provider.timeout", "provider.zero_output", "provider.empty", "provider.decode")
 """Faults after which the provider may charge an unknown amount. The reserved amount counts as spent."""
+OUTSIDE_FACTS = frozenset(
+    (facts.ApprovalAnswered, facts.CallSettled, facts.CancelRequested, facts.MessageQueued, facts.RunResumed)
+)
+"""Facts that can end a pause: a time in which the run waited for people or for a resume. Pauses are not counted."""
 
 
 def evolve_request(state: State, fact: facts.ModelFact) -> State:
@@ -70,14 +66,14 @@ def evolve_request(state: State, fact: facts.ModelFact) -> State:
                 state,
                 phase="thinking",
                 requests=replace(requests, route=requests.route + 1, tries=0, waited=0),
-                compaction=drop_overflow(state.compaction),
+                compaction=replace(state.compaction, overflow=False),
             )
         case facts.ReplyDiscarded():
-            truncations = state.replies.truncations + 1
+            replies = replace(state.replies, latest=None, truncations=state.replies.truncations + 1, cap=fact.cap)
             return replace(
                 state,
                 phase="thinking",
-                replies=replace(state.replies, latest=None, truncations=truncations, cap=fact.cap),
+                replies=replies,
                 calls=(),
                 detector=state.detector_before_reply,
                 gate=NO_GATE,
@@ -117,7 +113,7 @@ def _receive_reply(state: State, fact: facts.ModelReplied) -> State:
         phase="answered",
         requests=requests,
         replies=replace(state.replies, latest=fact.reply, original_text=fact.reply.message.text),
-        compaction=drop_overflow(state.compaction),
+        compaction=replace(state.compaction, overflow=False),
         calls=calls,
         gate=NO_GATE,
         meter=meter,
@@ -128,19 +124,10 @@ def _receive_reply(state: State, fact: facts.ModelReplied) -> State:
     )
 
 
-def drop_overflow(compaction: CompactionState) -> CompactionState:
-    """Forget that the provider reported an overflow."""
-    return replace(compaction, overflow=False) if compaction.overflow else compaction
-
-
 def charge_reserved(state: State) -> State:
-    """The state after a request whose cost is not known. The reserved amount counts as spent."""
     asking = state.requests.asking
     assert asking is not None
     return replace(state, meter=state.meter.plus(tokens=asking.reserved, cost=asking.cost))
-
-
-# --- all facts ---
 
 
 EVOLVE_BY_TYPE: Mapping[type[facts.Fact], Callable[[State, Any], State]] = {
@@ -149,14 +136,9 @@ EVOLVE_BY_TYPE: Mapping[type[facts.Fact], Callable[[State, Any], State]] = {
     **dict.fromkeys(get_args(facts.ModelFact), evolve_request),
 }
 """The function for each type of fact. The types that are missing are facts of the run as a whole."""
-OUTSIDE_FACTS = frozenset(
-    (facts.ApprovalAnswered, facts.CallSettled, facts.CancelRequested, facts.MessageQueued, facts.RunResumed)
-)
-"""Facts that can end a pause: a time in which the run waited for people or for a resume. Pauses are not counted."""
 
 
 def fold(records: Iterable[facts.Record]) -> State:
-    """The state of a journal. Resume, replay, report and test all start with it."""
     return reduce(evolve, records, State())
 
 
@@ -166,16 +148,13 @@ def evolve(state: State, record: facts.Record) -> State:
         message = f"record {record.seq} ({facts.fact_kind(record.fact)}) does not fit into its journal: {why}"
         raise StorageError("recovery.failed", message, fields={"seq": record.seq})
     fact = record.fact
-    if type(fact) in OUTSIDE_FACTS and _is_pause_before(state, fact):
-        state = replace(state, paused=state.paused + max(record.at - state.now, 0))
+    if type(fact) in OUTSIDE_FACTS:
+        is_idle = state.phase != "waiting" and not pending_effects(state)  # the wait before a retry is not a pause
+        if is_idle or isinstance(fact, facts.RunResumed):
+            state = replace(state, paused=state.paused + max(record.at - state.now, 0))
     family = EVOLVE_BY_TYPE.get(type(fact))
     after = family(state, fact) if family else _evolve_run(state, record, fact)  # type: ignore[arg-type]  # the rest of the union
     return replace(after, seq=record.seq, now=record.at)
-
-
-def _is_pause_before(state: State, fact: facts.Fact) -> bool:
-    """Whether nothing happened in the time before a fact. The wait before a retry is not a pause."""
-    return isinstance(fact, facts.RunResumed) or (state.phase != "waiting" and not pending_effects(state))
 
 
 def _evolve_run(state: State, record: facts.Record, fact: facts.RunFact) -> State:
@@ -226,10 +205,8 @@ def _start_run(record: facts.Record, fact: facts.RunStarted) -> State:
         began=record.at,
         start=fact,
         package=fact.package,
-        conversation=ConversationState(
-            fact.instructions, Transcript(messages), sum(estimate_tokens(message) for message in messages)
-        ),
-        detector=GuardState(batches=Tally(fact.earlier.batches), texts=TextTally(fact.earlier.texts)),
+        conversation=ConversationState(fact.instructions, Transcript(messages), sum(map(estimate_tokens, messages))),
+        detector=first_guard_state(fact.earlier),
         grants=fact.earlier.grants,
     )
 
@@ -253,8 +230,10 @@ def _add_runtime_message(state: State, fact: facts.ModelTold) -> State:
         case "continue":
             assert state.replies.latest is not None
             kept = state.replies.earlier_text + state.replies.latest.message.text
-            replies = ReplyState(None, state.replies.original_text, kept, state.replies.truncations + 1)
-            return replace(start_next_turn(state, *fact.messages), replies=replies)
+            after = start_next_turn(state, *fact.messages)
+            truncations = state.replies.truncations + 1
+            replies = replace(after.replies, latest=None, earlier_text=kept, truncations=truncations)
+            return replace(after, replies=replies)
         case "nudge":
             detector = add_text(state.detector, state.replies.original_text)
             return replace(start_next_turn(state, *fact.messages), detector=replace(detector, empty=detector.empty + 1))
@@ -265,9 +244,8 @@ def _add_runtime_message(state: State, fact: facts.ModelTold) -> State:
 
 
 def _resume_run(state: State, fact: facts.RunResumed) -> State:
-    """Another process continues. With another package, calls that have not started are checked again, and the first
-    route is used."""
-    state = replace(state, calls=tuple(_wake_call(call) for call in state.calls), gate=_without_deferral(state.gate))
+    """With another package, calls that have not started are checked again, and the first route is used."""
+    state = replace(state, calls=tuple(_wake_call(call) for call in state.calls), gate=clear_deferral(state.gate))
     if fact.package == state.package:
         return state
     return replace(
@@ -275,37 +253,27 @@ def _resume_run(state: State, fact: facts.RunResumed) -> State:
         phase="thinking" if state.phase in ("failed", "waiting") else state.phase,
         package=fact.package,
         requests=replace(state.requests, route=0, tries=0, waited=0),
-        compaction=drop_overflow(state.compaction),
+        compaction=replace(state.compaction, overflow=False),
         calls=tuple(_recheck_call(call) for call in state.calls),
-        gate=_without_ruling(state.gate),
+        gate=forget_ruling(state.gate),
     )
 
 
 def _recheck_call(call: CallState) -> CallState:
     if call.counted or call.status not in ("new", "asking", "ready"):
         return call
-    return replace(call, status="new", checked=False, gate=_without_ruling(call.gate))
-
-
-def _without_ruling(gate: GateState) -> GateState:
-    return GateState(
-        gate.subject, gate.hooks_answered, gate.hook, gate.denial, gate.by, rewritten=gate.rewritten, text=gate.text
-    )
+    gate = forget_ruling(call.gate)
+    return replace(call, status="new", checked=False, completed_arguments=None, gate=gate)
 
 
 def _wake_call(call: CallState) -> CallState:
     """Rules that deferred a call are asked again. A sub-agent that waited may have its answer now."""
     if call.status == "asleep":
         return replace(call, status="ready")
-    return replace(call, status="new", gate=_without_deferral(call.gate)) if call.status == "deferred" else call
-
-
-def _without_deferral(gate: GateState) -> GateState:
-    return clear_ruling(gate) if gate.ruling == "defer" else gate
+    return replace(call, status="new", gate=clear_deferral(call.gate)) if call.status == "deferred" else call
 
 
 def _lose_effect(state: State, effect: str) -> State:
-    """An effect was running when its process ended. The reserved cost of a request counts as spent."""
     if state.requests.asking is not None and state.requests.asking.effect == effect:
         return replace(charge_reserved(state), phase="thinking", requests=replace(state.requests, asking=None))
     if state.gate.hook == effect:
@@ -327,10 +295,9 @@ def _lose_call_effect(call: CallState, effect: str) -> CallState:
 
 def _abandon_pending(state: State) -> State:
     """Nothing is waited for any more. A running request is charged what was reserved for it."""
-    calls = tuple(replace(call, gate=NO_GATE, result_gate=NO_GATE) for call in state.calls)
     return replace(
         charge_reserved(state) if state.requests.asking else state,
-        calls=calls,
+        calls=tuple(replace(call, gate=NO_GATE, result_gate=NO_GATE) for call in state.calls),
         requests=replace(state.requests, asking=None),
         ending=replace(state.ending, delivering=None),
     )

@@ -11,9 +11,9 @@ from agentrun.core import facts
 from agentrun.core.call_validation import parse_arguments
 from agentrun.core.evolve_gates import extend_conversation
 from agentrun.core.fault import Fault
-from agentrun.core.guards import add_batch, add_text, extend_streaks
-from agentrun.core.messages import Assistant, Text, ToolResult, words
-from agentrun.core.state import NO_GATE, CallState, GuardState, Phase, ReplyState, SpendMeter, State, find_call
+from agentrun.core.guards import add_batch, add_results, add_text, call_signature
+from agentrun.core.messages import Assistant, Text, ToolResult, text_of
+from agentrun.core.state import NO_GATE, CallState, GuardState, Phase, SpendMeter, State, find_call
 
 
 def new_call_states(message: Assistant, detector: GuardState) -> tuple[tuple[CallState, ...], GuardState]:
@@ -21,8 +21,7 @@ def new_call_states(message: Assistant, detector: GuardState) -> tuple[tuple[Cal
     if not message.calls:
         return (), detector
     parsed = [(call, parse_arguments(call.arguments)) for call in message.calls]
-    streaks = extend_streaks(detector, parsed)
-    calls = tuple([CallState(*call, *streak) for call, streak in zip(parsed, streaks, strict=True)])
+    calls = tuple([CallState(*call, call_signature(*call)) for call in parsed])
     return calls, add_batch(add_text(detector, message.text), calls)
 
 
@@ -39,14 +38,17 @@ def evolve_call(state: State, fact: facts.CallFact) -> State:
 
 def _evolve_call_state(call: CallState, fact: facts.SingleCallFact) -> CallState:
     match fact:
+        case facts.ArgumentsCompleted():
+            return replace(call, completed_arguments=fact.arguments, checked=True)
         case facts.ToolStarted():
             return replace(call, status="started", counted=True)
+        case facts.ResultShared():
+            return replace(call, status="started")
         case facts.ToolFinished():
-            return replace(call, status="finished", parts=fact.parts, fault=fact.fault)
+            return replace(call, status="finished", parts=fact.parts, fault=fact.fault, returned=fact)
         case facts.CallRefused():
-            return replace(
-                call, status="done", parts=(Text(fact.told),), fault=Fault(fact.code, fact.told, fact.fields)
-            )
+            fault = Fault(fact.code, fact.told, fact.fields)
+            return replace(call, status="done", parts=(Text(fact.told),), fault=fault)
         case facts.CallCancelled():
             fields = {"tool": call.tool, "reason": "unnecessary" if fact.by else "stopped"}
             fault = Fault("tool.aborted", fact.told, fields)
@@ -56,11 +58,10 @@ def _evolve_call_state(call: CallState, fact: facts.SingleCallFact) -> CallState
         case facts.ChildSuspended():
             return replace(call, status="asleep")
         case facts.CallSettled():
-            if fact.how == "retry":
-                return replace(call, status="ready")
-            if fact.how == "stop":
-                return replace(call, status="abandoned")
-            return replace(call, status="finished", parts=fact.parts)
+            if fact.how == "result":
+                returned = facts.ToolFinished(call.id, fact.parts)
+                return replace(call, status="finished", parts=fact.parts, returned=returned)
+            return replace(call, status="ready" if fact.how == "retry" else "abandoned")
         case _:
             assert_never(fact)
 
@@ -86,18 +87,20 @@ def _charge(meter: SpendMeter, spent: facts.ChildSpend | facts.BudgetShare) -> S
 def _give_results(state: State, fact: facts.ResultsGiven) -> State:
     assert state.replies.latest is not None
     results = [ToolResult(call.id, call.parts) for call in state.calls]
-    ran = state.detector.empty and any(call.counted for call in state.calls)
+    detector = add_results(state.detector, state.calls, () if fact.repeats is UNSET else fact.repeats)
+    if detector.empty and any(call.counted for call in state.calls):
+        detector = replace(detector, empty=0)
     ended_by = find_call(state, fact.ended_by) if fact.ended_by else None
-    answer = words(ended_by.parts) if ended_by else None
+    answer = text_of(ended_by.parts) if ended_by else None
     return replace(
         state,
         phase="thinking" if answer is None else "answered",
         in_turn=False,
         attempt=0,
         conversation=extend_conversation(state.conversation, state.replies.latest.message, *results),
-        replies=ReplyState(state.replies.latest, state.replies.original_text),
+        replies=replace(state.replies, earlier_text="", truncations=0, cap=None),
         calls=(),
         gate=NO_GATE,
         ending=replace(state.ending, answer=answer, ended_by=fact.ended_by),
-        detector=replace(state.detector, empty=0) if ran else state.detector,
+        detector=detector,
     )

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import assert_never
+from typing import Any, assert_never
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from agentrun.canonical_json import same_json
 from agentrun.core import facts
 from agentrun.core import model_texts as texts
 from agentrun.core.budget import estimate_tokens
 from agentrun.core.messages import Assistant, Message, Refusal, Text, ToolCall, Transcript, User, user_message
 from agentrun.core.package import Ruling
-from agentrun.core.state import (
-    NO_GATE,
-    CallState,
-    CallStatus,
-    ConversationState,
-    GateState,
-    ReplyState,
-    State,
-    find_call,
-)
+from agentrun.core.state import NO_GATE, CallState, CallStatus, ConversationState, GateState, State, find_call
 from agentrun.core.transitions import POINT_PHASE, STAGE_PHASE
 
 STATUS_AFTER_RULING: Mapping[Ruling, CallStatus] = {
@@ -50,7 +42,12 @@ def evolve_gate(state: State, fact: facts.GateFact) -> State:
         case facts.HookAnswered():
             return _apply_hook_answer(state, fact)
         case facts.Ruled():
-            return _apply_ruling(replace(state, phase=STAGE_PHASE[fact.stage]), fact)
+            state = replace(state, phase=STAGE_PHASE[fact.stage])
+            if fact.stage == "model_request":
+                return replace(state, conversation=_mask_conversation(state.conversation, fact))
+            if fact.stage == "output" and isinstance(fact.text, str):
+                return replace(state, ending=replace(state.ending, answer=fact.text))
+            return state
         case facts.ApprovalAsked() | facts.ApprovalAnswered():
             return state
         case _:
@@ -78,10 +75,9 @@ def _evolve_gate_state(gate: GateState, fact: facts.GateFact) -> GateState:
         case facts.HookAsked():
             return replace(gate, hook=fact.effect)
         case facts.HookAnswered():
-            denial = hook_reason(fact) if fact.closes else None
-            return replace(
-                gate, hook=None, hooks_answered=gate.hooks_answered + 1, denial=denial, by=fact.hook if denial else None
-            )
+            after = replace(gate, hook=None, hooks_answered=gate.hooks_answered + 1, denial=None, by=None)
+            reason = getattr(fact.answer, "reason", texts.HOOK_FAILED)
+            return replace(after, denial=reason, by=fact.hook) if fact.closes else after
         case facts.ApprovalAsked():
             return replace(gate, question=fact.question, grant=fact.grant)
         case facts.ApprovalAnswered():
@@ -94,26 +90,28 @@ def clear_ruling(gate: GateState) -> GateState:
     return replace(gate, ruling=None, rules=(), reason=None)
 
 
-def hook_reason(fact: facts.HookAnswered) -> str:
-    """Why a hook denied, or that it failed."""
-    reason = getattr(fact.answer, "reason", None)
-    return texts.HOOK_FAILED if reason is None else str(reason)
+def clear_deferral(gate: GateState) -> GateState:
+    return clear_ruling(gate) if gate.ruling == "defer" else gate
+
+
+def forget_ruling(gate: GateState) -> GateState:
+    """Without its ruling and the question about it."""
+    return replace(clear_ruling(gate), granted=False, question=None, grant=None, answer=None)
 
 
 def _evolve_call_gate(call: CallState, fact: facts.GateFact) -> CallState:
-    """A call before it runs."""
     gate = _evolve_gate_state(call.gate, fact)
     match fact:
         case facts.Ruled():
             if fact.ruling == "modify" and isinstance(fact.arguments, dict):
-                return replace(call, gate=clear_ruling(gate), arguments=fact.arguments, status="new", checked=False)
+                return replace(_rewrite_arguments(call, fact.arguments), gate=clear_ruling(gate), status="new")
             status = "ready" if fact.granted else STATUS_AFTER_RULING[fact.ruling]
             return replace(call, gate=gate, status=status, checked=True)
         case facts.HookAsked() | facts.ApprovalAsked():
             return replace(call, gate=gate, checked=True)
         case facts.HookAnswered():
             if isinstance(fact.answer, facts.Modify) and isinstance(fact.answer.value, dict):
-                return replace(call, gate=gate, arguments=fact.answer.value, checked=False)
+                return replace(_rewrite_arguments(call, _without_defaults(call, fact.answer.value)), gate=gate)
             return replace(call, gate=gate, status="denied" if fact.closes else "new")
         case facts.ApprovalAnswered():
             return replace(call, gate=gate, status="ready" if fact.answer in facts.APPROVED_ANSWERS else "denied")
@@ -121,8 +119,21 @@ def _evolve_call_gate(call: CallState, fact: facts.GateFact) -> CallState:
             assert_never(fact)
 
 
+def _rewrite_arguments(call: CallState, arguments: dict[str, Any]) -> CallState:
+    """The call with other arguments, which are completed and checked again."""
+    return replace(call, arguments=arguments, completed_arguments=None, checked=False)
+
+
+def _without_defaults(call: CallState, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments that a hook returned. Those that it did not change are again as they were before defaults were
+    filled in."""
+    completed = call.completed_arguments or {}
+    kept = {name for name, value in arguments.items() if name in completed and same_json(completed[name], value)}
+    before = {name: value for name, value in (call.arguments or {}).items() if name in kept}
+    return {**before, **{name: value for name, value in arguments.items() if name not in kept}}
+
+
 def _evolve_result_gate(call: CallState, fact: facts.GateFact) -> CallState:
-    """A call after it ran."""
     call = replace(call, result_gate=_evolve_gate_state(call.result_gate, fact))
     if isinstance(fact, facts.HookAnswered) and isinstance(fact.answer, facts.Modify):
         return replace(call, parts=(Text(str(fact.answer.value)),))
@@ -132,7 +143,6 @@ def _evolve_result_gate(call: CallState, fact: facts.GateFact) -> CallState:
 
 
 def _apply_hook_answer(state: State, fact: facts.HookAnswered) -> State:
-    """Apply the answer of a hook to the run as a whole."""
     match fact.answer:
         case facts.Modify(value) if fact.point == "on_input":
             return _replace_input(state, str(value))
@@ -149,22 +159,13 @@ def _apply_hook_answer(state: State, fact: facts.HookAnswered) -> State:
     return state
 
 
-def _apply_ruling(state: State, fact: facts.Ruled) -> State:
-    """Apply a rule that modifies to the run as a whole."""
-    if fact.stage == "model_request":
-        return replace(state, conversation=_mask_conversation(state.conversation, fact))
-    if fact.stage == "output" and isinstance(fact.text, str):
-        return replace(state, ending=replace(state.ending, answer=fact.text))
-    return state
-
-
 def _mask_conversation(conversation: ConversationState, fact: facts.Ruled) -> ConversationState:
     conversation = replace(conversation, checked_messages=len(conversation.transcript))
     if fact.messages:
         messages = list(conversation.transcript)
         for each in fact.messages:
             messages[each.index] = each.message
-        estimate = sum(estimate_tokens(message) for message in messages)
+        estimate = sum(map(estimate_tokens, messages))
         conversation = replace(conversation, transcript=Transcript(messages), estimate=estimate)
     return replace(conversation, instructions=fact.text) if isinstance(fact.text, str) else conversation
 
@@ -180,19 +181,16 @@ def extend_conversation(conversation: ConversationState, *messages: Message) -> 
 
 def start_next_turn(state: State, *messages: User) -> State:
     """End a turn that is not the last. Its reply and the messages become part of the conversation."""
+    latest = (state.replies.latest.message,) if state.in_turn and state.replies.latest else ()
     return replace(
-        add_messages(state, *_latest_message(state), *messages),
+        add_messages(state, *latest, *messages),
         phase="thinking",
         in_turn=False,
         attempt=0,
-        replies=ReplyState(state.replies.latest, state.replies.original_text),
+        replies=replace(state.replies, earlier_text="", truncations=0, cap=None),
         gate=NO_GATE,
         ending=replace(state.ending, answer=None, label=None, ended_by=None),
     )
-
-
-def _latest_message(state: State) -> tuple[Message, ...]:
-    return (state.replies.latest.message,) if state.in_turn and state.replies.latest else ()
 
 
 def _replace_input(state: State, text: str) -> State:

@@ -2,11 +2,10 @@
 
 Rule 1  Facts are in the past tense, frozen and closed. Every `match` over them ends in `assert_never`.
 Rule 2  A fact is a decision (made by `decide`; an audit makes it again and compares) or an observation (came from
-        outside; an audit takes it as given). Its base class says which.
+        outside; an audit takes it as given).
 Rule 3  A fact contains all that is needed to understand it later, texts included: a new wording in the code must not
         change what an old journal means. A fact never repeats earlier ones.
-Rule 4  Facts are excluded from garbage collection (`gc=False`), as messages and state are. They never form cycles, and
-        a long run has so many that looking at them again and again would cost more than making them.
+Rule 4  Facts are not garbage collected (`gc=False`), like messages and state: they are many and have no cycles.
 """
 
 from __future__ import annotations
@@ -47,6 +46,14 @@ class CallCancelled(Decision, frozen=True, tag="call_cancelled"):
     """The call that made it unnecessary. Null: the run ended."""
 
 
+class ArgumentsCompleted(Decision, frozen=True, tag="arguments_completed"):
+    """Defaults were filled in for arguments that the model left out. It does not read them."""
+
+    call: str
+    arguments: dict[str, Any]
+    """All arguments, including the defaults."""
+
+
 class ToolStarted(Decision, frozen=True, tag="tool_started"):
     """The call is about to run. Written before it runs."""
 
@@ -54,6 +61,15 @@ class ToolStarted(Decision, frozen=True, tag="tool_started"):
     tool: str
     key: Annotated[str, VOLATILE]
     """Idempotency key. It is the same when the call runs again."""
+
+
+class ResultShared(Decision, frozen=True, tag="result_shared"):
+    """The call gets the result of an identical call of the same reply. It does not run itself."""
+
+    call: str
+    tool: str
+    source: str
+    """The call that ran."""
 
 
 class ChildStarted(Decision, frozen=True, tag="child_started"):
@@ -117,12 +133,13 @@ class ResultsGiven(Decision, frozen=True, tag="results_given"):
     turn: int
     ended_by: str | None = None
     """The terminal call whose result is the answer."""
+    repeats: tuple[str, ...] | UnsetType = UNSET
+    """Reads that guards do not count, because an identical call of the reply counts. Absent: none."""
 
 
-SingleCallFact: TypeAlias = (
-    CallRefused | CallCancelled | ToolStarted | ChildStarted | ToolFinished | ChildSuspended | CallSettled
+SingleCallFact: TypeAlias = (ArgumentsCompleted | CallRefused | CallCancelled) | (
+    ToolStarted | ResultShared | ChildStarted | ToolFinished | ChildSuspended | CallSettled
 )
-"""Facts of one call."""
 CallFact: TypeAlias = SingleCallFact | ResultsGiven
 
 
@@ -212,7 +229,7 @@ class Ruled(Decision, frozen=True, tag="ruled"):
     granted: bool = False
     """Whether an earlier approval for the session already answers the question."""
     arguments: dict[str, Any] | UnsetType = UNSET
-    """With modify: the arguments of the call from here on."""
+    """With modify: the arguments of the call from here on, without defaults that were filled in."""
     text: str | UnsetType = UNSET
     """With modify: the text from here on (of a result, an answer, a delivery, or the instructions)."""
     messages: tuple[RewrittenMessage, ...] = ()
@@ -257,14 +274,9 @@ def is_about_call(fact: GateFact) -> bool:
 
 
 def is_about_result(fact: GateFact) -> bool:
-    """Whether the fact is about the result of a call."""
-    match fact:
-        case Ruled():
-            return fact.stage == "tool_result"
-        case HookAsked() | HookAnswered():
-            return fact.point == "after_tool"
-        case _:
-            return False
+    if isinstance(fact, Ruled):
+        return fact.stage == "tool_result"
+    return isinstance(fact, HookAsked | HookAnswered) and fact.point == "after_tool"
 
 
 # --- the run as a whole ---
@@ -294,6 +306,8 @@ class EarlierRuns(Struct, frozen=True, forbid_unknown_fields=True):
     """How often each batch of calls was requested, by signature."""
     grants: tuple[str, ...] = ()
     """Questions that were approved for the session."""
+    result_batches: dict[str, int] | UnsetType = UNSET
+    """How often each batch of calls had the same results, by signature and results. Absent: no guard needs it."""
 
 
 class Parent(Struct, frozen=True, forbid_unknown_fields=True):
@@ -512,26 +526,14 @@ class RunEnding(Decision, frozen=True, tag="run_ending"):
 
 
 ModelFact: TypeAlias = ModelAsked | ModelReplied | ModelFailed | RetryPlanned | RouteSwitched | ReplyDiscarded
-"""Facts of model requests."""
+_StepFact: TypeAlias = ModelTold | ContextCompacted | CompactionFailed | OutputRefused | AnswerReached
+_DeliveryFact: TypeAlias = DeliveryStarted | DeliveryFinished | DeliverySkipped
 RunFact: TypeAlias = (
-    RunStarted
-    | MessageQueued
-    | CancelRequested
-    | TimePassed
-    | RunResumed
-    | WorkLost
-    | ModelTold
-    | ContextCompacted
-    | CompactionFailed
-    | OutputRefused
-    | AnswerReached
-    | DeliveryStarted
-    | DeliveryFinished
-    | DeliverySkipped
-    | RunEnding
-    | RunStopped
+    (RunStarted | MessageQueued | CancelRequested | TimePassed | RunResumed | WorkLost)
+    | _StepFact
+    | _DeliveryFact
+    | (RunEnding | RunStopped)
 )
-"""Facts of a run as a whole."""
 Fact: TypeAlias = RunFact | ModelFact | GateFact | CallFact
 
 
@@ -550,7 +552,6 @@ class Record(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
 
 
 def fact_kind(fact: Fact) -> str:
-    """The name of a fact in the journal."""
     return str(type(fact).__struct_config__.tag)
 
 
@@ -568,7 +569,6 @@ class BudgetShare(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def runs_or_zero(runs: int | UnsetType) -> int:
-    """The number of runs; absent means 0."""
     return 0 if runs is UNSET else runs
 
 

@@ -21,5 +21,4 @@ class Fault(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
 
 
 def fault_of(error: AgentrunError) -> Fault:
-    """An error as data."""
     return Fault(error.code, error.message, error.fields, error.hint)

@@ -1,27 +1,32 @@
 """Guards: they detect an agent that repeats itself.
 
-Rule 1  What guards remember is part of the state, so it survives a resume. `extend_streaks` only counts.
-Rule 2  The order: parallel_tools, repeated_call, cycle, repeated_batch, stagnation. The first one that trips
-        stops the run before any call of the reply runs.
+Rule 1  What guards remember is part of the state, so it survives a resume. `add_batch` and `add_results` only count.
+Rule 2  The first guard that trips stops the run before any call of the reply runs.
 Rule 3  Tools marked as observation have their own limit. If a guard looks at several tools, the smallest limit counts.
 Rule 4  The limits of repeated_call and cycle are the count that trips. The other limits are the count that is allowed.
+Rule 5  With `compare: results` calls are equal if their results are equal too: what the model reads. A call that has no
+        result yet, such as those of the reply that is checked, equals any call with its tool and arguments.
+Rule 6  A cycle has at least two different calls, whatever their results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from agentrun.canonical_json import data_hash, sorted_json
 from agentrun.core import model_texts as texts
+from agentrun.core.facts import EarlierRuns
 from agentrun.core.fault import Fault
 from agentrun.core.messages import ToolCall
-from agentrun.core.package import Package
+from agentrun.core.package import GuardComparison, Package
 from agentrun.core.package_lookup import find_tool
-from agentrun.core.state import CallSignature, CallState, GuardState, State, Streaks
-from agentrun.core.tally import fnv1a
+from agentrun.core.repeated_reads import repeated_reads
+from agentrun.core.state import CallSignature, CallState, GuardState, PastCall, State, Streaks
+from agentrun.core.tally import Tally, TextTally, fnv1a
 
 LONGEST_CYCLE = 4
 
@@ -31,37 +36,87 @@ def call_signature(call: ToolCall, arguments: dict[str, Any] | None) -> CallSign
     return call.tool, data_hash(sorted_json([call.tool, call.arguments if arguments is None else arguments]))
 
 
+def first_guard_state(earlier: EarlierRuns) -> GuardState:
+    result_batches = {} if earlier.result_batches is UNSET else earlier.result_batches
+    most_equal: dict[str, int] = {}
+    for key, count in result_batches.items():
+        batch = _batch_of(key)
+        most_equal[batch] = max(count, most_equal.get(batch, 0))
+    return GuardState(
+        batches=Tally(earlier.batches),
+        result_batches=Tally(result_batches),
+        most_equal=Tally(most_equal),
+        texts=TextTally(earlier.texts),
+    )
+
+
 def extend_streaks(
-    detector: GuardState, calls: Iterable[tuple[ToolCall, dict[str, Any] | None]]
-) -> list[tuple[Streaks, tuple[CallSignature, ...]]]:
+    streaks: Streaks, tail: tuple[PastCall, ...], calls: Iterable[PastCall]
+) -> list[tuple[Streaks, tuple[PastCall, ...]]]:
     """For each further call: the streaks that it continues, and the latest calls."""
-    tail, streaks, seen = detector.tail, detector.streaks, []
-    for call, arguments in calls:
-        latest = call_signature(call, arguments)
-        one, two, three, four = streaks
-        streaks = (
-            one + 1 if tail[-1:] == (latest,) else 0,
-            two + 1 if tail[-2:-1] == (latest,) else 0,
-            three + 1 if tail[-3:-2] == (latest,) else 0,
-            four + 1 if tail[-4:-3] == (latest,) else 0,
-        )
+    seen = []
+    for latest in calls:
+        equal = [_is_equal(earlier, latest) for earlier in reversed(tail)]
+        equal += [False] * (LONGEST_CYCLE - len(equal))
+        streaks = tuple([streak + 1 if same else 0 for streak, same in zip(streaks, equal, strict=True)])
         tail = (*tail[1 - LONGEST_CYCLE :], latest)
         seen.append((streaks, tail))
     return seen
 
 
+def _is_equal(one: PastCall, two: PastCall) -> bool:
+    return one[:2] == two[:2] and (one[2] is None or two[2] is None or one[2] == two[2])
+
+
+def _without_results(calls: Iterable[PastCall]) -> tuple[PastCall, ...]:
+    return tuple([(tool, hashed, None) for tool, hashed, _ in calls])
+
+
 def add_batch(detector: GuardState, calls: tuple[CallState, ...]) -> GuardState:
-    """The detector after the calls of a reply. The signature of a single call is also that of its batch."""
-    signatures = [call.recent[-1][1] for call in calls]
-    batch = signatures[0] if len(signatures) == 1 else data_hash(sorted_json(signatures))
+    """The detector after the calls of a reply."""
+    batch = _batch_signature([call.signature[1] for call in calls])
     return replace(
         detector,
-        tail=calls[-1].recent,
-        streaks=calls[-1].streaks,
         batch=batch,
         in_a_row=detector.in_a_row + 1 if detector.batch == batch else 1,
         batches=detector.batches.plus(batch),
     )
+
+
+def add_results(detector: GuardState, calls: tuple[CallState, ...], repeats: tuple[str, ...]) -> GuardState:
+    """The detector after the results of a reply. `repeats`: calls that do not count."""
+    results = {call.id: data_hash(sorted_json(call.parts)) for call in calls}
+    counted = [(*call.signature, results[call.id]) for call in calls if call.id not in repeats]
+    (result_streaks, tail) = extend_streaks(detector.result_streaks, detector.tail, counted)[-1]
+    without = _without_results(detector.tail), _without_results(counted)
+    (call_streaks, _) = extend_streaks(detector.call_streaks, *without)[-1]
+    batch = _unordered_batch(calls)
+    result_batch = f"{batch} {data_hash(sorted_json(sorted((call.signature[1], results[call.id]) for call in calls)))}"
+    result_batches = detector.result_batches.plus(result_batch)
+    is_most = result_batches.count(result_batch) > detector.most_equal.count(batch)
+    return replace(
+        detector,
+        tail=tail,
+        call_streaks=call_streaks,
+        result_streaks=result_streaks,
+        result_batch=result_batch,
+        results_in_a_row=detector.results_in_a_row + 1 if detector.result_batch == result_batch else 1,
+        result_batches=result_batches,
+        most_equal=detector.most_equal.plus(batch) if is_most else detector.most_equal,
+    )
+
+
+def _batch_signature(signatures: list[str]) -> str:
+    """The signature of a single call is also that of its batch."""
+    return signatures[0] if len(signatures) == 1 else data_hash(sorted_json(signatures))
+
+
+def _unordered_batch(calls: tuple[CallState, ...]) -> str:
+    return _batch_signature(sorted([call.signature[1] for call in calls]))
+
+
+def _batch_of(result_batch: str) -> str:
+    return result_batch.partition(" ")[0]
 
 
 def add_text(detector: GuardState, text: str) -> GuardState:
@@ -71,7 +126,6 @@ def add_text(detector: GuardState, text: str) -> GuardState:
 
 
 def find_guard_fault(package: Package, state: State) -> Fault | None:
-    """The fault of the first guard that trips over the calls of the reply."""
     return (
         _parallel_tools(package, state)
         or _repeated_call(package, state)
@@ -85,18 +139,30 @@ def _parallel_tools(package: Package, state: State) -> Fault | None:
     limit, count = package.limits.parallel_tools, len(state.calls)
     if count <= limit or package.limits.on_oversize_batch != "fail":
         return None
-    return Fault(
-        "guard.parallel_tools",
-        texts.parallel_calls(count, limit),
-        {"count": count, "limit": limit, "turn": state.turns},
-        "raise limits.parallel_tools, or set limits.on_oversize_batch",
-    )
+    fields = {"count": count, "limit": limit, "turn": state.turns}
+    hint = "raise limits.parallel_tools, or set limits.on_oversize_batch"
+    return Fault("guard.parallel_tools", texts.parallel_calls(count, limit), fields, hint)
+
+
+def _counted_calls(
+    package: Package, state: State, compare: GuardComparison | UnsetType
+) -> Iterator[tuple[CallState, Streaks, tuple[PastCall, ...]]]:
+    """The calls of the reply that count, each with the streaks that it continues and the latest calls."""
+    detector, repeats = state.detector, repeated_reads(package, state)
+    calls = [call for call in state.calls if call.id not in repeats]
+    pending: list[PastCall] = [(*call.signature, None) for call in calls]
+    if compare == "results":
+        seen = extend_streaks(detector.result_streaks, detector.tail, pending)
+    else:
+        seen = extend_streaks(detector.call_streaks, _without_results(detector.tail), pending)
+    return ((call, *latest) for call, latest in zip(calls, seen, strict=True))
 
 
 def _repeated_call(package: Package, state: State) -> Fault | None:
-    for call in state.calls:
-        count = call.streaks[0] + 1
-        limit = _reached_limit(package, package.guards.repeated_call, count, call.recent[-1:])
+    guards = package.guards
+    for call, streaks, _ in _counted_calls(package, state, guards.call_compare):
+        count = streaks[0] + 1
+        limit = _reached_limit(package, guards.repeated_call, count, [call.tool])
         if limit is not None:
             fields = {"pattern": [call.tool], "count": count, "limit": limit, "call": call.id}
             hint = "raise guards.repeated_call, or mark the tool `observation: true`"
@@ -107,15 +173,15 @@ def _repeated_call(package: Package, state: State) -> Fault | None:
 def _cycle(package: Package, state: State) -> Fault | None:
     guards = package.guards
     least = 0 if guards.cycle is None else min(guards.cycle, guards.observation)
-    for call in state.calls:
+    for call, streaks, recent in _counted_calls(package, state, guards.cycle_compare):
         for length in range(2, LONGEST_CYCLE + 1):
-            count = call.streaks[length - 1] // length + 1
+            count = streaks[length - 1] // length + 1
             if count < least:
                 continue
-            steps = call.recent[-length:]
-            limit = _reached_limit(package, package.guards.cycle, count, steps)
-            if limit is not None and len(set(steps)) > 1:
-                pattern = [tool for tool, _ in steps]
+            steps = recent[-length:]
+            pattern = [tool for tool, _, _ in steps]
+            limit = _reached_limit(package, guards.cycle, count, pattern)
+            if limit is not None and len(set(_without_results(steps))) > 1:
                 fields = {"pattern": pattern, "count": count, "limit": limit, "call": call.id}
                 hint = "raise guards.cycle, or mark the tools `observation: true`"
                 return Fault("guard.cycle", texts.repeated_cycle(pattern, count), fields, hint)
@@ -123,15 +189,26 @@ def _cycle(package: Package, state: State) -> Fault | None:
 
 
 def _repeated_batch(package: Package, state: State) -> Fault | None:
-    guards, detector = package.guards, state.detector
-    batch = detector.batch or ""
-    count = detector.batches.count(batch) if guards.batch_scope == "session" else detector.in_a_row
-    limit = _reached_limit(package, guards.repeated_batch, count - 1, [call.recent[-1] for call in state.calls])
+    guards = package.guards
+    batch, count = _count_batches(package, state)
+    limit = _reached_limit(package, guards.repeated_batch, count - 1, [call.tool for call in state.calls])
     if limit is None:
         return None
     fields = {"signature": batch, "count": count, "limit": limit, "turn": state.turns}
     message = texts.repeated_batch(count, limit)
     return Fault("guard.repeated_batch", message, fields, "raise guards.repeated_batch")
+
+
+def _count_batches(package: Package, state: State) -> tuple[str, int]:
+    """The signature of the latest batch, and how many batches equal it, including itself."""
+    detector, in_session = state.detector, package.guards.batch_scope == "session"
+    if package.guards.batch_compare != "results":
+        batch = detector.batch or ""
+        return batch, detector.batches.count(batch) if in_session else detector.in_a_row
+    batch = _unordered_batch(state.calls)
+    is_next = _batch_of(detector.result_batch or "") == batch
+    in_a_row = detector.results_in_a_row if is_next else 0
+    return batch, 1 + (detector.most_equal.count(batch) if in_session else in_a_row)
 
 
 def stagnation_fault(package: Package, state: State, text: str, more: int) -> Fault | None:
@@ -146,10 +223,10 @@ def stagnation_fault(package: Package, state: State, text: str, more: int) -> Fa
     return Fault("guard.stagnation", texts.repeated_text(count, limit), fields, "raise guards.stagnation")
 
 
-def _reached_limit(package: Package, limit: int | None, count: int, calls: Iterable[CallSignature]) -> int | None:
+def _reached_limit(package: Package, limit: int | None, count: int, tools: Iterable[str]) -> int | None:
     """The smallest limit of the called tools, if a count reaches it. None: it does not, or the guard is off."""
     if limit is None or count < min(limit, package.guards.observation):
         return None
-    found = [find_tool(package, name) for name, _ in calls]
+    found = [find_tool(package, name) for name in tools]
     least = min(package.guards.observation if tool is not None and tool.observation else limit for tool in found)
     return least if count >= least else None

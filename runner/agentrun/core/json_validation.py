@@ -3,7 +3,7 @@
 Rule 1  JSON is parsed strictly: no NaN, no duplicate keys, no text around it, no attempt to repair it.
 Rule 2  The order: size, syntax, depth, schema. Input that is refused already costs nothing more.
 Rule 3  Schemas reach no network and no file. Their patterns run in linear time.
-Rule 4  Errors are written for the model that has to repair the answer: where it is wrong and why, without values.
+Rule 4  Errors are written for the model that has to repair the answer: without values.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ ValidationResult: TypeAlias = Valid | Invalid
 
 
 def validate_output(answer: str, contract: OutputContract) -> ValidationResult:
-    """The value of an answer, or its errors. The contract must have a schema."""
     assert contract.schema is not None
     parsed = parse_strict_json(answer, max_bytes=contract.max_bytes, max_depth=contract.max_depth)
     if isinstance(parsed, Invalid):
@@ -83,8 +82,7 @@ def _measure(value: Any) -> tuple[int, int]:
 def _count_keys(text: str) -> int:
     """How many keys a valid JSON text has: its colons outside of strings.
 
-    A parser keeps one of two equal keys, so fewer keys in the value than in the text means a duplicate. Comparing the
-    keys as text would miss some: `"a"` and its escaped form are two spellings of one key.
+    A parser keeps one of two equal keys, so fewer keys in the value mean a duplicate. Equal keys may differ as text.
     """
     outside = text.replace("\\\\", "").replace('\\"', "").split('"')[::2]
     return sum(piece.count(":") for piece in outside)

@@ -9,6 +9,7 @@ Rule 4  A field marked VOLATILE may differ between two equivalent runs. The cano
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import count
 from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta, Struct
@@ -30,14 +31,12 @@ class Text(_Part, frozen=True, tag="text"):
     """Plain text."""
 
     text: str
-    """The text."""
 
 
 class Refusal(_Part, frozen=True, tag="refusal"):
     """The text of a model that refuses to answer."""
 
     text: str
-    """The text."""
 
 
 class Reasoning(_Part, frozen=True, tag="reasoning"):
@@ -71,7 +70,6 @@ class File(_Part, frozen=True, tag="file"):
 
 
 Content: TypeAlias = Text | Image | File
-"""Parts of messages from people and tools."""
 
 
 class ToolCall(_Part, frozen=True, tag="tool_call"):
@@ -89,6 +87,9 @@ class ToolCall(_Part, frozen=True, tag="tool_call"):
     """provider/model that requested the call."""
 
 
+ReplyPart: TypeAlias = Text | Refusal | Reasoning | ToolCall
+
+
 class _Message(Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="role"):
     """Base of all messages."""
 
@@ -102,11 +103,10 @@ class User(_Message, frozen=True, tag="user"):
 class Assistant(_Message, frozen=True, tag="assistant"):
     """A message from the model."""
 
-    parts: tuple[Text | Refusal | Reasoning | ToolCall, ...]
+    parts: tuple[ReplyPart, ...]
 
     @property
     def text(self) -> str:
-        """The text of the message."""
         return "".join([part.text for part in self.parts if isinstance(part, _WORDS)])
 
     @property
@@ -131,12 +131,10 @@ Message: TypeAlias = User | Assistant | ToolResult
 
 
 def user_message(text: str) -> User:
-    """A message with one text."""
     return User((Text(text),))
 
 
-def words(parts: tuple[Content, ...]) -> str:
-    """The text of parts."""
+def text_of(parts: tuple[Content, ...]) -> str:
     return "".join(part.text for part in parts if isinstance(part, Text))
 
 
@@ -179,20 +177,18 @@ class Reply(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
         """The reply with ids for its calls, and their route. A codec only knows the order of calls."""
         if not self.message.calls:
             return self
-        named, count = [], 0
-        for part in self.message.parts:
-            if isinstance(part, ToolCall):
-                part = replace(part, id=str(CallId(turn, count)), route=route)
-                count += 1
-            named.append(part)
-        return replace(self, message=Assistant(tuple(named)))
+        index = count()
+        parts = [
+            replace(part, id=str(CallId(turn, next(index))), route=route) if isinstance(part, ToolCall) else part
+            for part in self.message.parts
+        ]
+        return replace(self, message=Assistant(tuple(parts)))
 
 
 class Transcript:
     """Messages in order. Appending returns a new transcript that shares the common messages.
 
-    All transcripts of a run use one list, each a prefix of it. So a run of n turns costs n appends and not n copies.
-    Only the longest one grows in place. Any other one is copied first.
+    All transcripts of a run use one list, each a prefix of it. Only the longest grows in place; any other is copied.
     """
 
     __slots__ = ("_length", "_messages")
@@ -210,11 +206,9 @@ class Transcript:
         return longer
 
     def since(self, start: int) -> tuple[Message, ...]:
-        """The messages from an index on."""
         return tuple(self._messages[start : self._length])
 
     def until(self, end: int) -> tuple[Message, ...]:
-        """The messages before an index."""
         return tuple(self._messages[: min(end, self._length)])
 
     def __len__(self) -> int:

@@ -20,25 +20,23 @@ from agentrun.core.effects import AskModel, Commit, ModelRequest, NextStep, Perf
 from agentrun.core.facts import AnswerReached, ModelTold
 from agentrun.core.fault import Fault
 from agentrun.core.gate import GateRequest, has_gate
-from agentrun.core.messages import Assistant, Message, ToolResult, User, user_message, words
+from agentrun.core.messages import Assistant, Message, ToolResult, User, text_of, user_message
 from agentrun.core.package import Package
 from agentrun.core.run_end import fail, pass_or_fail
 from agentrun.core.state import State
 
 
 def check_input(package: Package, state: State) -> NextStep:
-    """Pass the gate for the input, then ask the model."""
     if state.started.earlier.messages and (fault := find_history_fault(state.started.earlier.messages)):
         return fail(package, state, fault)
     at = len(state.started.earlier.messages)
     checked = state.conversation.transcript.since(at)[:1] if state.started.input else ()
-    text = "".join(words(message.parts) for message in checked if isinstance(message, User))
+    text = "".join(text_of(message.parts) for message in checked if isinstance(message, User))
     request = GateRequest("input", "input", text, point="on_input", stage="input")
     return pass_or_fail(package, state, request, request_reply)
 
 
 def request_reply(package: Package, state: State) -> NextStep:
-    """Ask the model for the next step of the run."""
     if not state.in_turn:
         left = package.budgets.turns - state.turns
         if left <= 0:
@@ -49,7 +47,7 @@ def request_reply(package: Package, state: State) -> NextStep:
     if not has_gate(package, "before_model", "model_request"):
         return _send_or_compact(package, state)
     new = state.conversation.transcript.since(state.conversation.checked_messages)
-    text = "\n\n".join(words(message.parts) for message in new if not isinstance(message, Assistant))
+    text = "\n\n".join(text_of(message.parts) for message in new if not isinstance(message, Assistant))
     request = GateRequest(
         "request",
         "request",
@@ -69,7 +67,6 @@ def _out_of_turns(package: Package, state: State) -> NextStep:
 
 
 def _send_or_compact(package: Package, state: State) -> NextStep:
-    """Send the request if it fits. Otherwise compact the conversation, or fail."""
     hidden, cap = hidden_tools(package, state), state.replies.cap
     request = ModelRequest(
         route=package.model.routes[state.requests.route],
@@ -125,8 +122,8 @@ def _compact_or_fail(package: Package, state: State, size: int) -> NextStep:
         hint = "lower context.compaction.keep"
         return fail(package, state, Fault("context.overflow", texts.NOTHING_TO_SUMMARIZE, fields, hint))
     request = summary_request(package, state, state.conversation.transcript.until(count))
-    messages = sum(estimate_tokens(message) for message in request.messages)
-    return _send(package, state, request, estimate_request(request, messages), "compact")
+    size = estimate_request(request, sum(map(estimate_tokens, request.messages)))
+    return _send(package, state, request, size, "compact")
 
 
 def find_history_fault(messages: Iterable[Message]) -> Fault | None:

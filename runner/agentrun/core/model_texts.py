@@ -1,16 +1,12 @@
 """Every text of the runtime that a model reads, or that is part of a request which a cassette must match.
 
-Constants with `{}` are templates for `str.format`.
+Constants with `{}` are templates for `str.format`. Texts of faults are without their code, see `with_code`.
 
 Rule 1  Changing a line here invalidates recorded cassettes: the next request has another text than the recorded one.
         `tests/golden/model_texts.txt` freezes every text. If you change one, add the former wording to
         `cassette/former_texts.py`, so that the miss on an old cassette is explained, and run `make cassettes`.
-Rule 2  A detail after a colon may be quoted from elsewhere: the JSON and schema libraries, a template, the operating
-        system, the network, a server, the author of a tool or rule. Such details are not frozen here.
-Rule 3  The prompts that a spec can set (`guards.nudge`, `context.compaction.prompt`) have their defaults in
-        `spec/v1/budgets.py`. The golden test covers these too.
-
-Texts of faults are without their code: a model reads `code: message`, see `with_code`.
+Rule 2  A detail after a colon may be quoted from elsewhere (a library, a server, a tool) and is not frozen.
+Rule 3  The prompts that a spec can set (`guards.nudge`, `context.compaction.prompt`) are in `spec/v1/budgets.py`.
 """
 
 from __future__ import annotations
@@ -18,11 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 MAX_NAMED_TOOLS = 100
-"""Tools that are listed for a model that called one that does not exist."""
 
 
 def with_code(code: str, message: str) -> str:
-    """A fault as a model reads it."""
     return f"{code}: {message}"
 
 
@@ -35,6 +29,10 @@ def _count(number: int, noun: str) -> str:
 
 CONTINUE = "Your reply was cut off. Continue exactly where it stopped and do not repeat anything."
 SUMMARY_PREFIX = "Summary of the conversation so far:\n\n"
+SCHEMA_GUIDANCE = (
+    "Your final answer must be one JSON value and nothing else: no other text and no code fence."
+    " It must match this schema:\n"
+)
 
 
 def wrap_up(turns: int) -> str:
@@ -133,13 +131,13 @@ RESULT_NOT_JSON = "the result cannot be written as JSON: {}"
 
 # --- sub-agents ---
 
+CHILD_MESSAGE = "The task for the sub-agent."
 MESSAGE_EMPTY = "there is no message to send"
 CHILD_TIMED_OUT = "the sub-agent took longer than {} ms and was stopped"
 
 
-def child_failed(code: str, message: str) -> str:
-    """What a parent's model reads of a failed sub-agent. What the network, a provider or the disk reported is left
-    out: it may name addresses, which differ between two machines."""
+def child_failed_text(code: str, message: str) -> str:
+    """What the network, a provider or the disk reported is left out: it may name addresses, which differ by machine."""
     is_ours = code.partition(".")[0] in ("budget", "guard", "context", "output", "policy", "approval", "tool")
     return f"the sub-agent failed: {with_code(code, message) if is_ours else code}"
 
@@ -195,6 +193,14 @@ def stopped_without_call(count: int) -> str:
     return f"the model stopped {_count(count, 'time')} without calling a tool"
 
 
+# --- messages of a provider ---
+
+ATTACHED_BELOW = "The result is attached below."
+ATTACHED_FROM = "From the result of {}:"
+MODEL_DECLINED = "The model declined to answer."
+PROVIDER_BLOCKED = "The provider blocked this: {}."
+
+
 # --- HTTP tools ---
 
 NOT_JSON_REPLY = "the reply is not JSON"
@@ -225,7 +231,8 @@ def http_status(status: int, location: str = "") -> str:
 
 
 def binary_body(size: int, media_type: str | None) -> str:
-    return f"[{size:,} bytes that are not text; content type: {media_type or 'unknown'}]"
+    what = "1 byte that is" if size == 1 else f"{size:,} bytes that are"
+    return f"[{what} not text; content type: {media_type or 'unknown'}]"
 
 
 # --- Python tools ---
@@ -248,13 +255,16 @@ COMMAND_TOO_LONG = "the command was not run: its arguments are longer than this 
 NOT_A_PROGRAM = "it is neither a program for this machine nor a script that begins with #!"
 INTERPRETER_MISSING = "the program named in its first line does not exist"
 OUTPUT_TOO_LARGE = "the command wrote more than {:,} bytes and was stopped"
-OUTPUT_OMITTED = "[… {:,} bytes left out …]"
 FOLDER_UNUSABLE = "the command was not run: {} is not a folder of the project, or is reached through a link"
 COMMAND_NOT_RUN = "the command {} was not run: {}"
 ARGUMENT_NUL = "{} would contain a NUL character, which no command accepts"
 ARGUMENT_DASH = "{} would begin with a dash and be read as an option"
 ARGUMENT_NOT_TEXT = "{} would contain half of a surrogate pair, which is not valid text"
 ARGUMENT_TEMPLATE_FAILED = "{} cannot be filled in: {}"
+
+
+def output_omitted(size: int) -> str:
+    return f"[… {size:,} byte{'s' * (size != 1)} left out …]"
 
 
 def exit_status(code: int | None, signal: str | None) -> str:
@@ -313,4 +323,4 @@ def mcp_exited(code: int | None, signal: int | None) -> str:
 
 
 def mcp_attachment(kind: str, media_type: str | None, size: int) -> str:
-    return f"[{kind}, {media_type or 'unknown type'}, {size:,} bytes: not shown]"
+    return f"[{kind}, {media_type or 'unknown type'}, {size:,} byte{'s' * (size != 1)}: not shown]"

@@ -23,11 +23,13 @@ class Question(Struct, frozen=True):
     target: str
     """The tool, the sink or the stage."""
     value: Any
-    """The arguments or the text that would go ahead."""
+    """The arguments, including defaults, or the text that would go ahead."""
     rules: tuple[str, ...]
     reason: str | None
     params: dict[str, Any] = {}
     """The params of the run, for the templates of the tool."""
+    value_without_defaults: dict[str, Any] | None = None
+    """The arguments without the defaults that were filled in. Null: there were none to fill in."""
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -48,8 +50,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     usage: Usage
     """The sum over all calls. Null: a call did not report it."""
     tokens: int
-    """Tokens that count against the budget: the reported ones, or the reserved ones where none were reported. Includes
-    sub-agents."""
+    """Tokens that count against the budget: as reported, else as reserved. Includes sub-agents."""
     cost: int
     """Micro-dollars, including sub-agents. Also 0 if the model has no price."""
     tool_calls: int
@@ -84,7 +85,6 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The evidence of a failure."""
         return self.fault.fields if self.fault else {}
 
     @property
@@ -102,7 +102,6 @@ class Suspended(Struct, frozen=True, kw_only=True):
     run: str
     agent: str
     questions: tuple[Question, ...]
-    """The questions to people."""
     waits_for: tuple[str, ...]
     """Calls whose outcome is not known, that a rule deferred, or whose sub-agent waits."""
     exit_code: int = SUSPENDED_EXIT
@@ -119,25 +118,21 @@ class Parked(Struct, frozen=True, kw_only=True):
 
 
 Ending: TypeAlias = Outcome | Suspended | Parked
-"""How the work on a run ends."""
 
 
 def suspended_outcome(state: State, questions: tuple[Question, ...], waits_for: tuple[str, ...]) -> Suspended:
-    """What a run waits for."""
     return Suspended(run=state.started.run, agent=state.started.agent, questions=questions, waits_for=waits_for)
 
 
 def outcome_of(state: State) -> Outcome:
-    """The outcome of a stopped run."""
     assert state.stopped is not None
     stopped = state.stopped
-    completed = stopped.status == "completed"
     return Outcome(
         run=state.started.run,
         agent=state.started.agent,
         status=stopped.status,
         replayed=state.started.replayed,
-        answer=answer_of(state) if completed else None,
+        answer=answer_of(state) if stopped.status == "completed" else None,
         output=stopped.output,
         label=stopped.label,
         turns=state.turns,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias, get_args
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from agentrun.core.package_tools import Auth, JsonSchema, PackagePart, Tool
 
@@ -28,7 +28,6 @@ LEGAL_RULINGS: dict[Stage, tuple[Ruling, ...]] = {
     "output": RULINGS,
     "delivery": RULINGS,
 }
-"""The rulings that are allowed at each stage."""
 
 
 class Price(PackagePart, frozen=True):
@@ -183,6 +182,9 @@ class Limits(PackagePart, frozen=True):
     """How many sub-agents may be started in one run, at any depth."""
 
 
+GuardComparison: TypeAlias = Literal["results", "calls"]
+
+
 class Guards(PackagePart, frozen=True):
     """Guards: they detect an agent that repeats itself. Null: off."""
 
@@ -202,6 +204,13 @@ class Guards(PackagePart, frozen=True):
     """The message to the model after such a stop."""
     observation: int
     """The limit for tools marked as observation."""
+    call_compare: GuardComparison | UnsetType = UNSET
+    """For `repeated_call`: calls are identical if tool, arguments and results are, or if tool and arguments are. With
+    `results`, identical reads of one reply run once. Absent, in packages of earlier releases: `calls`."""
+    cycle_compare: GuardComparison | UnsetType = UNSET
+    """The same for `cycle`."""
+    batch_compare: GuardComparison | UnsetType = UNSET
+    """The same for `repeated_batch`."""
 
 
 class RetrySettings(PackagePart, frozen=True):
@@ -343,9 +352,6 @@ class Package(PackagePart, frozen=True):
     """What a run knows of earlier runs."""
     replay: ReplaySettings
     """How cassettes are written and matched."""
-
-
-# --- sinks ---
 
 
 class _SinkBase(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):

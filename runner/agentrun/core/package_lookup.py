@@ -1,8 +1,7 @@
 """Match names with patterns, and find the tools of a package.
 
-Rule 1  A name without `*` matches exactly. `*` matches any text, also an empty one.
-Rule 2  Matching takes linear time: a pattern with sixty stars is as cheap as one without.
-Rule 3  What a tool or sink starts and which variables it needs is found by the names of its fields (`argv`, `command`,
+Rule 1  A name without `*` matches exactly. `*` matches any text, also an empty one. Matching takes linear time.
+Rule 2  What a tool or sink starts and which variables it needs is found by the names of its fields (`argv`, `command`,
         `env`, `headers`, `auth`, `url`), so that it is found for every kind that has such a field.
 """
 
@@ -14,11 +13,9 @@ from agentrun.core.package import Package, Sink
 from agentrun.core.package_tools import AgentTool, JsonSchema, McpTool, Tool, ToolEffect
 
 _EFFECTS_BY_HARM: tuple[ToolEffect, ...] = ("read", "idempotent", "at_most_once")
-"""From the least to the most harmful."""
 
 
 def matches_pattern(target: str, name: str) -> bool:
-    """Whether a pattern matches a name."""
     if "*" not in target:
         return target == name
     first, *inner = target.split("*")
@@ -45,7 +42,6 @@ def find_tool(package: Package, name: str) -> Tool | None:
 
 
 def argument_schemas(tools: Mapping[str, Tool]) -> dict[str, JsonSchema]:
-    """The argument schemas of everything that a model can call, by name."""
     schemas: dict[str, JsonSchema] = {}
     for name, tool in tools.items():
         if isinstance(tool, McpTool):
@@ -56,7 +52,6 @@ def argument_schemas(tools: Mapping[str, Tool]) -> dict[str, JsonSchema]:
 
 
 def tool_effect(tool: Tool, name: str) -> ToolEffect:
-    """What happens if a call runs twice."""
     if isinstance(tool, AgentTool):
         return "idempotent"  # it has its own journal and continues where that ends
     if not isinstance(tool, McpTool):
@@ -67,7 +62,6 @@ def tool_effect(tool: Tool, name: str) -> ToolEffect:
 
 
 def tool_command(tool: Tool) -> str | None:
-    """The command that a tool starts."""
     command: tuple[str, ...] = getattr(tool, "argv", ()) or getattr(tool, "command", ())
     return command[0] if command else None
 

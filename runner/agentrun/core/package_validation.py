@@ -1,8 +1,4 @@
-"""Validate a package before it runs.
-
-The compiler only makes valid packages, but a package may come from elsewhere. Values that are out of range are refused,
-never clamped.
-"""
+"""Validate a package before it runs: it may come from elsewhere. Values out of range are refused, never clamped."""
 
 from __future__ import annotations
 
@@ -77,8 +73,15 @@ def validate_package(package: Package) -> None:
 def _problems(package: Package, paid: bool = False) -> Iterator[tuple[str, str]]:
     """`paid`: whether a cost budget of a parent agent includes this one."""
     paid = paid or package.budgets.cost is not None
-    yield from _check_ranges(package)
-    yield from _check_model(package, paid)
+    for pointer, place, value in _numbers(package, "", ""):
+        least, most = NUMBER_RANGES[place]
+        if not (least <= value and (most is None or value <= most)):  # NaN is in no range
+            yield pointer, f"{value} is out of range"
+    if not package.model.routes:
+        yield "/model/routes", "there is no model"
+    for index, route in enumerate(package.model.routes):
+        if paid and route.price is None:
+            yield f"/model/routes/{index}/price", "a cost budget needs a price"
     yield from _check_policy(package)
     yield from _check_tools(package)
     for name, schema in sorted(package.params.items()):
@@ -87,13 +90,6 @@ def _problems(package: Package, paid: bool = False) -> Iterator[tuple[str, str]]
         yield from _check_schema("/output/schema", package.output.schema)
     for name, agent in sorted(package.agents.items()):
         yield from ((f"/agents/{name}{pointer}", why) for pointer, why in _problems(agent, paid))
-
-
-def _check_ranges(package: Package) -> Iterator[tuple[str, str]]:
-    for pointer, place, value in _numbers(package, "", ""):
-        least, most = NUMBER_RANGES[place]
-        if not (least <= value and (most is None or value <= most)):  # NaN is in no range
-            yield pointer, f"{value} is out of range"
 
 
 def _numbers(part: Any, pointer: str, place: str) -> Iterator[tuple[str, str, int | float]]:
@@ -114,14 +110,6 @@ def _numbers(part: Any, pointer: str, place: str) -> Iterator[tuple[str, str, in
             for name, each in sorted(part.items()):
                 if isinstance(each, Struct):
                     yield from _numbers(each, f"{pointer}/{name}", f"{place}/*")
-
-
-def _check_model(package: Package, paid: bool) -> Iterator[tuple[str, str]]:
-    if not package.model.routes:
-        yield "/model/routes", "there is no model"
-    for index, route in enumerate(package.model.routes):
-        if paid and route.price is None:
-            yield f"/model/routes/{index}/price", "a cost budget needs a price"
 
 
 def _check_policy(package: Package) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,6 @@ Rule 1  The most restrictive matching rule wins, in any order of rules: interrup
 Rule 2  A condition that cannot be evaluated counts against the target: an allow or modify rule does not match, any
         other rule does. The reason of the ruling contains the error.
 Rule 3  Without a matching rule, a tool call gets the default of the policy. Everything else is allowed.
-Rule 4  If two rules set the same argument, the call is denied.
 """
 
 from __future__ import annotations
@@ -24,23 +23,16 @@ from agentrun.core.package import RULINGS, Package, PolicyRule, Ruling, Stage
 from agentrun.core.package_lookup import matches_pattern
 from agentrun.core.state import State
 
-_MASK = "***"
-
 
 class PolicyDecision(Struct, frozen=True):
-    """A ruling with its reason."""
-
     ruling: Ruling
     rules: tuple[str, ...]
     reason: str | None
     arguments: dict[str, Any] = {}
-    """With modify on a call: the arguments to set."""
     masks: tuple[str, ...] = ()
-    """With modify on a text: the patterns to mask."""
 
 
 def has_rules(package: Package, stage: Stage) -> bool:
-    """Whether the policy rules on a stage."""
     return stage == "tool_call" or stage in [rule.on for rule in package.policy.rules]
 
 
@@ -48,19 +40,19 @@ def evaluate_policy(
     package: Package, stage: Stage, target: str, variables: Mapping[str, Any], *, rewritten: bool = False
 ) -> PolicyDecision:
     """The ruling on a target. A target that was rewritten already is not rewritten again."""
-    values = [
-        (rule, True if rule.when is None else evaluate_condition(rule.when, variables))
-        for rule in package.policy.rules
-        if rule.on == stage
-        and not (rewritten and rule.ruling == "modify")
-        and any(matches_pattern(name, target) for name in rule.targets)
-    ]
-    matched = [rule for rule, value in values if _applies(rule, value)]
-    failures = [
-        texts.CONDITION_FAILED.format(rule.id, value.reason)
-        for rule, value in values
-        if isinstance(value, FailedEvaluation)
-    ]
+    matched: list[PolicyRule] = []
+    failures: list[str] = []
+    for rule in package.policy.rules:
+        if rule.on != stage or (rewritten and rule.ruling == "modify"):
+            continue
+        if not any(matches_pattern(name, target) for name in rule.targets):
+            continue
+        value = True if rule.when is None else evaluate_condition(rule.when, variables)
+        if isinstance(value, FailedEvaluation):
+            failures.append(texts.CONDITION_FAILED.format(rule.id, value.reason))
+            value = rule.ruling not in ("allow", "modify")
+        if value:
+            matched.append(rule)
     if not matched:
         default: Ruling = package.policy.default if stage == "tool_call" else "allow"
         return PolicyDecision(default, (), _reason([], failures))
@@ -69,15 +61,6 @@ def evaluate_policy(
     if ruling == "modify":
         return _combine_modifications(decisive, failures)
     return PolicyDecision(ruling, _ids(decisive), _reason(decisive, failures))
-
-
-def reads_variables(package: Package, stage: Stage) -> bool:
-    """Whether a rule of a stage has a condition."""
-    return any(rule.on == stage and rule.when is not None for rule in package.policy.rules)
-
-
-def _applies(rule: PolicyRule, value: bool | FailedEvaluation) -> bool:
-    return rule.ruling not in ("allow", "modify") if isinstance(value, FailedEvaluation) else value
 
 
 def _combine_modifications(rules: list[PolicyRule], failures: list[str]) -> PolicyDecision:
@@ -99,16 +82,26 @@ def _reason(rules: list[PolicyRule], failures: list[str]) -> str | None:
     return "; ".join([*(rule.reason for rule in rules if rule.reason), *failures]) or None
 
 
+def split_reason(reason: str | None) -> tuple[str | None, tuple[str, ...]]:
+    """The reasons that the rules of a ruling have, and the conditions that could not be evaluated, with the errors."""
+    before, after, _ = texts.CONDITION_FAILED.split("{}")
+    found: list[list[str]] = [[]]
+    for part in reason.split("; ") if reason is not None else ():
+        if part.startswith(before) and after in part:
+            found.append([])
+        found[-1].append(part)
+    own, *failures = map("; ".join, found)
+    return own or None, tuple(failures)
+
+
 def mask_patterns(text: str, patterns: tuple[str, ...]) -> str:
-    """The text with every match of the patterns masked."""
     for pattern in patterns:
-        text = compile_mask(pattern).sub(_MASK, text)
+        text = compile_mask(pattern).sub("***", text)
     return text
 
 
 @lru_cache(maxsize=1024)
 def compile_mask(pattern: str) -> Any:
-    """Compile a pattern (RE2)."""
     options = re2.Options()
     options.log_errors = False  # it would write to standard error
     return re2.compile(pattern, options)  # type: ignore[no-untyped-call]  # RE2 has no types
@@ -117,10 +110,8 @@ def compile_mask(pattern: str) -> Any:
 def condition_variables(
     state: State, arguments: Mapping[str, Any] | None = None, index: int | None = None
 ) -> dict[str, Any]:
-    """The variables of a condition. With the index of a call, the allowed calls of its batch count as if they had run.
-
-    Calls are ruled on in their order, so these are the calls before it. Only a deferred call also counts later ones.
-    """
+    """With the index of a call, the allowed calls of its batch count as if they had run: calls are ruled on in their
+    order, so these are the calls before it. Only a deferred call also counts later ones."""
     meter, earlier = state.meter if index is None else state.meter_at_batch_start, state.started.earlier
     batch = () if index is None else (*state.calls[:index], *state.calls[index + 1 :])
     others = [call for call in batch if call.gate.ruling in ("allow", "ask")]

@@ -1,7 +1,6 @@
 """Whether a failed request is sent again, and when. The same failure always gives the same decision.
 
-Rule 1  Only temporary failures are retried. A refused key, a reply that breaks the protocol or an inconsistent history
-        would fail again.
+Rule 1  Only temporary failures are retried: others would fail again.
 Rule 2  The wait doubles from the first to the longest. A `Retry-After` of the provider is the minimum. There is no
         retry if the total wait would be longer than allowed.
 Rule 3  Jitter is derived from the run, the request and the attempt. It shortens the wait by up to a quarter.
@@ -32,24 +31,18 @@ def retry_delay(retry: RetrySettings, fault: Fault, *, tries: int, waited: int, 
     if not fault.code.startswith("provider.") or code_of(fault.code).retry != "retryable" or tries >= retry.attempts:
         return None
     full = min(retry.first_delay * 2 ** (tries - 1), retry.max_delay)
-    wait = full - full * _jitter(seed) // 1000
+    jitter = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "big") % 251  # thousandths
+    wait = full - full * jitter // 1000
     asked = fault.fields.get("retry_after")
     wait = max(wait, asked * 1000 if isinstance(asked, int) else 0)
     return wait if waited + wait <= retry.max_wait else None
 
 
-def _jitter(seed: str) -> int:
-    """0 to 250 thousandths."""
-    return int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "big") % 251
-
-
 def may_fall_back(fault: Fault) -> bool:
-    """Whether another route could succeed."""
     return fault.code.startswith("provider.") and fault.code not in NO_FALLBACK
 
 
 def retry_or_fail(package: Package, state: State) -> NextStep:
-    """Retry on this route, switch to the next one, or fail."""
     assert state.requests.fault is not None
     fault = state.requests.fault
     if state.compaction.overflow and state.requests.purpose == "answer" and package.context.overflow == "compact":

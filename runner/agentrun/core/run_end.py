@@ -22,9 +22,9 @@ from agentrun.core.effects import Commit, Deliver, NextStep, Perform, Wait
 from agentrun.core.fault import Fault
 from agentrun.core.gate import Allowed, Blocked, GateRequest, pass_gate
 from agentrun.core.guards import stagnation_fault
-from agentrun.core.hooks import hooks_at
-from agentrun.core.json_validation import Invalid, Valid, ValidationResult, validate_output
-from agentrun.core.messages import FinishReason, Reply, user_message
+from agentrun.core.hook_answers import hooks_at
+from agentrun.core.json_validation import Valid, validate_output
+from agentrun.core.messages import FinishReason, user_message
 from agentrun.core.outcome import answer_of
 from agentrun.core.package import Package
 from agentrun.core.state import State
@@ -34,7 +34,6 @@ _LABELS: Mapping[FinishReason, facts.AnswerLabel] = {
     "content_filter": "filtered",
     "unknown": "unknown_finish",
 }
-"""How an answer is labelled that ended for this reason."""
 
 
 def conclude(package: Package, state: State) -> NextStep:
@@ -42,18 +41,17 @@ def conclude(package: Package, state: State) -> NextStep:
     label: facts.AnswerLabel | None = None
     if state.ending.ended_by is None:
         assert state.replies.latest is not None
-        label = _label(state.replies.latest)
+        reply = state.replies.latest
+        label = "refused" if reply.message.refused else _LABELS.get(reply.finish)
         if state.queue:
             return Commit((facts.ModelTold("follow_up", state.queue),))
         if package.guards.empty_outcome is not None:
             return _nudge_or_fail(package, state, package.guards.empty_outcome)
-    if errors := _contract_errors(package, state):
-        return _repair(package, state, errors)
-    return Commit((facts.AnswerReached(label),))
+    _, errors = _parse_answer(package, state)
+    return _repair(package, state, errors) if errors else Commit((facts.AnswerReached(label),))
 
 
 def _nudge_or_fail(package: Package, state: State, budget: int) -> NextStep:
-    assert state.replies.latest is not None
     observed = state.detector.empty + 1
     if observed > budget:
         fields = {"observed": observed, "budget": budget}
@@ -63,19 +61,12 @@ def _nudge_or_fail(package: Package, state: State, budget: int) -> NextStep:
     return Commit((facts.ModelTold("nudge", (user_message(state.started.prompts["nudge"]),)),))
 
 
-def _validate_answer(package: Package, state: State) -> ValidationResult:
-    """Without a contract every answer is valid, and there is no parsed output."""
-    return Valid(UNSET) if package.output.schema is None else validate_output(answer_of(state), package.output)
-
-
-def _contract_errors(package: Package, state: State) -> tuple[str, ...]:
-    result = _validate_answer(package, state)
-    return result.errors if isinstance(result, Invalid) else ()
-
-
-def _parsed_output(package: Package, state: State) -> Any | UnsetType:
-    result = _validate_answer(package, state)
-    return result.value if isinstance(result, Valid) else UNSET
+def _parse_answer(package: Package, state: State) -> tuple[Any | UnsetType, tuple[str, ...]]:
+    """The parsed output and the errors. Without a contract every answer is valid, and there is no parsed output."""
+    if package.output.schema is None:
+        return UNSET, ()
+    result = validate_output(answer_of(state), package.output)
+    return (result.value, ()) if isinstance(result, Valid) else (UNSET, result.errors)
 
 
 def _repair(package: Package, state: State, errors: tuple[str, ...]) -> NextStep:
@@ -88,24 +79,22 @@ def _repair(package: Package, state: State, errors: tuple[str, ...]) -> NextStep
 
 def deliver_answer(package: Package, state: State) -> NextStep:
     """There is an answer: pass hooks and policy, check the contract again, serve the sinks, end the run."""
-    cut_short = state.ending.label == "budget.turns"
-    goes_on = not cut_short and state.ending.ended_by is None
-    if state.queue and not state.ending.delivered and state.ending.delivering is None and goes_on:
+    ending, cut_short = state.ending, state.ending.label == "budget.turns"
+    is_delivering = bool(ending.delivered) or ending.delivering is not None
+    if state.queue and not is_delivering and not cut_short and ending.ended_by is None:
         return Commit((facts.ModelTold("follow_up", state.queue),))
-    is_delivering = state.ending.delivering is not None or isinstance(parse_effect_id(state.gate.subject), DeliveryId)
-    if not state.ending.delivered and not is_delivering:
+    if not is_delivering and not isinstance(parse_effect_id(state.gate.subject), DeliveryId):
         request = GateRequest("output", "output", answer_of(state), point="on_output", stage="output")
         return pass_or_fail(package, state, request, _deliver if cut_short else _repair_or_deliver)
     return _deliver(package, state)
 
 
 def _repair_or_deliver(package: Package, state: State) -> NextStep:
-    errors = _contract_errors(package, state)
+    _, errors = _parse_answer(package, state)
     return _repair(package, state, errors) if errors else _deliver(package, state)
 
 
 def _deliver(package: Package, state: State) -> NextStep:
-    """The next step of the deliveries, or the end of the run."""
     if state.ending.delivering is not None:
         return Wait(inflight=(str(DeliveryId(state.ending.delivering)),))
     for name, sink in sorted(package.sinks.items()):
@@ -117,7 +106,7 @@ def _deliver(package: Package, state: State) -> NextStep:
                 return fail(package, state, fault)
             continue
         return _deliver_to(package, state, name)
-    output = _parsed_output(package, state)
+    output, _ = _parse_answer(package, state)
     return stop(package, state, facts.RunStopped("completed", label=state.ending.label, output=output))
 
 
@@ -128,7 +117,7 @@ def _deliver_to(package: Package, state: State, name: str) -> NextStep:
     match result:
         case Allowed():
             text = answer_of(state) if gate.text is None else gate.text
-            output = _parsed_output(package, state) if gate.text is None else UNSET
+            output = _parse_answer(package, state)[0] if gate.text is None else UNSET
             key = data_hash(sorted_json([state.started.run, name]))
             return Perform((Deliver(subject, name, sink, text, output, key),))
         case Blocked(fault) if sink.delivery == "optional" and fault.code != "policy.interrupted":
@@ -137,13 +126,6 @@ def _deliver_to(package: Package, state: State, name: str) -> NextStep:
             return fail(package, state, fault)
         case _:
             return result
-
-
-def _label(reply: Reply) -> facts.AnswerLabel | None:
-    return "refused" if reply.message.refused else _LABELS.get(reply.finish)
-
-
-# --- the end of a run ---
 
 
 def pass_or_fail(
@@ -161,7 +143,6 @@ def pass_or_fail(
 
 
 def fail(package: Package, state: State, fault: Fault) -> NextStep:
-    """End the run with a fault."""
     return stop(package, state, facts.RunStopped("failed", fault=fault))
 
 
@@ -178,12 +159,10 @@ def _open_call_cancellations(state: State) -> Iterator[facts.CallCancelled]:
 
 
 def close_run(package: Package, state: State) -> NextStep:
-    """Close the calls, inform the hooks, then end. The answers of these hooks change nothing."""
     assert state.ending.stop is not None
     if closed := tuple(_open_call_cancellations(state)):
         return Commit(closed)
     ending = state.ending.stop
     value = {"status": ending.status, "code": ending.fault.code if ending.fault else None}
-    request = GateRequest("stop", "stop", value, point="on_stop")
-    result = pass_gate(package, state, state.gate_for("stop"), request)
+    result = pass_gate(package, state, state.gate_for("stop"), GateRequest("stop", "stop", value, point="on_stop"))
     return Commit((ending,)) if isinstance(result, Allowed | Blocked) else result

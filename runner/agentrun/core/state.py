@@ -9,7 +9,15 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from agentrun.core.effect_ids import DeliveryId, Purpose
-from agentrun.core.facts import AnswerLabel, ApprovalAnswer, BudgetShare, CancelRequested, RunStarted, RunStopped
+from agentrun.core.facts import (
+    AnswerLabel,
+    ApprovalAnswer,
+    BudgetShare,
+    CancelRequested,
+    RunStarted,
+    RunStopped,
+    ToolFinished,
+)
 from agentrun.core.fault import Fault
 from agentrun.core.messages import ZERO_USAGE, Content, Reply, ToolCall, Transcript, Usage, User
 from agentrun.core.package import Ruling
@@ -45,7 +53,10 @@ it has a result, which passes hooks and rules next. done: it has a result but ne
 
 CallSignature: TypeAlias = tuple[str, str]
 """A call as guards see it: the tool, and a hash of tool and arguments."""
-Streaks: TypeAlias = tuple[int, int, int, int]
+PastCall: TypeAlias = tuple[str, str, str | None]
+"""The signature of a call, and a hash of the result that the model read. Null: the call has no result yet."""
+Streaks: TypeAlias = tuple[int, ...]
+"""How many calls in a row, up to the latest, equal the call 1, 2, 3 or 4 positions before."""
 
 
 class GateState(Struct, frozen=True, gc=False):
@@ -56,18 +67,15 @@ class GateState(Struct, frozen=True, gc=False):
     hook: str | None = None
     """The effect of the hook that is being asked."""
     denial: str | None = None
-    """Why a hook denied."""
     by: str | None = None
     """The hook that denied, or the person who answered."""
     ruling: Ruling | None = None
     rules: tuple[str, ...] = ()
     reason: str | None = None
     granted: bool = False
-    """Whether an earlier approval answers the question."""
     rewritten: bool = False
     """Whether a rule has rewritten the subject. Rules that modify are then not asked again."""
     question: str | None = None
-    """The hash of the question to a person."""
     grant: str | None = None
     """The hash of all questions that an approval for the session would answer."""
     answer: ApprovalAnswer | None = None
@@ -76,41 +84,40 @@ class GateState(Struct, frozen=True, gc=False):
 
 
 NO_GATE = GateState()
-"""No subject is at the gate."""
 
 
 class CallState(Struct, frozen=True, gc=False):
-    """One call of the current batch."""
-
     call: ToolCall
     arguments: dict[str, Any] | None
-    """The parsed arguments, after hooks and rules rewrote them. None: not a JSON object."""
-    streaks: Streaks
-    """How many calls in a row, up to this one, equal the call 1, 2, 3 or 4 positions before."""
-    recent: tuple[CallSignature, ...]
-    """The latest four calls, including this one."""
+    """The parsed arguments, after hooks and rules rewrote them, without defaults. None: not a JSON object."""
+    signature: CallSignature
     status: CallStatus = "new"
     checked: bool = False
     """Whether the arguments are valid."""
     gate: GateState = NO_GATE
-    """Before it runs."""
     result_gate: GateState = NO_GATE
-    """After it ran."""
     counted: bool = False
     """Whether it counts as a call that ran. It counts once, even if it is started again."""
     share: BudgetShare | None = None
-    """The budget share of a sub-agent."""
     parts: tuple[Content, ...] = ()
     """What the model will read."""
     fault: Fault | None = None
+    completed_arguments: dict[str, Any] | None = None
+    """The arguments with the defaults that were filled in. None: there were none to fill in."""
+    returned: ToolFinished | None = None
+    """The result before hooks and rules changed it."""
 
     @property
     def id(self) -> str:
         return self.call.id
 
     @property
+    def all_arguments(self) -> dict[str, Any] | None:
+        """The arguments, including defaults."""
+        return self.arguments if self.completed_arguments is None else self.completed_arguments
+
+    @property
     def tool(self) -> str:
-        """The name of the tool, as the model wrote it."""
         return self.call.tool
 
 
@@ -120,42 +127,41 @@ class PendingRequest(Struct, frozen=True, gc=False):
     reserved: int
     """Tokens."""
     cost: int
-    """Micro-dollars."""
 
 
 class SpendMeter(Struct, frozen=True, gc=False):
-    """What was used."""
-
     usage: Usage = ZERO_USAGE
     """The sum of the reported usage. Null: a call did not report it."""
     tokens: int = 0
-    """Tokens that count against the budget."""
     cost: int = 0
-    """Micro-dollars."""
     tool_calls: int = 0
     """Calls that ran, including those of sub-agents."""
     runs: int = 0
     """Runs that were started below this one, at any depth."""
     calls: Mapping[str, int] = {}
-    """Calls that ran, by tool."""
 
     def plus(self, **amounts: int) -> SpendMeter:
         return replace(self, **{name: getattr(self, name) + amount for name, amount in amounts.items()})
 
 
 class GuardState(Struct, frozen=True, gc=False):
-    """What the guards remember."""
+    """Calls and batches count in two ways: by tool and arguments, and by tool, arguments and result."""
 
-    tail: tuple[CallSignature, ...] = ()
-    """The latest four calls."""
-    streaks: Streaks = (0, 0, 0, 0)
-    """How many of the latest calls in a row equal the call 1, 2, 3 or 4 positions before."""
+    tail: tuple[PastCall, ...] = ()
+    """The latest calls that have results."""
+    call_streaks: Streaks = (0, 0, 0, 0)
+    result_streaks: Streaks = (0, 0, 0, 0)
+    """The same for calls whose results are equal too."""
     batch: str | None = None
-    """The signature of the latest batch."""
+    """The signature of the latest batch, with its calls in their order, whether it has results or not."""
     in_a_row: int = 0
-    """How often that batch occurred in a row."""
     batches: Tally = field(default_factory=Tally)
-    """The batches of the session."""
+    result_batch: str | None = None
+    """The latest batch that has results, with its calls in any order, and a hash of them."""
+    results_in_a_row: int = 0
+    result_batches: Tally = field(default_factory=Tally)
+    most_equal: Tally = field(default_factory=Tally)
+    """How often each batch had the same results, for the results that it had most often."""
     texts: TextTally = field(default_factory=TextTally)
     """Texts of the assistant in the session that did not end a run."""
     empty: int = 0
@@ -163,48 +169,34 @@ class GuardState(Struct, frozen=True, gc=False):
 
 
 class ConversationState(Struct, frozen=True, gc=False):
-    """What the model reads."""
-
     instructions: str = ""
-    """The instructions as they are sent."""
     transcript: Transcript = field(default_factory=Transcript)
     """The messages before the latest reply."""
     estimate: int = 0
-    """The estimated tokens of the transcript."""
     checked_messages: int = 0
     """How many messages hooks and rules on requests have checked."""
 
 
 class RequestState(Struct, frozen=True, gc=False):
-    """The request that is running, and the state of retries."""
-
     asking: PendingRequest | None = None
     purpose: Purpose = "answer"
-    """The purpose of the latest request."""
     hidden: tuple[str, ...] = ()
-    """Tools that the latest request did not offer."""
     route: int = 0
-    """The index of the route."""
     tries: int = 0
     """Requests that failed in this turn on this route."""
     waited: int = 0
     """Milliseconds waited in this turn on this route."""
     until: int = 0
-    """When a failed request may be sent again."""
     fault: Fault | None = None
-    """Why the latest request failed."""
 
 
 class ReplyState(Struct, frozen=True, gc=False):
-    """The latest reply, and the text of earlier replies that were cut off."""
-
     latest: Reply | None = None
     original_text: str = ""
     """Its text as the model wrote it, before hooks changed it."""
     earlier_text: str = ""
     """The text of earlier replies to the same request, which were cut off at their limit."""
     truncations: int = 0
-    """Replies in a row that were cut off."""
     cap: int | None = None
     """The limit of the next reply in tokens, if it is larger than the setting."""
 
@@ -213,27 +205,19 @@ class CompactionState(Struct, frozen=True, gc=False):
     overflow: bool = False
     """Whether the provider reported that the conversation does not fit."""
     summary: Reply | None = None
-    """The latest reply to a request for a summary."""
     failures: int = 0
-    """Failures in a row."""
 
 
 class EndingState(Struct, frozen=True, gc=False):
-    """The answer, its delivery, and how the run will end."""
-
     answer: str | None = None
     """The answer, if it is not simply the text of the reply."""
     label: AnswerLabel | None = None
     ended_by: str | None = None
-    """The terminal call whose result is the answer."""
     cut_short: bool = False
     """Whether the run ends because its turns are used up."""
     repairs: int = 0
-    """How often the answer was refused."""
     delivering: str | None = None
-    """The sink of the delivery that is running."""
     delivered: Mapping[str, Fault | None] = {}
-    """The sinks whose delivery is over, and its fault."""
     stop: RunStopped | None = None
     """How the run will end, after its calls are closed and its hooks are informed."""
 
@@ -241,50 +225,38 @@ class EndingState(Struct, frozen=True, gc=False):
 class State(Struct, frozen=True, gc=False):
     phase: Phase = "fresh"
     seq: int = 0
-    """The number of the last record."""
     now: int = 0
-    """The time of the last record."""
     began: int = 0
-    """The time of the first record."""
     paused: int = 0
     """Milliseconds in which the run waited for someone outside, or no process worked on it."""
     start: RunStarted | None = None
-    """The first fact. None: nothing happened yet."""
     package: str = ""
     """The fingerprint of the package that the run uses: the first one, or that of the last resume."""
     turns: int = 0
-    """Turns that were started."""
     in_turn: bool = False
-    """Whether the latest turn is not over yet."""
     attempt: int = 0
-    """Requests sent in this turn."""
     warned: bool = False
-    """Whether the wrap-up message was sent."""
     conversation: ConversationState = field(default_factory=ConversationState)
     requests: RequestState = RequestState()
     replies: ReplyState = ReplyState()
     compaction: CompactionState = CompactionState()
     calls: tuple[CallState, ...] = ()
-    """The current batch."""
     gate: GateState = NO_GATE
     """The gate of the run as a whole. Calls have their own gates."""
     meter: SpendMeter = SpendMeter()
     meter_at_batch_start: SpendMeter = SpendMeter()
-    """The meter when the batch started. Conditions use it, so the order in which calls finish does not matter."""
+    """Conditions use it, so that the order in which calls finish does not matter."""
     detector: GuardState = field(default_factory=GuardState)
     detector_before_reply: GuardState = field(default_factory=GuardState)
     """The detector without the latest reply, in case that is discarded."""
     queue: tuple[User, ...] = ()
-    """Messages that were sent but not read yet."""
     grants: tuple[str, ...] = ()
-    """Questions that were approved for the session."""
     ending: EndingState = EndingState()
     cancelled: CancelRequested | None = None
     stopped: RunStopped | None = None
 
     @property
     def started(self) -> RunStarted:
-        """How the run was started. Asking a fresh run for it is a bug."""
         if self.start is None:
             raise InternalError("internal", "the run has not started")
         return self.start
@@ -295,12 +267,10 @@ class State(Struct, frozen=True, gc=False):
         return self.now - self.began - self.paused
 
     def gate_for(self, subject: str) -> GateState:
-        """The gate of a subject: the current one, or a fresh one."""
         return self.gate if self.gate.subject == subject else GateState(subject)
 
 
 def pending_effects(state: State) -> tuple[str, ...]:
-    """The effects that are running."""
     effects = []
     if state.requests.asking is not None:
         effects.append(state.requests.asking.effect)
@@ -316,5 +286,4 @@ def pending_effects(state: State) -> tuple[str, ...]:
 
 
 def find_call(state: State, id: str) -> CallState | None:
-    """A call of the current batch."""
     return next((call for call in state.calls if call.id == id), None)

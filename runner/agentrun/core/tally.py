@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from copy import copy
 from typing import Any, Self
 
 _FNV_START, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 
 
 def fnv1a(text: str) -> str:
-    """FNV-1a, 64 bits, as 16 hex digits."""
     value = _FNV_START
     for byte in text.encode("utf-8", "replace"):
         value = (value ^ byte) * _FNV_PRIME & 0xFFFFFFFFFFFFFFFF
@@ -22,8 +22,6 @@ def fnv1a(text: str) -> str:
 
 
 class Tally:
-    """Counts by key, added to the counts at the start."""
-
     __slots__ = ("_keys", "_length", "_places", "_start")
 
     def __init__(self, start: Mapping[str, int] | None = None, keys: Iterable[str] = ()) -> None:
@@ -39,24 +37,16 @@ class Tally:
             return type(self)(self._start, [*self._keys[: self._length], key])
         self._places.setdefault(key, []).append(self._length)
         self._keys.append(key)
-        return self._looking_at(self._start, self._keys, self._places)
-
-    @classmethod
-    def _looking_at(cls, start: dict[str, int], keys: list[str], places: dict[str, list[int]]) -> Self:
-        tally = cls.__new__(cls)  # skips the work of `__init__`
-        tally._start, tally._keys, tally._places, tally._length = start, keys, places, len(keys)  # noqa: SLF001  # its own
-        return tally
+        longer = copy(self)  # skips the work of `__init__`
+        longer._length += 1  # noqa: SLF001  # its own
+        return longer
 
     def count(self, key: str) -> int:
-        return self._at_start(key) + self._since(key)
+        return self._at_start(key) + bisect_left(self._places.get(key, ()), self._length)
 
     def totals(self) -> dict[str, int]:
-        """All counts."""
         counts = {self._name(key): self.count(key) for key in self._keys[: self._length]}
         return dict(sorted((self._start | counts).items()))
-
-    def _since(self, key: str) -> int:
-        return bisect_left(self._places.get(key, ()), self._length)
 
     def _at_start(self, key: str) -> int:
         return self._start.get(key, 0)
@@ -75,8 +65,7 @@ class Tally:
 
 
 class TextTally(Tally):
-    """Counts of texts. The counts at the start and the totals have the hashes of the texts as keys. FNV-1a is slow in
-    Python, so a text is hashed only when its hash is needed."""
+    """The counts at the start and the totals have hashes as keys. FNV-1a is slow, so texts are hashed late."""
 
     __slots__ = ()
 

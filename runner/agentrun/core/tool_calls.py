@@ -1,8 +1,4 @@
-"""The tool calls of a reply.
-
-Rule 1  Each call is checked, passes hooks, policy and people, runs, and passes hooks and policy again: `CALL_STEPS`.
-Rule 2  A result that ends the run comes first, then calls that a result made unnecessary.
-Rule 3  The model reads all results together, in call order.
+"""The tool calls of a reply. The model reads all results together, in call order.
 
 The first of these that applies is the next step:
     a result that ends the run → calls that became unnecessary → the step of each call → starts → results
@@ -19,39 +15,53 @@ from agentrun.canonical_json import data_hash, sorted_json
 from agentrun.core import model_texts as texts
 from agentrun.core.budget import child_share, limit_share_time, tool_calls_fault
 from agentrun.core.call_validation import refuse, validate_call
-from agentrun.core.effects import Commit, Effect, NextStep, Perform, RunChild, RunTool, Wait
+from agentrun.core.effects import (
+    Commit,
+    Effect,
+    NextStep,
+    Perform,
+    RunChild,
+    RunTool,
+    SharedResult,
+    ToolReturn,
+    Wait,
+)
 from agentrun.core.facts import BudgetShare, CallCancelled, Fact, Parent, ResultsGiven
 from agentrun.core.fault import Fault
 from agentrun.core.gate import Allowed, Blocked, GateRequest, GateResult, has_gate, pass_gate
-from agentrun.core.messages import words
+from agentrun.core.messages import text_of
 from agentrun.core.outcome import Question
 from agentrun.core.package import Package
 from agentrun.core.package_lookup import find_tool, tool_effect
-from agentrun.core.package_tools import AgentTool, Tool
+from agentrun.core.package_tools import AgentTool, McpTool, Tool
+from agentrun.core.repeated_reads import find_source, repeated_reads
 from agentrun.core.run_end import fail
 from agentrun.core.state import NO_GATE, CallState, CallStatus, State, pending_effects
 
-# --- the next step of one call, before and after it runs ---
+RUN_ENDING_STATUSES = ("abandoned", "denied", "finished")
+"""Statuses in which a call can end the run or cancel other calls."""
+READABLE_FAULTS = ("tool.execution", "tool.timeout", "tool.denied")
+"""Faults of a call that the model reads. Any other fault ends the run."""
+OPEN_STATUSES = ("new", "asking", "deferred", "denied", "ready", "started", "lost", "asleep", "abandoned")
 
 
 def admit_call(package: Package, state: State, index: int) -> GateResult:
-    """Validate the call, then pass the gate. Calls are ruled on in their order."""
+    """Complete and validate the call, then pass the gate. Calls are ruled on in their order."""
     call = state.calls[index]
-    if not call.checked and (refusal := validate_call(package, state, call)):
-        return Commit((refusal,))
+    if not call.checked and (fact := validate_call(package, state, call)):
+        return Commit((fact,))
     passed = _pass_call_gate(package, state, index)
     waits = call.status == "new" and any(each.status == "new" for each in state.calls[:index])
     return Wait() if waits and isinstance(passed, Commit) else passed
 
 
-def refuse_call(package: Package, state: State, index: int) -> GateResult:
-    """The model reads that the call was denied."""
-    return _refusal_if_blocked(state, index, _pass_call_gate(package, state, index))
-
-
-def release_result(package: Package, state: State, index: int) -> GateResult:
-    """Pass the gate after the call. If the result is withheld, the model reads why."""
-    return _refusal_if_blocked(state, index, _pass_result_gate(package, state, index))
+def refuse_if_denied(package: Package, state: State, index: int) -> GateResult:
+    """The denial of a call or of its result becomes a result that the model reads."""
+    passed = _pass_own_gate(package, state, index)
+    if not isinstance(passed, Blocked):
+        return passed
+    fields = {**passed.fault.fields, "reason": passed.fault.code}
+    return Commit((refuse(state.calls[index], "tool.denied", passed.fault.message, **fields),))
 
 
 def check_tool_exists(package: Package, state: State, index: int) -> GateResult:
@@ -68,32 +78,34 @@ def no_step(_: Package, __: State, ___: int) -> GateResult:
 
 
 def denial_fault(package: Package, state: State, index: int) -> Fault | None:
-    """Why a call, or its result, was denied."""
     call = state.calls[index]
     if call.fault is not None and call.fault.code == "tool.denied":
         return call.fault
-    passed = (
-        _pass_call_gate(package, state, index) if call.status == "denied" else _pass_result_gate(package, state, index)
-    )
+    passed = _pass_own_gate(package, state, index)
     return passed.fault if isinstance(passed, Blocked) else None
 
 
 def has_succeeded(package: Package, state: State, index: int) -> bool:
-    """Whether a finished call has a result that the model may read."""
     return state.calls[index].fault is None and isinstance(_pass_result_gate(package, state, index), Allowed)
 
 
-def _refusal_if_blocked(state: State, index: int, passed: GateResult) -> GateResult:
-    """A denial becomes a result that the model reads."""
-    if not isinstance(passed, Blocked):
-        return passed
-    fields = {**passed.fault.fields, "reason": passed.fault.code}
-    return Commit((refuse(state.calls[index], "tool.denied", passed.fault.message, **fields),))
+def _pass_own_gate(package: Package, state: State, index: int) -> GateResult:
+    before_it_runs = state.calls[index].status == "denied"
+    return (_pass_call_gate if before_it_runs else _pass_result_gate)(package, state, index)
 
 
 def _pass_call_gate(package: Package, state: State, index: int) -> GateResult:
     call = state.calls[index]
-    request = GateRequest(call.id, call.tool, call.arguments, "before_tool", "tool_call", call.arguments, index)
+    request = GateRequest(
+        subject=call.id,
+        target=call.tool,
+        value=call.all_arguments,
+        point="before_tool",
+        stage="tool_call",
+        arguments=call.all_arguments,
+        index=index,
+        value_without_defaults=None if call.completed_arguments is None else call.arguments,
+    )
     return pass_gate(package, state, call.gate, request)
 
 
@@ -101,8 +113,8 @@ def _pass_result_gate(package: Package, state: State, index: int) -> GateResult:
     if not has_gate(package, "after_tool", "tool_result"):
         return Allowed()
     call = state.calls[index]
-    text = words(call.parts)
-    request = GateRequest(call.id, call.tool, text, "after_tool", "tool_result", call.arguments, index + 1)
+    text, arguments = text_of(call.parts), call.all_arguments
+    request = GateRequest(call.id, call.tool, text, "after_tool", "tool_result", arguments, index + 1)
     return pass_gate(package, state, call.result_gate, request)
 
 
@@ -110,26 +122,20 @@ CALL_STEPS: Mapping[CallStatus, Callable[[Package, State, int], GateResult]] = {
     "new": admit_call,
     "asking": admit_call,
     "deferred": admit_call,
-    "denied": refuse_call,
+    "denied": refuse_if_denied,
     "ready": check_tool_exists,
     "started": no_step,
     "lost": no_step,
     "asleep": no_step,
     "abandoned": no_step,
-    "finished": release_result,
+    "finished": refuse_if_denied,
     "done": no_step,
 }
 """The step of a call in each status. `Allowed` means that there is nothing to do."""
 ACTIVE_STATUSES = frozenset(status for status, step in CALL_STEPS.items() if step is not no_step)
-"""Statuses in which a call may have a step to do."""
-RUN_ENDING_STATUSES = ("abandoned", "denied", "finished")
-"""Statuses in which a call can end the run or cancel other calls."""
-READABLE_FAULTS = ("tool.execution", "tool.timeout", "tool.denied")
-"""Faults of a call that the model reads. Any other fault ends the run."""
 
 
 def next_call_step(package: Package, state: State) -> NextStep:
-    """The next step of the batch."""
     statuses = {call.status for call in state.calls}
     if statuses == {"started"}:
         return Wait(pending_effects(state))
@@ -154,24 +160,19 @@ def next_call_step(package: Package, state: State) -> NextStep:
             assert isinstance(passed, Wait)
             questions += passed.questions
     if not is_open:
-        return Commit((ResultsGiven(state.turns, _terminal_call(package, state)),))
-    return _start_calls(package, state, hooks, tuple(questions))
-
-
-def _start_calls(package: Package, state: State, hooks: list[Effect], questions: tuple[Question, ...]) -> NextStep:
-    """Start the calls that can start, or wait."""
+        repeats = repeated_reads(package, state) or UNSET
+        return Commit((ResultsGiven(state.turns, _terminal_call(package, state), repeats),))
     ready = ready_calls(package, state)
     if any(not call.counted for call, _ in ready) and (fault := tool_calls_fault(package, state)):
         return fail(package, state, fault)
     effects = (*hooks, *call_effects(package, state, ready))
     waits_for = tuple([call.id for call in state.calls if waits_for_outside(package, call)])
     if effects:
-        return Perform(effects, questions, waits_for)
-    return Wait(pending_effects(state), questions, waits_for)
+        return Perform(effects, tuple(questions), waits_for)
+    return Wait(pending_effects(state), tuple(questions), waits_for)
 
 
 def _fatal_fault(package: Package, state: State) -> Fault | None:
-    """Why a call ends the run."""
     for index, call in enumerate(state.calls):
         if call.status == "finished" and call.fault is None and call.result_gate == NO_GATE:
             continue  # nearly always
@@ -197,7 +198,6 @@ def _fatal_denial(package: Package, state: State, index: int) -> Fault | None:
 
 
 def _cancellations(package: Package, state: State) -> Iterator[Fact]:
-    """The calls that a successful one makes unnecessary."""
     for index, call in enumerate(state.calls):
         if call.status != "finished":
             continue
@@ -219,22 +219,11 @@ def _terminal_call(package: Package, state: State) -> str | None:
     return None
 
 
-# --- which calls can start now, and the effects that run them ---
-
-
-OPEN_STATUSES = ("new", "asking", "deferred", "denied", "ready", "started", "lost", "asleep", "abandoned")
-"""Statuses of a call that has no result yet."""
-
-
 def _may_run(call: CallState, tool: Tool) -> bool:
-    """Whether a call is ready, or was lost and may run again."""
-    if call.status != "lost":
-        return call.status == "ready"
-    return tool_effect(tool, call.tool) != "at_most_once"
+    return call.status == "ready" or (call.status == "lost" and tool_effect(tool, call.tool) != "at_most_once")
 
 
 def ready_calls(package: Package, state: State) -> list[tuple[CallState, Tool]]:
-    """The calls that can be started now."""
     if all(call.status not in ("ready", "lost") for call in state.calls):
         return []
     known = [
@@ -243,11 +232,19 @@ def ready_calls(package: Package, state: State) -> list[tuple[CallState, Tool]]:
         if call.status in OPEN_STATUSES and (tool := find_tool(package, call.tool)) is not None
     ]
     together = [each for each in known if each[1].parallel]
-    return [(call, tool) for call, tool in together or known[:1] if _may_run(call, tool)]
+    return [
+        (call, tool)
+        for call, tool in together or known[:1]
+        if _may_run(call, tool) and not _waits_for_source(package, state, call)
+    ]
+
+
+def _waits_for_source(package: Package, state: State, call: CallState) -> bool:
+    source = find_source(package, state, call)
+    return source is not None and source.returned is None
 
 
 def waits_for_outside(package: Package, call: CallState) -> bool:
-    """Whether a call waits for someone outside."""
     if call.status != "lost":
         return call.status in ("asleep", "deferred")
     tool = find_tool(package, call.tool)
@@ -256,7 +253,9 @@ def waits_for_outside(package: Package, call: CallState) -> bool:
 
 def call_effects(package: Package, state: State, ready: list[tuple[CallState, Tool]]) -> Iterator[Effect]:
     children = sum(isinstance(tool, AgentTool) and call.share is None for call, tool in ready)
-    children += _pending_children(package, state) if children else 0
+    if children:  # further ones may run together with these, once a hook or a person allows them
+        pending = (package.tools.get(call.tool) for call in state.calls if call.status in ("new", "asking"))
+        children += sum(isinstance(tool, AgentTool) and tool.parallel for tool in pending)
     held: list[BudgetShare] = []
     for call, tool in ready:
         if isinstance(tool, AgentTool):
@@ -271,29 +270,32 @@ def call_effects(package: Package, state: State, ready: list[tuple[CallState, To
             yield _run_tool(package, state, call, tool)
 
 
-def _pending_children(package: Package, state: State) -> int:
-    """Sub-agents that may run together with the ready ones, once a hook or a person allows them."""
-    tools = (package.tools.get(call.tool) for call in state.calls if call.status in ("new", "asking"))
-    return sum(isinstance(tool, AgentTool) and tool.parallel for tool in tools)
-
-
 def _run_tool(package: Package, state: State, call: CallState, tool: Tool) -> RunTool:
-    key = data_hash(sorted_json([state.started.run, call.id, call.tool, call.arguments]))
+    """The effect of a call. The server of an MCP tool gets what the model wrote and fills in its defaults itself."""
+    completed = None if isinstance(tool, McpTool) else call.completed_arguments
     return RunTool(
         id=call.id,
         name=call.tool,
         tool=tool,
-        arguments=call.arguments or {},
-        key=key,
+        arguments=(call.arguments if completed is None else completed) or {},
+        key=data_hash(sorted_json([state.started.run, call.id, call.tool, call.all_arguments])),
         max_lines=package.limits.output_lines,
         max_bytes=package.limits.output_bytes,
         params=state.started.params,
+        arguments_without_defaults=None if completed is None else call.arguments,
+        shared=_shared_result(find_source(package, state, call)),
     )
+
+
+def _shared_result(source: CallState | None) -> SharedResult | None:
+    returned = source.returned if source else None
+    if returned is None:
+        return None
+    return SharedResult(returned.call, ToolReturn(returned.parts, returned.fault, returned.blob))
 
 
 def _run_child(package: Package, state: State, call: CallState, tool: AgentTool, share: BudgetShare) -> RunChild:
     started, arguments = state.started, call.arguments or {}
-    depth = started.parent.depth + 1 if started.parent else 1
     return RunChild(
         id=call.id,
         name=call.tool,
@@ -301,7 +303,7 @@ def _run_child(package: Package, state: State, call: CallState, tool: AgentTool,
         package=package.agents[call.tool],
         params={**{name: value for name, value in arguments.items() if name != "message"}, **tool.params},
         message=arguments.get("message"),
-        parent=Parent(started.run, call.id, depth, share),
+        parent=Parent(started.run, call.id, started.parent.depth + 1 if started.parent else 1, share),
         max_lines=package.limits.output_lines,
         max_bytes=package.limits.output_bytes,
         seed=None if started.seed is UNSET else f"{started.seed}.{call.id}",
@@ -310,13 +312,9 @@ def _run_child(package: Package, state: State, call: CallState, tool: AgentTool,
 
 def advance_calls(package: Package, state: State) -> NextStep:
     """The next step of the calls. Calls beyond the limit of one reply are refused first."""
-    if len(state.calls) > package.limits.parallel_tools and (next := _refuse_oversize_batch(package, state)):
-        return next
-    return next_call_step(package, state)
-
-
-def _refuse_oversize_batch(package: Package, state: State) -> NextStep | None:
     limit, count = package.limits.parallel_tools, len(state.calls)
+    if count <= limit:
+        return next_call_step(package, state)
     first = 0 if package.limits.on_oversize_batch == "reject_all" else limit
     message = texts.too_many_calls(count, limit)
     refused = tuple(
@@ -324,4 +322,4 @@ def _refuse_oversize_batch(package: Package, state: State) -> NextStep | None:
         for call in state.calls[first:]
         if call.status == "new"
     )
-    return Commit(refused) if refused else None
+    return Commit(refused) if refused else next_call_step(package, state)

@@ -2,7 +2,6 @@
 
 Rule 1  A result with too many lines or bytes is cut to its beginning and its end, and a line between them says so.
 Rule 2  A cut never splits a character. The cut text is never longer than the limit plus that line.
-Rule 3  Beginning and end have half of the limit each. If one needs less, the other does not get more.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from agentrun.core import model_texts as texts
 from agentrun.core.effects import RunChild
 from agentrun.core.facts import ChildSpend, ChildSuspended, ToolFinished
 from agentrun.core.fault import Fault
-from agentrun.core.messages import Content, Text, words
+from agentrun.core.messages import Content, Text, text_of
 from agentrun.core.outcome import Outcome, Suspended
 
 
 def clip_parts(parts: tuple[Content, ...], max_lines: int, max_bytes: int) -> tuple[tuple[Content, ...], bytes | None]:
     """What the model reads of a result. Also the whole text, if it was cut."""
-    whole = words(parts)
+    whole = text_of(parts)
     encoded = whole.encode("utf-8", "replace")  # a journal cannot store half of a surrogate pair
     text = encoded.decode()
     cut = clip_text(text, max_lines, max_bytes)
@@ -32,12 +31,10 @@ def clip_parts(parts: tuple[Content, ...], max_lines: int, max_bytes: int) -> tu
 
 
 def fault_parts(fault: Fault) -> tuple[Content, ...]:
-    """What the model reads of a fault."""
     return (Text(texts.with_code(fault.code, fault.message)),)
 
 
 def clip_text(text: str, max_lines: int, max_bytes: int) -> str:
-    """The text, or its beginning and its end if it is too long."""
     data = text.encode("utf-8", "replace")
     if len(text.splitlines()) <= max_lines and len(data) <= max_bytes:
         return text
@@ -53,17 +50,12 @@ def _decode(data: bytes) -> str:
     return data.decode("utf-8", "ignore")
 
 
-# --- sub-agents ---
-
-
 def child_refused(effect: RunChild, code: str, message: str) -> ToolFinished:
-    """The sub-agent was not started."""
     fault = Fault("tool.execution", texts.with_code(code, message), {"tool": effect.name, "code": code})
     return ToolFinished(effect.id, fault_parts(fault), fault)
 
 
 def child_suspended(effect: RunChild, ended: Suspended) -> ChildSuspended:
-    """The sub-agent waits for someone outside."""
     return ChildSuspended(effect.id, (*(question.subject for question in ended.questions), *ended.waits_for))
 
 
@@ -76,7 +68,6 @@ def child_finished(effect: RunChild, outcome: Outcome) -> tuple[ToolFinished, by
 
 
 def child_failed(effect: RunChild, outcome: Outcome, fault: Fault) -> ToolFinished:
-    """The sub-agent finished, and its call failed."""
     return ToolFinished(effect.id, fault_parts(fault), fault, None, _child_spend(outcome))
 
 
@@ -95,5 +86,5 @@ def _failed_run(effect: RunChild, outcome: Outcome, fault: Fault) -> ToolFinishe
         return child_failed(effect, outcome, Fault("tool.timeout", texts.CHILD_TIMED_OUT.format(limit), fields))
     message = f"the sub-agent failed: {texts.with_code(fault.code, fault.message)}"
     failed = child_failed(effect, outcome, Fault("tool.execution", message, {"tool": effect.name, "code": fault.code}))
-    read = texts.with_code("tool.execution", texts.child_failed(fault.code, fault.message))
+    read = texts.with_code("tool.execution", texts.child_failed_text(fault.code, fault.message))
     return replace(failed, parts=(Text(read),))

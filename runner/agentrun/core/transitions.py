@@ -9,20 +9,18 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, get_args
 
 from agentrun.core import facts
-from agentrun.core.hooks import is_legal_answer
+from agentrun.core.hook_answers import is_legal_answer
 from agentrun.core.package import Stage
 from agentrun.core.state import CallState, CallStatus, Phase, State, find_call, pending_effects
 
 PhaseTransitions: TypeAlias = Mapping[type[facts.Fact], tuple[Phase, ...]]
-
 
 _GATE_FACTS: tuple[type[facts.Fact], ...] = get_args(facts.GateFact)
 _CALL_FACTS: tuple[type[facts.Fact], ...] = get_args(facts.SingleCallFact)
 
 
 def _active_phase(phase: Phase, stays: Iterable[type[facts.Fact]], leads: PhaseTransitions) -> PhaseTransitions:
-    """A phase of a run that is not over. `stays`: the facts after which it stays in this phase, unless `leads` says
-    otherwise. Some facts can follow at any time."""
+    """A phase of a run that is not over. `stays`: facts after which it stays in this phase, unless `leads` differs."""
     outside = (facts.CancelRequested, facts.TimePassed, facts.RunResumed)
     end: PhaseTransitions = {facts.RunStopped: ("stopped",)}
     if phase != "stopping":
@@ -69,6 +67,7 @@ PHASE_TRANSITIONS: Mapping[Phase, PhaseTransitions] = {
         {
             facts.HookAsked: ("answered", "acting"),
             facts.Ruled: ("acting",),
+            facts.ArgumentsCompleted: ("acting",),
             facts.CallRefused: ("acting",),
             facts.ReplyDiscarded: ("thinking",),
             facts.ModelTold: ("thinking",),
@@ -118,48 +117,36 @@ STAGE_PHASE: Mapping[Stage, Phase] = {
 """The phase in which hooks of a point are asked, and rulings of a stage are made."""
 
 CallTransitions: TypeAlias = Mapping[type[facts.Fact], tuple[CallStatus, ...]]
-
-
-def _open_status(leads: CallTransitions) -> CallTransitions:
-    """A status in which a call can be cancelled."""
-    return {facts.CallCancelled: ("done",), **leads}
-
-
+_CANCEL: CallTransitions = {facts.CallCancelled: ("done",)}
+_START: CallTransitions = dict.fromkeys((facts.ToolStarted, facts.ResultShared, facts.ChildStarted), ("started",))
 CALL_TRANSITIONS: Mapping[CallStatus, CallTransitions] = {
-    "new": _open_status(
-        {
-            facts.CallRefused: ("done",),
-            facts.HookAsked: ("new",),
-            facts.HookAnswered: ("new", "denied"),
-            facts.Ruled: ("new", "ready", "asking", "deferred", "denied"),
-            facts.WorkLost: ("new",),
-        }
-    ),
-    "asking": _open_status(
-        {facts.ApprovalAsked: ("asking",), facts.ApprovalAnswered: ("ready", "denied"), facts.RunResumed: ("new",)}
-    ),
-    "deferred": _open_status({facts.RunResumed: ("new",)}),
-    "denied": _open_status({facts.CallRefused: ("done",)}),
-    "ready": _open_status(
-        {
-            facts.CallRefused: ("done",),
-            facts.ToolStarted: ("started",),
-            facts.ChildStarted: ("started",),
-            facts.RunResumed: ("new",),
-        }
-    ),
-    "started": _open_status(
-        {facts.ToolFinished: ("finished",), facts.ChildSuspended: ("asleep",), facts.WorkLost: ("lost",)}
-    ),
-    "lost": _open_status(
-        {
-            facts.ToolStarted: ("started",),
-            facts.ChildStarted: ("started",),
-            facts.CallSettled: ("ready", "finished", "abandoned"),
-        }
-    ),
-    "asleep": _open_status({facts.RunResumed: ("ready",)}),
-    "abandoned": _open_status({}),
+    "new": {
+        **_CANCEL,
+        facts.ArgumentsCompleted: ("new",),
+        facts.CallRefused: ("done",),
+        facts.HookAsked: ("new",),
+        facts.HookAnswered: ("new", "denied"),
+        facts.Ruled: ("new", "ready", "asking", "deferred", "denied"),
+        facts.WorkLost: ("new",),
+    },
+    "asking": {
+        **_CANCEL,
+        facts.ApprovalAsked: ("asking",),
+        facts.ApprovalAnswered: ("ready", "denied"),
+        facts.RunResumed: ("new",),
+    },
+    "deferred": {**_CANCEL, facts.RunResumed: ("new",)},
+    "denied": {**_CANCEL, facts.CallRefused: ("done",)},
+    "ready": {**_CANCEL, facts.CallRefused: ("done",), **_START, facts.RunResumed: ("new",)},
+    "started": {
+        **_CANCEL,
+        facts.ToolFinished: ("finished",),
+        facts.ChildSuspended: ("asleep",),
+        facts.WorkLost: ("lost",),
+    },
+    "lost": {**_CANCEL, **_START, facts.CallSettled: ("ready", "finished", "abandoned")},
+    "asleep": {**_CANCEL, facts.RunResumed: ("ready",)},
+    "abandoned": _CANCEL,
     "finished": {
         facts.CallRefused: ("done",),
         **dict.fromkeys((facts.HookAsked, facts.HookAnswered, facts.Ruled, facts.WorkLost), ("finished",)),
@@ -168,39 +155,28 @@ CALL_TRANSITIONS: Mapping[CallStatus, CallTransitions] = {
 }
 
 
-# --- further conditions ---
-
-
-def check_reply(state: State, fact: facts.ModelReplied | facts.ModelFailed) -> str | None:
-    running = state.requests.asking.effect if state.requests.asking else None
-    return None if fact.effect == running else f"it answers {fact.effect}, but {running} is running"
-
-
-def check_delivery(state: State, fact: facts.DeliveryFinished) -> str | None:
-    return None if fact.sink == state.ending.delivering else f"no delivery to {fact.sink} is running"
-
-
-def check_lost_work(state: State, fact: facts.WorkLost) -> str | None:
-    return None if fact.effect in pending_effects(state) else f"{fact.effect} is not running"
-
-
-def check_message(state: State, _: facts.MessageQueued) -> str | None:
-    return "the answer is being delivered" if state.ending.delivering or state.ending.delivered else None
-
-
-def check_results(state: State, _: facts.ResultsGiven) -> str | None:
-    open_calls = [call.id for call in state.calls if call.status not in ("finished", "done")]
-    return f"{open_calls[0]} has no result" if open_calls else None
-
-
-def check_request(state: State, fact: facts.ModelAsked) -> str | None:
-    turn = state.turns if state.in_turn else state.turns + 1
-    if (fact.turn, fact.attempt) != (turn, state.attempt + 1):
-        return f"turn {fact.turn}, attempt {fact.attempt} is not the next one"
+def check_run(state: State, fact: facts.Fact) -> str | None:
+    match fact:
+        case facts.ModelAsked():
+            turn = state.turns if state.in_turn else state.turns + 1
+            if (fact.turn, fact.attempt) != (turn, state.attempt + 1):
+                return f"turn {fact.turn}, attempt {fact.attempt} is not the next one"
+        case facts.ModelReplied() | facts.ModelFailed():
+            running = state.requests.asking.effect if state.requests.asking else None
+            return None if fact.effect == running else f"it answers {fact.effect}, but {running} is running"
+        case facts.ResultsGiven():
+            open_calls = [call.id for call in state.calls if call.status not in ("finished", "done")]
+            return f"{open_calls[0]} has no result" if open_calls else None
+        case facts.DeliveryFinished() if fact.sink != state.ending.delivering:
+            return f"no delivery to {fact.sink} is running"
+        case facts.WorkLost() if fact.effect not in pending_effects(state):
+            return f"{fact.effect} is not running"
+        case facts.MessageQueued() if state.ending.delivering or state.ending.delivered:
+            return "the answer is being delivered"
     return None
 
 
-def check_call_status(state: State, fact: facts.SingleCallFact) -> str | None:
+def check_call(state: State, fact: facts.SingleCallFact) -> str | None:
     return _check_status(find_call(state, fact.call), fact.call, fact)
 
 
@@ -245,17 +221,9 @@ def _leads_to_other_phase(state: State, fact: facts.GateFact) -> bool:
 
 
 TRANSITION_CHECKS: Mapping[type[facts.Fact], Callable[[State, Any], str | None]] = {
-    **dict.fromkeys(get_args(facts.SingleCallFact), check_call_status),
-    **dict.fromkeys(get_args(facts.GateFact), check_gate),
-    facts.ResultsGiven: check_results,
-    facts.ModelAsked: check_request,
-    facts.ModelReplied: check_reply,
-    facts.ModelFailed: check_reply,
-    facts.DeliveryFinished: check_delivery,
-    facts.WorkLost: check_lost_work,
-    facts.MessageQueued: check_message,
+    **dict.fromkeys(_CALL_FACTS, check_call),
+    **dict.fromkeys(_GATE_FACTS, check_gate),
 }
-"""The further condition of each type of fact."""
 
 
 def find_violation(state: State, record: facts.Record) -> str | None:
@@ -265,15 +233,10 @@ def find_violation(state: State, record: facts.Record) -> str | None:
         return f"record {state.seq + 1} is missing"
     if type(fact) not in PHASE_TRANSITIONS[state.phase]:
         return f"{facts.fact_kind(fact)} cannot follow while the run is {state.phase}"
-    check = TRANSITION_CHECKS.get(type(fact))
-    return check(state, fact) if check else None
-
-
-# --- when another process takes over ---
+    return TRANSITION_CHECKS.get(type(fact), check_run)(state, fact)
 
 
 def lost_work(state: State) -> tuple[facts.WorkLost, ...]:
-    """The facts that a process records first when it takes over a run."""
     return tuple(facts.WorkLost(effect) for effect in pending_effects(state))
 
 

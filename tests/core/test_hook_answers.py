@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.core import hooks as module
+from agentrun.core import hook_answers as module
 from agentrun.core.facts import Continue, Deny, HookAnswered, HookFailure, HookPoint, Inject, Modify
 from agentrun.core.fault import Fault
-from agentrun.core.hooks import LEGAL_ANSWERS, hooks_at, is_legal_answer, make_hook_answered
+from agentrun.core.hook_answers import LEGAL_ANSWERS, hooks_at, is_legal_answer, make_hook_answered
 from agentrun.core.package import Hook
 
 from ..packages import package
-from .script import Run, called, hook, said, tool
+from .script import Run, calls_reply, hook, text_reply, tool
 
 POINTS: tuple[HookPoint, ...] = get_args(HookPoint)
 FAULT = Fault("internal", "it broke")
-SAYS: dict[str, Any] = {
+ANSWERS: dict[str, Any] = {
     "continue": Continue(),
     "failed": HookFailure(FAULT),
     "deny": Deny("no"),
@@ -45,9 +45,9 @@ def test_every_hook_point_is_in_the_table() -> None:
     assert tuple(LEGAL_ANSWERS) == POINTS == tuple(TABLE)
 
 
-@pytest.mark.parametrize(("point", "says"), list(itertools.product(POINTS, SAYS)))
+@pytest.mark.parametrize(("point", "says"), list(itertools.product(POINTS, ANSWERS)))
 def test_legal_answers_of_each_hook_point(point: HookPoint, says: str) -> None:
-    assert is_legal_answer(point, SAYS[says]) == (says in TABLE[point])
+    assert is_legal_answer(point, ANSWERS[says]) == (says in TABLE[point])
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -65,16 +65,16 @@ def test_values_that_are_no_answer_are_failures(point: HookPoint, foreign: objec
     )
 
 
-@pytest.mark.parametrize(("point", "says"), list(itertools.product(POINTS, SAYS)))
+@pytest.mark.parametrize(("point", "says"), list(itertools.product(POINTS, ANSWERS)))
 @pytest.mark.parametrize("on_failure", ["deny", "continue"])
 def test_denial_and_failure_close_unless_on_failure_is_continue(point: HookPoint, says: str, on_failure: str) -> None:
     """A denial closes. So does a failure, or an answer that is not legal, unless the hook was declared otherwise."""
-    fact = make_hook_answered("h", at(point, on_failure=on_failure), "s", SAYS[says])
+    fact = make_hook_answered("h", at(point, on_failure=on_failure), "s", ANSWERS[says])
     legal = says in TABLE[point]
     is_failure = says == "failed" or not legal
     closes = (legal and says == "deny") or (is_failure and on_failure == "deny" and point != "on_stop")
     assert (fact.effect, fact.hook, fact.point, fact.subject, fact.closes) == ("h", "watch", point, "s", closes)
-    assert fact.answer == SAYS[says] if legal else isinstance(fact.answer, HookFailure)
+    assert fact.answer == ANSWERS[says] if legal else isinstance(fact.answer, HookFailure)
     assert is_legal_answer(point, fact.answer), "what is written can be folded"
 
 
@@ -99,7 +99,7 @@ def test_hooks_of_a_run_are_asked_in_order() -> None:
         policy={"default": "allow"},
         hooks=[hook("before_tool", id="b", order=1), hook("before_tool", id="a", order=2), hook("on_stop", id="c")],
     )
-    run = Run(given, called("search"), said("Yes."))
+    run = Run(given, calls_reply("search"), text_reply("Yes."))
     run.finish()
     assert [fact.hook for fact in run.of(HookAnswered)] == ["b", "a", "c"]
 
@@ -110,7 +110,7 @@ def test_first_denial_skips_the_remaining_hooks() -> None:
         policy={"default": "allow"},
         hooks=[hook("before_tool", id="a"), hook("before_tool", id="b")],
     )
-    run = Run(given, called("search"), said("Yes."), hooks={"a": Deny("never")})
+    run = Run(given, calls_reply("search"), text_reply("Yes."), hooks={"a": Deny("never")})
     run.finish()
     assert [fact.hook for fact in run.of(HookAnswered)] == ["a"]
     assert run.ran == []

@@ -33,13 +33,11 @@ LEGAL_ANSWERS: Mapping[HookPoint, tuple[type, ...]] = {
 
 
 def hooks_at(package: Package, point: HookPoint) -> tuple[Hook, ...]:
-    """The hooks of a point, in the order in which they are asked."""
     hooks = [hook for hook in package.hooks if hook.at == point]
     return tuple(sorted(hooks, key=lambda hook: (hook.order, hook.id))) if hooks else ()
 
 
 def is_legal_answer(point: HookPoint, answer: object) -> bool:
-    """Whether a hook may give this answer at a point."""
     if not isinstance(answer, LEGAL_ANSWERS[point]):
         return False
     if isinstance(answer, Modify):
@@ -48,7 +46,6 @@ def is_legal_answer(point: HookPoint, answer: object) -> bool:
 
 
 def answer_or_failure(hook: str, point: HookPoint, answer: object) -> HookAnswer:
-    """The answer, or the failure of a hook whose answer is not allowed."""
     if is_legal_answer(point, answer):
         return answer  # type: ignore[return-value]  # legal ones are of this union
     message = f"the hook {hook} returned {type(answer).__name__}, which is not an answer at {point}"
@@ -56,7 +53,6 @@ def answer_or_failure(hook: str, point: HookPoint, answer: object) -> HookAnswer
 
 
 def make_hook_answered(effect: str, hook: Hook, subject: str, answer: object) -> HookAnswered:
-    """The fact of an answer, whatever the hook returned."""
     checked = answer_or_failure(hook.id, hook.at, answer)
     denies = isinstance(checked, HookFailure) and hook.on_failure == "deny" and hook.at != "on_stop"
     return HookAnswered(effect, hook.id, hook.at, subject, checked, closes=denies or isinstance(checked, Deny))
