@@ -6,7 +6,7 @@ step. A tool's kind is changed by another tool in its place.
 
 from typing import Any
 
-from ..documents import Document, changed
+from ..documents import Document, document_with
 from ..full_spec import ARGS, FIND, RICH
 
 DROP = object()
@@ -153,8 +153,11 @@ SECTIONS: dict[str, Document] = {
     },
     "guards": {
         "repeated_call.limit": 5,
+        "repeated_call.compare": "results",
         "cycle.limit": 6,
+        "cycle.compare": "results",
         "repeated_batch.limit": 4,
+        "repeated_batch.compare": "results",
         "repeated_batch.scope": "consecutive",
         "stagnation.limit": 7,
         "repeated_call": "off",
@@ -244,13 +247,13 @@ NOT_BEHAVIOUR = {"agentrun", "description", "profiles"}
 def apply(change: Change, document: Document = RICH) -> Document:
     at, value, _ = change
     if at == "tools.docs.kind":  # a tool, and no longer a server: the rule that names it says so
-        document = changed(document, "policy.rules.0.allow", ["lookup", "search", "docs", "wiki.*"])
+        document = document_with(document, "policy.rules.0.allow", ["lookup", "search", "docs", "wiki.*"])
     if at.endswith(".kind"):
-        return changed(document, at.removesuffix(".kind"), value)
+        return document_with(document, at.removesuffix(".kind"), value)
     if value is not DROP:
-        return changed(document, at, value)
+        return document_with(document, at, value)
     way, _, last = at.rpartition(".")
-    copied = changed(document, at, None)
+    copied = document_with(document, at, None)
     inner: Any = copied
     for step in way.split(".") if way else ():
         inner = inner[step]

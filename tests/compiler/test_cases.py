@@ -8,7 +8,7 @@ from agentrun.compiler.cases import cases_path, read_cases_file, spec_path
 from agentrun.compiler.validate import validate_document
 from agentrun.spec.problems import DocumentError
 
-from ..projects import agent, marked, place, put
+from ..projects import agent, place, remove_marks, write_project
 
 SPEC = agent(
     """\
@@ -25,8 +25,8 @@ tools:
 
 def reported(folder: Path, cases: str) -> list[str]:
     """Codes of what is wrong with these cases; « marks their places."""
-    text, places = marked(f'agentrun: "1"\ncases:\n{cases}\n')
-    put(folder, {"spec.yaml": SPEC, "spec.cases.yaml": text})
+    text, places = remove_marks(f'agentrun: "1"\ncases:\n{cases}\n')
+    write_project(folder, {"spec.yaml": SPEC, "spec.cases.yaml": text})
     problems = validate_document(folder / "spec.cases.yaml")
     assert [place(problem, folder) for problem in problems] == [f"spec.cases.yaml:{at}" for at in places]
     return [problem.code.removeprefix("spec.") for problem in problems]
@@ -59,7 +59,7 @@ def test_wrong_cases_are_reported_at_their_place(tmp_path: Path, cases: str, exp
 
 
 def test_hints_list_the_known_profiles_and_params(tmp_path: Path) -> None:
-    put(
+    write_project(
         tmp_path,
         {"spec.yaml": SPEC, "spec.cases.yaml": 'agentrun: "1"\ncases: [{name: a, profile: zzz, params: {q: 1}}]\n'},
     )
@@ -71,13 +71,15 @@ def test_hints_list_the_known_profiles_and_params(tmp_path: Path) -> None:
 
 def test_problem_quotes_the_value_as_written(tmp_path: Path) -> None:
     fault = "{at: model, inject: {timeout: false}}"
-    put(tmp_path, {"spec.yaml": SPEC, "spec.cases.yaml": f'agentrun: "1"\ncases: [{{name: a, faults: [{fault}]}}]\n'})
+    write_project(
+        tmp_path, {"spec.yaml": SPEC, "spec.cases.yaml": f'agentrun: "1"\ncases: [{{name: a, faults: [{fault}]}}]\n'}
+    )
     (problem,) = validate_document(tmp_path / "spec.cases.yaml")
     assert problem.message == '"timeout" must be true; it is false'
 
 
 def test_problems_of_the_spec_are_not_reported_with_the_cases(tmp_path: Path) -> None:
-    put(
+    write_project(
         tmp_path, {"spec.yaml": SPEC + "zzz: 1\n", "spec.cases.yaml": 'agentrun: "1"\ncases: [{name: a, profile: x}]\n'}
     )
     assert validate_document(tmp_path / "spec.cases.yaml") == []
@@ -90,7 +92,7 @@ def test_cases_path_and_spec_path() -> None:
 
 
 def test_read_cases_file(tmp_path: Path) -> None:
-    put(tmp_path, {"spec.yaml": SPEC, "spec.cases.yaml": 'agentrun: "1"\ncases: [{name: a, input: Hi}]\n'})
+    write_project(tmp_path, {"spec.yaml": SPEC, "spec.cases.yaml": 'agentrun: "1"\ncases: [{name: a, input: Hi}]\n'})
     _, file = read_cases_file(tmp_path / "spec.cases.yaml")
     assert [(case.name, case.input) for case in file.cases] == [("a", "Hi")]
     (tmp_path / "spec.cases.yaml").write_text("cases: [")
@@ -100,5 +102,5 @@ def test_read_cases_file(tmp_path: Path) -> None:
 
 def test_at_most_a_hundred_wrong_cases_are_reported(tmp_path: Path) -> None:
     cases = "".join(f"- {{name: c{n}, profile: x{n}}}\n" for n in range(3000))
-    put(tmp_path, {"spec.yaml": SPEC, "spec.cases.yaml": f'agentrun: "1"\ncases:\n{cases}'})
+    write_project(tmp_path, {"spec.yaml": SPEC, "spec.cases.yaml": f'agentrun: "1"\ncases:\n{cases}'})
     assert len(validate_document(tmp_path / "spec.cases.yaml")) == 100

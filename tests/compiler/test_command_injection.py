@@ -70,7 +70,7 @@ FINE = [
 ]
 
 
-def found(line: str) -> list[tuple[int, str]]:
+def find_risks(line: str) -> list[tuple[int, str]]:
     return list(find_injection_risks([word.replace("«", "{{ args.x }}") for word in line.split()]))
 
 
@@ -80,16 +80,16 @@ def place(line: str) -> int:
 
 @pytest.mark.parametrize("line", LINES)
 def test_argument_in_a_shell_line_is_found(line: str) -> None:
-    assert found(line) == [(place(line), "line")]
-    assert found(line.replace("«", "fixed")) == []
+    assert find_risks(line) == [(place(line), "line")]
+    assert find_risks(line.replace("«", "fixed")) == []
 
 
 @pytest.mark.parametrize("line", CODE)
 def test_argument_in_code_is_found(line: str) -> None:
-    assert found(line) == [(place(line), "code")]
-    assert found(line.replace("«", "fixed")) == []
+    assert find_risks(line) == [(place(line), "code")]
+    assert find_risks(line.replace("«", "fixed")) == []
 
 
 @pytest.mark.parametrize("line", FINE)
 def test_plain_argument_is_allowed(line: str) -> None:
-    assert found(line) == []
+    assert find_risks(line) == []

@@ -63,6 +63,10 @@ def test_problem_points_at_the_token_in_every_yaml_style(style: str) -> None:
     [
         ("args.x ==", "2:16+1", "the condition is incomplete", None),
         ('"args.x = 1"', "2:15+1", 'unexpected "="', "use == to compare"),
+        ('"args.x =< 1"', "2:15+2", 'unexpected "=<"', "did you mean <=?"),
+        ('"args.x=<1"', "2:14+2", 'unexpected "=<"', "did you mean <=?"),
+        ('"args.x => 1"', "2:15+2", 'unexpected "=>"', "did you mean >=?"),
+        ('"args.x =! 1"', "2:15+2", 'unexpected "=!"', "did you mean !=?"),
         ("args.x and args.y", "2:14+3", 'unexpected "and"', "use && for and"),
         ("args.x or args.y", "2:14+2", 'unexpected "or"', "use || for or"),
         ("not args.x", "2:11+4", 'unexpected "args"', "use ! for not"),

@@ -10,14 +10,14 @@ from agentrun.compiler.file_references import MAX_REFERENCED_TEXT
 from agentrun.compiler.spec_reader import read_spec
 from agentrun.spec.tree import plain_data
 
-from ..projects import TOOL, agent, codes, found, put
+from ..projects import TOOL, agent, codes, find_problems, write_project
 
 PART = 'agentrun: "1"\n'
 
 
 def resolved_document(folder: Path, text: str, files: dict[str, str | bytes], profile: str | None = None) -> Any:
     """The document with nothing left to read."""
-    read = read_spec(put(folder, {"spec.yaml": agent(text), **files}), profile)
+    read = read_spec(write_project(folder, {"spec.yaml": agent(text), **files}), profile)
     assert read.spec is not None, read.problems
     return plain_data(read.spec.root)
 
@@ -76,7 +76,7 @@ def test_problems_point_into_the_referenced_files(tmp_path: Path) -> None:
     }
     names = {"instructions": "prompt.md", "tools": "tools.yaml", "policy": "policy.yaml", "budgets": "budgets.yaml"}
     text = "".join(f"{key}: {{file: {name}}}\n" for key, name in names.items())
-    assert [(at, code) for at, code, _, _ in found(tmp_path, text, files)] == [
+    assert [(at, code) for at, code, _, _ in find_problems(tmp_path, text, files)] == [
         ("a.json:2:10", "spec.json_schema"),
         ("budgets.yaml:2:11", "spec.unknown_key"),
         ("policy.yaml:4:42", "spec.condition"),
@@ -153,6 +153,36 @@ def test_mistakes_in_overlays_are_reported_too(tmp_path: Path, profile: str, cod
     assert code in codes(tmp_path, f"profiles: {{p: {profile}}}\n", files)
 
 
+# --- hidden files -------------------------------------------------------------------------------------------
+
+HIDDEN_PATHS = (".env", "sub/.x.md", ".git/config", ".agentrun/x", "sub/../.env", "./.env", ".ssh/key")
+
+
+@pytest.mark.parametrize("name", HIDDEN_PATHS)
+def test_hidden_file_is_refused(tmp_path: Path, name: str) -> None:
+    """The text of a package is sent to a provider, and a problem may show a line of its file."""
+    files: dict[str, str | bytes] = {each: "KEY=hunter2" for each in HIDDEN_PATHS if ".." not in each}
+    for reference in (
+        f"instructions: {{file: {name}}}\n",
+        f"budgets: {{file: {name}}}\n",
+        f"output: {{schema: {{file: {name}}}}}\n",
+        f"tools: {{x: {{kind: agent, spec: {name}}}}}\npolicy: {{default: allow}}\n",
+        f"instructions: \"{{% include '{name}' %}}\"\n",
+        f"instructions: \"{{% import '{name}' as x %}}\"\n",
+    ):
+        (problem,) = find_problems(tmp_path, reference, files)
+        assert problem.code == "spec.file_hidden"
+        assert "begins with a dot" in problem.message
+        assert "hunter2" not in str(problem)
+
+
+def test_spec_in_a_hidden_folder_can_use_the_files_next_to_it(tmp_path: Path) -> None:
+    write_project(
+        tmp_path, {".agents/prompts/a.md": "Be kind.", ".agents/spec.yaml": agent("instructions: {file: prompts/a.md}")}
+    )
+    assert read_spec(tmp_path / ".agents" / "spec.yaml").problems == ()
+
+
 # --- bounds -------------------------------------------------------------------------------------------------
 
 
@@ -165,7 +195,7 @@ def test_total_size_of_referenced_files_is_limited(tmp_path: Path) -> None:
     }
     fits = "instructions: [" + "{file: p.md}, " * 8 + "{file: q.md}]\n"
     assert codes(tmp_path, fits, files) == []
-    (problem,) = found(tmp_path, fits.replace("]", ", {file: r.md}]"), files)
+    (problem,) = find_problems(tmp_path, fits.replace("]", ", {file: r.md}]"), files)
     assert (problem.code, problem.message) == (
         "spec.too_large",
         "with this file the document is larger than 2 MiB or 50,000 values",

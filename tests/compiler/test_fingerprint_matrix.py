@@ -11,7 +11,7 @@ from agentrun.compiler.compile import compile
 from agentrun.compiler.package_diff import diff_packages
 from agentrun.compiler.package_file import PackageFile
 
-from ..documents import Document, changed, split_into_files, write, yaml_text
+from ..documents import Document, document_with, split_into_files, write, yaml_text
 from ..full_spec import BILLING, FILES, RICH, project
 from ..schemas import keys, keys_in, nodes
 from .key_changes import CHANGES, NOT_BEHAVIOUR, Change, apply
@@ -24,12 +24,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The rich project, with a second sub-agent that only says something else."""
     folder = tmp_path_factory.mktemp("rich")
     project(folder)
-    other = changed(BILLING, "instructions", "You know all bills of {{ account }}. Be {{ tone }}.")
+    other = document_with(BILLING, "instructions", "You know all bills of {{ account }}. Be {{ tone }}.")
     write(folder, {"specs/agents/other.yaml": yaml_text(other)})
     return folder
 
 
-def compiled(folder: Path, document: Document) -> PackageFile:
+def compile_document(folder: Path, document: Document) -> PackageFile:
     path = folder / "specs/rich.yaml"
     path.write_text(json.dumps(document), encoding="utf-8")  # JSON is YAML, and quicker to write
     return compile(path)
@@ -37,7 +37,7 @@ def compiled(folder: Path, document: Document) -> PackageFile:
 
 @pytest.fixture(scope="module")
 def base(folder: Path) -> PackageFile:
-    return compiled(folder, RICH)
+    return compile_document(folder, RICH)
 
 
 def changed_sections(one: PackageFile, other: PackageFile) -> set[str]:
@@ -66,7 +66,7 @@ def name_of(change: Change) -> str:
 @pytest.mark.parametrize("change", CHANGES, ids=name_of)
 def test_change_of_a_key_changes_its_section(change: Change, folder: Path, base: PackageFile) -> None:
     """And it is described: a fingerprint that differs without a difference in words is a riddle."""
-    found = compiled(folder, apply(change))
+    found = compile_document(folder, apply(change))
     assert changed_sections(base, found) == change[2]
     assert found.fingerprint != base.fingerprint
     described = diff_packages(base, found)
@@ -79,20 +79,20 @@ def test_planted_ignored_field_is_detected(folder: Path, base: PackageFile, monk
     monkeypatch.setattr(build, "milliseconds", lambda _: 70_000)
     change = next(change for change in CHANGES if change[0] == "retry.max_wait")
     with pytest.raises(AssertionError):
-        test_change_of_a_key_changes_its_section(change, folder, compiled(folder, RICH))
+        test_change_of_a_key_changes_its_section(change, folder, compile_document(folder, RICH))
 
 
 # --- files --------------------------------------------------------------------------------------------------
 
-MOVED, MOVED_FILES = split_into_files(RICH)
+SPLIT_DOCUMENT, MOVED_FILES = split_into_files(RICH)
 SECTION_OF = {"prompt": "context", "param": "params", "output": "output", "instructions": "instructions"}
 
 
 def test_every_key_that_names_a_file_is_used() -> None:
     layouts = [
-        MOVED,
+        SPLIT_DOCUMENT,
         split_into_files(RICH, parts=False)[0],
-        changed(MOVED, "instructions", {"file": "instructions-0.md"}),
+        document_with(SPLIT_DOCUMENT, "instructions", {"file": "instructions-0.md"}),
     ]
     assert set().union(*(keys_in("agent", layout) for layout in layouts)) >= FILE_KEYS
 
@@ -100,7 +100,7 @@ def test_every_key_that_names_a_file_is_used() -> None:
 @pytest.mark.parametrize("name", MOVED_FILES)
 def test_a_change_in_a_file_changes_the_section_that_names_it(name: str, folder: Path, base: PackageFile) -> None:
     write(folder / "specs", MOVED_FILES)
-    assert compiled(folder, MOVED).fingerprint == base.fingerprint
+    assert compile_document(folder, SPLIT_DOCUMENT).fingerprint == base.fingerprint
     text = MOVED_FILES[name]
     first = name.replace(".", "-").partition("-")[0]
     section = SECTION_OF.get(first, first if first in base.sections else "tools")
@@ -113,15 +113,15 @@ def test_a_change_in_a_file_changes_the_section_that_names_it(name: str, folder:
         text = text.replace(*others[first])
     assert text != MOVED_FILES[name]
     write(folder / "specs", {name: text})
-    assert changed_sections(base, compiled(folder, MOVED)) == {section}
+    assert changed_sections(base, compile_document(folder, SPLIT_DOCUMENT)) == {section}
 
 
 def test_change_of_python_source_changes_its_section(folder: Path, base: PackageFile) -> None:
     source = FILES["code/shop/refunds.py"]
     write(folder, {"code/shop/refunds.py": source.replace("return order", "return amount")})
-    assert changed_sections(base, compiled(folder, RICH)) == {"tools"}
+    assert changed_sections(base, compile_document(folder, RICH)) == {"tools"}
     write(folder, {"code/shop/refunds.py": source, "code/shop/hooks.py": "# other\n" + FILES["code/shop/hooks.py"]})
-    assert changed_sections(base, compiled(folder, RICH)) == {"hooks"}
+    assert changed_sections(base, compile_document(folder, RICH)) == {"hooks"}
     write(folder, FILES)
 
 
@@ -138,7 +138,7 @@ def test_change_of_the_lock_changes_its_section(
     before: str, after: str, sections: set[str], folder: Path, base: PackageFile
 ) -> None:
     write(folder, {"specs/rich.lock": FILES["specs/rich.lock"].replace(before, after)})
-    assert changed_sections(base, compiled(folder, RICH)) == sections
+    assert changed_sections(base, compile_document(folder, RICH)) == sections
     write(folder, FILES)
 
 
@@ -157,8 +157,8 @@ def test_change_of_the_lock_changes_its_section(
 def test_change_of_a_sub_agent_changes_its_section(
     at: str, value: object, sections: set[str], folder: Path, base: PackageFile
 ) -> None:
-    write(folder, {"specs/agents/billing.yaml": yaml_text(changed(BILLING, at, value))})
-    assert changed_sections(base, compiled(folder, RICH)) == sections
+    write(folder, {"specs/agents/billing.yaml": yaml_text(document_with(BILLING, at, value))})
+    assert changed_sections(base, compile_document(folder, RICH)) == sections
     write(folder, {"specs/agents/billing.yaml": yaml_text(BILLING)})
 
 
@@ -166,14 +166,14 @@ def test_description_of_a_sub_agent_is_used_for_its_tool(folder: Path) -> None:
     """Without a description of its own the tool says what the sub-agent says of itself."""
     bare = apply(("tools.billing.description", None, set()))
     del bare["tools"]["billing"]["description"]
-    before = compiled(folder, bare)
-    write(folder, {"specs/agents/billing.yaml": yaml_text(changed(BILLING, "description", "Knows bills."))})
-    assert changed_sections(before, compiled(folder, bare)) == {"tools"}
+    before = compile_document(folder, bare)
+    write(folder, {"specs/agents/billing.yaml": yaml_text(document_with(BILLING, "description", "Knows bills."))})
+    assert changed_sections(before, compile_document(folder, bare)) == {"tools"}
     write(folder, {"specs/agents/billing.yaml": yaml_text(BILLING)})
 
 
 def test_different_changes_give_different_fingerprints(folder: Path, base: PackageFile) -> None:
     """Hashes of what is there, and not of how much of it there is."""
     some = [change for change in CHANGES if change[0].startswith(("budgets.", "limits.", "guards.", "sinks."))]
-    prints = [compiled(folder, apply(change)).fingerprint for change in some]
+    prints = [compile_document(folder, apply(change)).fingerprint for change in some]
     assert len({*prints, base.fingerprint}) == len(prints) + 1

@@ -14,7 +14,7 @@ import yaml
 
 from agentrun.compiler.compile import compile
 
-from ..documents import Document, changed, split_into_files, write, yaml_text
+from ..documents import Document, document_with, split_into_files, write, yaml_text
 from ..full_spec import BILLING, FILES, RICH, project
 from ..schemas import nodes
 
@@ -22,7 +22,7 @@ TEXT = yaml_text(RICH)
 
 
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> str:
+def expected_fingerprint(tmp_path_factory: pytest.TempPathFactory) -> str:
     return compile(project(tmp_path_factory.mktemp("base"))).fingerprint
 
 
@@ -63,10 +63,10 @@ WRITINGS: dict[str, str | bytes] = {
 
 
 @pytest.mark.parametrize("name", WRITINGS)
-def test_yaml_style_does_not_change_the_fingerprint(name: str, tmp_path: Path, expected: str) -> None:
+def test_yaml_style_does_not_change_the_fingerprint(name: str, tmp_path: Path, expected_fingerprint: str) -> None:
     text = WRITINGS[name]
     assert text not in (TEXT, TEXT.encode())
-    assert fingerprint(tmp_path, text) == expected
+    assert fingerprint(tmp_path, text) == expected_fingerprint
 
 
 def test_anchor_example_uses_anchors() -> None:
@@ -96,13 +96,13 @@ SPELLINGS: list[tuple[str, str, str]] = [
 
 @pytest.mark.parametrize(("before", "after", "what"), SPELLINGS, ids=[what for _, _, what in SPELLINGS])
 def test_spelling_of_values_does_not_change_the_fingerprint(
-    before: str, after: str, what: str, tmp_path: Path, expected: str
+    before: str, after: str, what: str, tmp_path: Path, expected_fingerprint: str
 ) -> None:
     plain = re.sub(r'"(\d[\w.]*)"', r"\1", TEXT).replace("agentrun: 1\n", 'agentrun: "1"\n')
     plain = plain.replace("default: 1042", 'default: "1042"').replace("X-Wiki: 1\n", 'X-Wiki: "1"\n')
     plain = plain.replace("      5: 1\n", '      "5": 1\n')
     assert before in plain
-    assert fingerprint(tmp_path, plain.replace(before, after, 1)) == expected
+    assert fingerprint(tmp_path, plain.replace(before, after, 1)) == expected_fingerprint
 
 
 RULES = RICH["policy"]["rules"]
@@ -125,7 +125,6 @@ FORMS: list[tuple[str, Any]] = [
     ("policy", [{**RICH["policy"], "rules": RULES[:1]}, *({"rules": [rule]} for rule in RULES[1:])]),
     ("budgets", [{key: value} for key, value in RICH["budgets"].items()]),
     ("replay.volatile", ["body.user", "body.seed"]),
-    ("guards.repeated_call", 4),
     ("guards.stagnation", 6),
     ("model.fallback.0", {"provider": "own", "name": "claude-haiku-4-5"}),
     ("instructions", [f"{part}\n\n" for part in RICH["instructions"]]),
@@ -137,16 +136,25 @@ FORMS: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize("form", FORMS, ids=[f"{at}-{index}" for index, (at, _) in enumerate(FORMS)])
-def test_equivalent_forms_have_the_same_fingerprint(form: tuple[str, Any], tmp_path: Path, expected: str) -> None:
-    document = changed(RICH, *form)
+def test_equivalent_forms_have_the_same_fingerprint(
+    form: tuple[str, Any], tmp_path: Path, expected_fingerprint: str
+) -> None:
+    document = document_with(RICH, *form)
     assert yaml_text(document) != TEXT
-    assert fingerprint(tmp_path, document) == expected
+    assert fingerprint(tmp_path, document) == expected_fingerprint
 
 
 def test_single_text_list_and_file_have_the_same_fingerprint(tmp_path: Path) -> None:
     texts: list[Any] = ["Be kind.", ["Be kind."], {"file": "one.md"}, [{"file": "one.md"}], "Be kind.\n"]
     files = {"specs/one.md": "Be kind.\r\n"}
-    found = {fingerprint(tmp_path, changed(RICH, "instructions", text), **files) for text in texts}
+    found = {fingerprint(tmp_path, document_with(RICH, "instructions", text), **files) for text in texts}
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("guard", ["repeated_call", "cycle", "repeated_batch"])
+def test_number_and_settings_of_a_guard_have_the_same_fingerprint(guard: str, tmp_path: Path) -> None:
+    forms: list[Any] = [4, {"limit": 4}, {"limit": 4, "compare": "results"}]
+    found = {fingerprint(tmp_path, document_with(RICH, f"guards.{guard}", form)) for form in forms}
     assert len(found) == 1
 
 
@@ -177,18 +185,20 @@ def test_explicit_defaults_do_not_change_the_fingerprint(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("parts", [True, False])
-def test_split_into_files_does_not_change_the_fingerprint(parts: bool, tmp_path: Path, expected: str) -> None:
+def test_split_into_files_does_not_change_the_fingerprint(
+    parts: bool, tmp_path: Path, expected_fingerprint: str
+) -> None:
     spec, files = split_into_files(RICH, parts=parts)
     write(tmp_path / "specs", files)
-    assert fingerprint(tmp_path, spec) == expected
+    assert fingerprint(tmp_path, spec) == expected_fingerprint
 
 
-def test_line_endings_do_not_change_the_fingerprint(tmp_path: Path, expected: str) -> None:
+def test_line_endings_do_not_change_the_fingerprint(tmp_path: Path, expected_fingerprint: str) -> None:
     spec, files = split_into_files(RICH)
     write(tmp_path / "specs", {name: (text + "\n").replace("\n", "\r\n") for name, text in files.items()})
     code = {name: text.replace("\n", "\r\n") for name, text in FILES.items() if name.endswith(".py")}
     children = {"specs/agents/billing.yaml": yaml_text(BILLING).replace("\n", "\r\n")}
-    assert fingerprint(tmp_path, spec, **code, **children) == expected
+    assert fingerprint(tmp_path, spec, **code, **children) == expected_fingerprint
 
 
 def renamed(folder: Path) -> Path:
@@ -199,7 +209,9 @@ def renamed(folder: Path) -> Path:
     os.rename(inside / "späte/billing.yaml", inside / "späte/b.yml")
     os.rename(inside / "rich.lock", inside / "x.lock")
     os.remove(inside / "rich.yaml")
-    (inside / "x.yaml").write_text(yaml_text(changed(RICH, "tools.billing.spec", "späte/b.yml")), encoding="utf-8")
+    (inside / "x.yaml").write_text(
+        yaml_text(document_with(RICH, "tools.billing.spec", "späte/b.yml")), encoding="utf-8"
+    )
     os.rename(folder / "code", folder / "src")
     (folder / "pyproject.toml").write_text('[tool.agentrun]\nimport_roots = ["src", "agents of ours"]\n')
     return inside / "x.yaml"
@@ -231,13 +243,13 @@ def crowded(folder: Path) -> Path:
 
 @pytest.mark.parametrize("change", [renamed, deeper, aged, closed, crowded], ids=lambda change: change.__name__)
 def test_file_names_and_attributes_do_not_change_the_fingerprint(
-    change: Callable[[Path], Path], tmp_path: Path, expected: str
+    change: Callable[[Path], Path], tmp_path: Path, expected_fingerprint: str
 ) -> None:
     folder = tmp_path / "some where/else"
     project(folder)
-    assert compile(change(folder)).fingerprint == expected
+    assert compile(change(folder)).fingerprint == expected_fingerprint
 
 
-def test_planted_letter_changes_the_fingerprint(tmp_path: Path, expected: str) -> None:
+def test_planted_letter_changes_the_fingerprint(tmp_path: Path, expected_fingerprint: str) -> None:
     """These tests would see a difference: one letter is enough."""
-    assert fingerprint(tmp_path, TEXT.replace("Be kind", "Be Kind")) != expected
+    assert fingerprint(tmp_path, TEXT.replace("Be kind", "Be Kind")) != expected_fingerprint

@@ -22,7 +22,7 @@ from agentrun.spec.problems import Problem, Source
 from agentrun.spec.tree import Node, plain_data
 from agentrun.spec.yaml_parser import parse_yaml_document
 
-from ..projects import found
+from ..projects import find_problems
 from ..steps import at_most
 
 
@@ -31,13 +31,13 @@ def node(schema: Any) -> Node:
     return parse_yaml_document(Source(Path("/p/schema.json"), "schema.json", json.dumps(schema)))
 
 
-def refused(schema: Any) -> list[Problem]:
+def schema_problems(schema: Any) -> list[Problem]:
     with at_most(8_000_000):
         return check_schema(node(schema))
 
 
 def codes(schema: Any) -> list[str]:
-    return [problem.code for problem in refused(schema)]
+    return [problem.code for problem in schema_problems(schema)]
 
 
 # --- references (THREATS 9 and 10) --------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def test_external_reference_is_refused(reference: str, way: str) -> None:
     ],
 )
 def test_circular_reference_is_refused(schema: Any) -> None:
-    (problem,) = refused(schema)
+    (problem,) = schema_problems(schema)
     assert problem.code == "spec.schema_ref"
     assert "is circular" in problem.message
 
@@ -98,7 +98,7 @@ def test_exponential_references_are_refused() -> None:
     """2^20 parts from twenty lines."""
     doubled = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(20)}
     schema = {"$ref": "#/$defs/a0", "$defs": {**doubled, "a20": {"type": "string"}}}
-    assert "10,000 parts" in refused(schema)[0].message
+    assert "10,000 parts" in schema_problems(schema)[0].message
     chain = {f"a{n}": {"$ref": f"#/$defs/a{n + 1}"} for n in range(200)}
     assert codes({"$ref": "#/$defs/a0", "$defs": {**chain, "a200": {}}}) == ["spec.schema_ref"]
 
@@ -124,7 +124,7 @@ def test_limit_of_parts() -> None:
         return {"$defs": {"a": True}, "properties": {f"p{n}": {"$ref": "#/$defs/a"} for n in range(parts)}}
 
     most = (MAX_SCHEMA_PARTS - 1) // 2  # a reference and what it names are two
-    assert refused(schema(most)) == []
+    assert schema_problems(schema(most)) == []
     assert codes(schema(most + 1)) == ["spec.schema_ref"]
 
 
@@ -132,7 +132,7 @@ def test_limit_of_the_resolved_size() -> None:
     def schema(size: int) -> Any:
         return {"$defs": {"a": {"const": "x" * (size // 4)}}, "anyOf": [{"$ref": "#/$defs/a"}] * 4}
 
-    assert refused(schema(MAX_SCHEMA_BYTES - 100)) == []
+    assert schema_problems(schema(MAX_SCHEMA_BYTES - 100)) == []
     assert codes(schema(MAX_SCHEMA_BYTES)) == ["spec.schema_ref"]
 
 
@@ -148,9 +148,11 @@ def test_limit_of_the_depth() -> None:
         return {"$ref": "#/$defs/a0", "$defs": {**defs, f"a{levels}": {}}}
 
     assert MAX_SCHEMA_DEPTH == 64
-    assert refused(nested(64)) == []
-    assert [problem.message for problem in refused(nested(65))] == ["the schema is nested deeper than 64 levels"]
-    assert refused(chained(20)) == []  # three levels for each
+    assert schema_problems(nested(64)) == []
+    assert [problem.message for problem in schema_problems(nested(65))] == [
+        "the schema is nested deeper than 64 levels"
+    ]
+    assert schema_problems(chained(20)) == []  # three levels for each
     assert codes(chained(32)) == ["spec.schema_ref"]
 
 
@@ -196,7 +198,7 @@ def test_reference_must_point_at_a_schema(reference: str, fits: bool) -> None:
 
 
 def test_misspelt_reference_gets_a_hint() -> None:
-    (problem,) = refused({"$defs": {"address": {}}, "items": {"$ref": "#/$defs/adress"}})
+    (problem,) = schema_problems({"$defs": {"address": {}}, "items": {"$ref": "#/$defs/adress"}})
     assert problem.hint == 'did you mean "#/$defs/address"?'
 
 
@@ -228,10 +230,10 @@ def test_data_inside_a_schema_is_not_checked_as_a_schema() -> None:
     trap = {"$ref": "file:///etc/passwd", "$id": "http://evil.example", "pattern": "(?=a)", "zzz": 1}
     data = {"enum": [trap], "const": trap, "default": trap, "examples": [trap]}
     named = {"properties": {"$ref": {"type": "string"}, "$id": {}, "pattern": {}, "default": {"type": "object"}}}
-    assert refused({**data, **named}) == []
+    assert schema_problems({**data, **named}) == []
     assert resolve_references(node({**data, **named})) == {**data, **named}
     for keyword in ("properties", "$defs", "dependentSchemas"):
-        assert refused({keyword: {"$ref": {"type": "string"}, "pattern": {"type": "string"}}}) == []
+        assert schema_problems({keyword: {"$ref": {"type": "string"}, "pattern": {"type": "string"}}}) == []
     assert codes({"properties": {"default": trap}}) == [
         "spec.schema_ref",
         "spec.schema_ref",
@@ -287,9 +289,9 @@ def test_pattern_that_re2_cannot_use_is_refused(pattern: str, way: str) -> None:
 @pytest.mark.parametrize("pattern", GOOD_PATTERNS)
 def test_backtracking_patterns_are_matched_in_linear_time(pattern: str) -> None:
     schema = {"type": "string", "pattern": pattern}
-    assert refused(schema) == []
+    assert schema_problems(schema) == []
     if 0 < len(pattern) < 1000:
-        assert refused({"patternProperties": {pattern: True}}) == []
+        assert schema_problems({"patternProperties": {pattern: True}}) == []
     validator = jsonschema_rs.Draft202012Validator(
         resolve_references(node(schema)), offline=True, pattern_options=jsonschema_rs.RegexOptions()
     )
@@ -299,7 +301,7 @@ def test_backtracking_patterns_are_matched_in_linear_time(pattern: str) -> None:
 def test_default_is_matched_in_linear_time(tmp_path: Path) -> None:
     text = f'params: {{p: {{type: string, pattern: "^(a+)+$", default: "{"a" * 5000}!"}}}}\n'
     with at_most(60_000):
-        (problem,) = found(tmp_path, text)
+        (problem,) = find_problems(tmp_path, text)
     assert problem.code == "spec.param_default"
     assert "aaaa" not in problem.message
 
@@ -311,7 +313,7 @@ def test_weight_and_size_limit_of_a_pattern() -> None:
 
 
 def test_problem_points_at_the_pattern_key() -> None:
-    (problem,) = refused({"type": "object", "patternProperties": {"ok": True, "(?=a)": True}})
+    (problem,) = schema_problems({"type": "object", "patternProperties": {"ok": True, "(?=a)": True}})
     assert (problem.line, problem.column) == (1, 54)
 
 
@@ -337,7 +339,7 @@ def test_problem_points_at_the_pattern_key() -> None:
     ],
 )
 def test_mistake_has_place_message_and_hint(schema: Any, at: int, message: str, hint: str | None) -> None:
-    (problem,) = refused(schema)
+    (problem,) = schema_problems(schema)
     assert (problem.code, problem.column) == ("spec.json_schema", at)
     assert message in problem.message
     assert (hint or "") in (problem.hint or "")
@@ -345,12 +347,12 @@ def test_mistake_has_place_message_and_hint(schema: Any, at: int, message: str, 
 
 def test_all_mistakes_are_reported_at_once() -> None:
     schema = {"type": "strng", "minLength": -1, "properties": {"a": {"type": "intger"}, "b": {"required": [1]}}}
-    assert sorted(problem.column for problem in refused(schema)) == [10, 32, 65, 95]
+    assert sorted(problem.column for problem in schema_problems(schema)) == [10, 32, 65, 95]
 
 
 def test_any_format_is_allowed() -> None:
     for name in ("email", "date-time", "uri", "uuid", "regex", "anything"):
-        assert refused({"type": "string", "format": name}) == []
+        assert schema_problems({"type": "string", "format": name}) == []
 
 
 @pytest.mark.parametrize("schema", [True, [], "string", 5, None])
@@ -380,7 +382,7 @@ SCHEMAS: list[dict[str, Any]] = [
     {"dependentSchemas": {"x": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"required": ["y"]}}},
     {"enum": [{"$ref": "#/$defs/a"}, 1], "$defs": {"a": False}},
 ]  # fmt: skip
-VALUES = st.recursive(
+JSON_VALUES = st.recursive(
     st.sampled_from([None, True, 0, 1, 3, 4, 7, 9.5, "x", "xyz", ""]),
     lambda inner: (
         st.lists(inner, max_size=3)
@@ -391,7 +393,7 @@ VALUES = st.recursive(
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=range(len(SCHEMAS)))
-@given(value=VALUES)
+@given(value=JSON_VALUES)
 def test_resolved_schema_accepts_the_same_values(schema: dict[str, Any], value: Any) -> None:
     tree = node(schema)
     assert check_schema(tree) == []

@@ -8,13 +8,13 @@ from agentrun.compiler.compile import MAX_SUB_AGENTS, compile_spec
 from agentrun.compiler.size_limits import MAX_KEYS
 from agentrun.compiler.validate import validate_document
 
-from ..projects import TOOL, agent, codes, compiled, found, marked, place, put
+from ..projects import TOOL, agent, codes, compile_problems, find_problems, place, remove_marks, write_project
 
 
 def reported(folder: Path, text: str, files: dict[str, str | bytes] | None = None) -> list[str]:
     """Codes of what is wrong; « marks their places."""
-    text, places = marked(text)
-    problems = found(folder, text, files)
+    text, places = remove_marks(text)
+    problems = find_problems(folder, text, files)
     assert [problem.at for problem in problems] == [f"spec.yaml:{at}" for at in places]
     return [problem.code.removeprefix("spec.") for problem in problems]
 
@@ -197,7 +197,7 @@ def problems_of_a_chain(folder: Path, length: int, depth: str = "") -> list[str]
     """Agents that call each other in a row: spec → a1 → a2 …"""
     files: dict[str, str | bytes] = {f"a{n}.yaml": agent_calling(f"a{n + 1}.yaml") for n in range(1, length)}
     files |= {"spec.yaml": agent_calling("a1.yaml", extra=depth), f"a{length}.yaml": agent()}
-    return [f"{place(problem, folder)} {problem.code}" for problem in validate_document(put(folder, files))]
+    return [f"{place(problem, folder)} {problem.code}" for problem in validate_document(write_project(folder, files))]
 
 
 def test_sub_agents_deeper_than_the_limit_are_reported(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_sub_agents_deeper_than_the_limit_are_reported(tmp_path: Path) -> None:
 
 
 def test_depth_limit_of_a_sub_agent_counts_from_itself(tmp_path: Path) -> None:
-    put(
+    write_project(
         tmp_path,
         {
             "a.yaml": agent_calling("b.yaml", extra="limits: {depth: 1}"),
@@ -218,9 +218,9 @@ def test_depth_limit_of_a_sub_agent_counts_from_itself(tmp_path: Path) -> None:
             "c.yaml": agent(),
         },
     )
-    assert [problem.code for problem in validate_document(put(tmp_path, {"spec.yaml": agent_calling("a.yaml")}))] == [
-        "spec.agent_depth"
-    ]
+    assert [
+        problem.code for problem in validate_document(write_project(tmp_path, {"spec.yaml": agent_calling("a.yaml")}))
+    ] == ["spec.agent_depth"]
 
 
 @pytest.mark.parametrize("first", ["spec", "a", "b"])
@@ -230,7 +230,7 @@ def test_cycle_is_reported_once_at_the_same_place(tmp_path: Path, first: str) ->
         "a.yaml": agent_calling("b.yaml"),
         "b.yaml": agent_calling("spec.yaml"),
     }
-    put(tmp_path, files)
+    write_project(tmp_path, files)
     (problem,) = validate_document(tmp_path / f"{first}.yaml")
     assert place(problem, tmp_path) == "spec.yaml:2:33"
     assert problem.message == "sub-agents call each other: a.yaml → b.yaml → spec.yaml → a.yaml"
@@ -261,7 +261,7 @@ def test_sub_agents_that_cannot_be_read_are_reported(tmp_path: Path) -> None:
     text = agent_calling(
         "nothing.yaml", "../up.yaml", "broken.yaml", "wrong.yaml", "meaning.yaml", "warned.yaml", "tools.yaml", "."
     )
-    reported = {f"{at.rpartition(':')[0]} {code}" for at, code, _, _ in found(tmp_path, text, files)}
+    reported = {f"{at.rpartition(':')[0]} {code}" for at, code, _, _ in find_problems(tmp_path, text, files)}
     assert reported == {
         "spec.yaml:2 spec.file_missing",
         "spec.yaml:2 spec.file_outside",
@@ -303,10 +303,12 @@ def test_number_of_sub_agents_is_limited(tmp_path: Path) -> None:
         tools = ", ".join(f"t{n}z: {{kind: agent, spec: c.yaml}}" for n in range(count))
         return agent(f"policy: {{default: allow}}\ntools: {{{tools}}}\n")
 
-    put(tmp_path, {"c.yaml": agent(), "fits.yaml": spec(MAX_SUB_AGENTS), "over.yaml": spec(MAX_SUB_AGENTS + 1)})
+    write_project(
+        tmp_path, {"c.yaml": agent(), "fits.yaml": spec(MAX_SUB_AGENTS), "over.yaml": spec(MAX_SUB_AGENTS + 1)}
+    )
     assert validate_document(tmp_path / "fits.yaml") == []
     assert [problem.code for problem in validate_document(tmp_path / "over.yaml")] == ["spec.too_large"]
-    put(
+    write_project(
         tmp_path,
         {
             "twice.yaml": agent(
@@ -366,12 +368,12 @@ def test_error_after_a_hundred_warnings_is_reported(tmp_path: Path) -> None:
     ],
 )
 def test_problems_of_settings(tmp_path: Path, setting: str, code: str | None) -> None:
-    reported = [each.code for each in compiled(tmp_path, "", setting) if each.code != "spec.unused_param"]
+    reported = [each.code for each in compile_problems(tmp_path, "", setting) if each.code != "spec.unused_param"]
     assert reported[:1] == ([f"spec.{code}"] if code else [])
 
 
 def test_profiles_and_settings_are_applied_in_order(tmp_path: Path) -> None:
-    path = put(tmp_path, {"spec.yaml": agent("profiles: {p: {budgets: {turns: 4}, input: Hi}}")})
+    path = write_project(tmp_path, {"spec.yaml": agent("profiles: {p: {budgets: {turns: 4}, input: Hi}}")})
     package = compile_spec(path, "p", ["budgets.turns=5"]).package
     assert package is not None
     assert (package.budgets.turns, package.input) == (5, "Hi")

@@ -7,7 +7,7 @@ import pytest
 from agentrun.compiler.validate import validate_document
 from agentrun.spec.problems import Problem
 
-from ..projects import agent, marked, place, put
+from ..projects import agent, place, remove_marks, write_project
 
 HELPER = agent(
     """\
@@ -43,7 +43,9 @@ FILES: dict[str, str | bytes] = {
     "wrong.json": '{"type": "objekt"}',
     "cassettes/a/kept.yaml": "",
 }
-SAYING = [f"spec.{code}" for code in ("claim", "fault", "stub", "case", "unknown_tool", "no_cassette", "wrong_value")]
+CODES_WITH_A_HINT = [
+    f"spec.{code}" for code in ("assertion", "fault", "stub", "case", "unknown_tool", "no_cassette", "wrong_value")
+]
 TYPES = (
     "equals, contains, contains-all, contains-any, icontains, icontains-all, icontains-any, regex, starts-with, "
     "is-json, json-schema, jmespath, cel, python, tools-exact, tools-in-order, tools-any-order, tool-called, "
@@ -53,9 +55,9 @@ TYPES = (
 
 def problems(folder: Path, text: str) -> list[Problem]:
     """What is wrong with these cases; « marks where."""
-    text, places = marked(f'agentrun: "1"\n{text}\n')
+    text, places = remove_marks(f'agentrun: "1"\n{text}\n')
     files = {name: content for name, content in FILES.items() if name != "helper.lock"}
-    put(folder, {**files, "spec.cases.yaml": text})
+    write_project(folder, {**files, "spec.cases.yaml": text})
     found = validate_document(folder / "spec.cases.yaml")
     assert [place(problem, folder) for problem in found] == [f"spec.cases.yaml:{at}" for at in places]
     return found
@@ -63,11 +65,11 @@ def problems(folder: Path, text: str) -> list[Problem]:
 
 def reported(folder: Path, case: str) -> list[str]:
     found = problems(folder, f"cases:\n- {{name: a, {case}}}")
-    assert all(problem.hint for problem in found if problem.code in SAYING), "each says what to do"
+    assert all(problem.hint for problem in found if problem.code in CODES_WITH_A_HINT), "each says what to do"
     return [problem.code.removeprefix("spec.") for problem in found]
 
 
-CLAIMS: list[tuple[str, list[str]]] = [
+ASSERTIONS: list[tuple[str, list[str]]] = [
     ("type: regex, value: «'a(b'", ["pattern"]),
     ("type: regex, value: «'(?=a)'", ["pattern"]),
     ("type: regex, value: '^a.*'", []),
@@ -111,49 +113,49 @@ CLAIMS: list[tuple[str, list[str]]] = [
         "type: tools-exact, value: [pay, «pya, {tool: «shp}, {tool: shop, status: «nope}]",
         ["unknown_tool"] * 2 + ["wrong_value"],
     ),
-    ("type: tools-any-order, value: [{tool: crm.find, args: {a: {gt: «[1]}}}]", ["claim"]),
-    ("type: tool-called, value: crm.find, args: {a: {lte: «true}}", ["claim"]),
+    ("type: tools-any-order, value: [{tool: crm.find, args: {a: {gt: «[1]}}}]", ["assertion"]),
+    ("type: tool-called, value: crm.find, args: {a: {lte: «true}}", ["assertion"]),
     ("type: tool-called, value: crm.find, args: {a: {regex: «'('}}", ["pattern"]),
-    ("type: tool-called, value: crm.find, args: {a: {regex: «5}}", ["claim"]),
-    ("type: tool-called, value: crm.find, args: {a: {in: «5}}", ["claim"]),
-    ("type: tool-called, value: crm.find, args: {a: {in: «[]}}", ["claim"]),
-    ("type: tool-called, value: crm.find, args: {a: {icontains: «5}}", ["claim"]),
-    ("type: tool-called, value: crm.find, args: {a: {starts-with: «[a]}}", ["claim"]),
-    ("type: tool-called, value: crm.find, args: {a: {present: «'yes'}}", ["claim"]),
-    ("type: tool-called, value: crm.find, args: {a: {type: «int}}", ["claim"]),
-    ("type: tool-called, value: crm.find, args: {a: {type: «[integer]}}", ["claim"]),
-    ("type: tool-called, value: crm.find, args: {a: «{present: false, gt: 1}}", ["claim"]),
-    ("type: tool-called, value: crm.find, args: {a: {«gt: 5, ltee: 6}}", ["claim"]),
-    ("type: tool-called, value: crm.find, args: {a: [{b: {in: «1}}]}", ["claim"]),
+    ("type: tool-called, value: crm.find, args: {a: {regex: «5}}", ["assertion"]),
+    ("type: tool-called, value: crm.find, args: {a: {in: «5}}", ["assertion"]),
+    ("type: tool-called, value: crm.find, args: {a: {in: «[]}}", ["assertion"]),
+    ("type: tool-called, value: crm.find, args: {a: {icontains: «5}}", ["assertion"]),
+    ("type: tool-called, value: crm.find, args: {a: {starts-with: «[a]}}", ["assertion"]),
+    ("type: tool-called, value: crm.find, args: {a: {present: «'yes'}}", ["assertion"]),
+    ("type: tool-called, value: crm.find, args: {a: {type: «int}}", ["assertion"]),
+    ("type: tool-called, value: crm.find, args: {a: {type: «[integer]}}", ["assertion"]),
+    ("type: tool-called, value: crm.find, args: {a: «{present: false, gt: 1}}", ["assertion"]),
+    ("type: tool-called, value: crm.find, args: {a: {«gt: 5, ltee: 6}}", ["assertion"]),
+    ("type: tool-called, value: crm.find, args: {a: [{b: {in: «1}}]}", ["assertion"]),
     ("type: tool-called, value: crm.find, args: {in: 5, a: {b: {gt: 5, lte: 6}}, c: {equals: {gt: x, y: 1}}}", []),
-    ("type: tool-called, value: pay, args: {amount: 5, «amuont: {gt: 5}}", ["claim"]),
-    ("type: not-tool-called, value: pay, args: {«sum: 5}", ["claim"]),
-    ("type: tools-exact, value: [{tool: pay, args: {«cents: 5}, status: ok}]", ["claim"]),
-    ("type: tool-called, value: help/find, args: {«id: 5}", ["claim"]),
+    ("type: tool-called, value: pay, args: {amount: 5, «amuont: {gt: 5}}", ["assertion"]),
+    ("type: not-tool-called, value: pay, args: {«sum: 5}", ["assertion"]),
+    ("type: tools-exact, value: [{tool: pay, args: {«cents: 5}, status: ok}]", ["assertion"]),
+    ("type: tool-called, value: help/find, args: {«id: 5}", ["assertion"]),
     ("type: tool-called, value: pay, args: {sum: 5}, status: tool.invalid_arguments", []),
     ("type: tool-called, value: pay, args: {sum: 5}, status: 'tool.*'", []),
     ("type: not-tool-called, value: pay, args: {sum: {present: true}}", []),
     ("type: tool-called, value: 'pa*', args: {sum: 5}", []),
     ("type: tool-called, value: help, args: {message: hi}", []),
     ("type: tool-calls, tool: «pya, max: 1", ["unknown_tool"]),
-    ("«type: tool-calls, tool: pay", ["claim"]),
-    ("type: tool-calls, value: 1, «min: 1", ["claim"]),
+    ("«type: tool-calls, tool: pay", ["assertion"]),
+    ("type: tool-calls, value: 1, «min: 1", ["assertion"]),
     ("type: tool-calls, min: «3, max: 2", ["out_of_range"]),
     ("type: tool-calls, min: 2, max: 2", []),
-    ("«type: tokens", ["claim"]),
+    ("«type: tokens", ["assertion"]),
     ("type: tokens, min: «'2k', max: 1999", ["out_of_range"]),
     ("type: tokens, min: '2k', max: 2000", []),
-    ("«type: cost", ["claim"]),
+    ("«type: cost", ["assertion"]),
     ("type: cost, min: «0.2, max: 0.1", ["out_of_range"]),
     ("type: time, min: «2s, max: 1999ms", ["out_of_range"]),
     ("type: time, min: 2s, max: 2000ms", []),
-    ("«type: turns", ["claim"]),
-    ("type: turns, value: 1, «max: 2", ["claim"]),
+    ("«type: turns", ["assertion"]),
+    ("type: turns, value: 1, «max: 2", ["assertion"]),
     ("type: step-status, tool: «pya, value: ok", ["unknown_tool"]),
     ("type: step-status, tool: pay, value: «fine", ["wrong_value"]),
     ("type: step-status, tool: other, value: tool.unknown", []),
     ("type: ruling, value: ask, target: «pya", ["unknown_tool"]),
-    ("type: ruling, value: ask, target: pay, rule: «bgi", ["claim"]),
+    ("type: ruling, value: ask, target: pay, rule: «bgi", ["assertion"]),
     ("type: ruling, value: ask, rule: big", []),
     ("type: ruling, value: allow, target: 'help/*', rule: inner", []),
     ("type: ruling, value: allow, target: output", []),
@@ -170,10 +172,10 @@ CLAIMS: list[tuple[str, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(CLAIMS)))
+@pytest.mark.parametrize("number", range(len(ASSERTIONS)))
 def test_assertion_problems(tmp_path: Path, number: int) -> None:
-    claim, expected = CLAIMS[number]
-    inner = f"«{{{claim.removeprefix('«')}}}" if claim.startswith("«type") else f"{{{claim}}}"
+    assertion, expected = ASSERTIONS[number]
+    inner = f"«{{{assertion.removeprefix('«')}}}" if assertion.startswith("«type") else f"{{{assertion}}}"
     assert reported(tmp_path, f"assert: [{inner}]") == expected
 
 
@@ -182,9 +184,14 @@ def test_assertion_problems(tmp_path: Path, number: int) -> None:
     [
         ("input: x, «turns: [y]", ["case"]),
         ("turns: [{input: x, assert: [{type: tool-called, value: «pya}]}]", ["unknown_tool"]),
-        ("turns: [{input: x, assert: [«{type: journal-snapshot}]}]", ["claim"]),
+        ("turns: [{input: x, assert: [«{type: journal-snapshot}]}]", ["assertion"]),
         ("turns: [x, {input: y, assert: [{type: turns, max: 2}]}], assert: [{type: journal-snapshot}]", []),
-        ("assert: [{type: journal-snapshot}, «{type: not-journal-snapshot}]", ["claim"]),
+        ("assert: [{type: journal-snapshot}, «{type: not-journal-snapshot}]", ["assertion"]),
+        (
+            "assert: [{type: journal-snapshot, ignore: ['*.call', 'tool_*.parts', «tool_finishd.parts]}]",
+            ["wrong_value"],
+        ),
+        ("assert: [{type: journal-snapshot, ignore: [«spent]}]", ["wrong_value"]),
         ("tags: [x, y, «x]", ["case"]),
         ("tags: [x, y]", []),
         ("clock: {start: «'2026-02-30T00:00:00Z'}", ["case"]),
@@ -274,9 +281,9 @@ def test_fault_problems(tmp_path: Path, at: str, inject: str, expected: list[str
 
 
 def test_tool_names_are_checked_with_the_profile_of_the_case(tmp_path: Path) -> None:
-    claim = "assert: [{type: tool-called, value: extra}]"
-    assert problems(tmp_path, f"cases:\n- {{name: a, profile: more, {claim}}}") == []
-    assert len(problems(tmp_path, f"cases:\n- {{name: a, {claim.replace('extra', '«extra')}}}")) == 1
+    assertion = "assert: [{type: tool-called, value: extra}]"
+    assert problems(tmp_path, f"cases:\n- {{name: a, profile: more, {assertion}}}") == []
+    assert len(problems(tmp_path, f"cases:\n- {{name: a, {assertion.replace('extra', '«extra')}}}")) == 1
 
 
 def test_defaults_are_wrong_only_if_wrong_for_every_case(tmp_path: Path) -> None:
@@ -300,10 +307,10 @@ def test_second_journal_snapshot_of_a_case_is_reported(tmp_path: Path) -> None:
 
 
 def test_schema_file_of_an_assertion_is_checked(tmp_path: Path) -> None:
-    put(tmp_path, {**FILES, "spec.cases.yaml": _with_schema("wrong.json")})
+    write_project(tmp_path, {**FILES, "spec.cases.yaml": _with_schema("wrong.json")})
     (problem,) = validate_document(tmp_path / "spec.cases.yaml")
     assert (place(problem, tmp_path), problem.code) == ("wrong.json:1:10", "spec.json_schema")
-    put(tmp_path, {"spec.cases.yaml": _with_schema("missing.json")})
+    write_project(tmp_path, {"spec.cases.yaml": _with_schema("missing.json")})
     (problem,) = validate_document(tmp_path / "spec.cases.yaml")
     assert (place(problem, tmp_path), problem.code) == ("spec.cases.yaml:2:62", "spec.file_missing")
 
@@ -350,5 +357,5 @@ def test_problem_has_message_and_hint(tmp_path: Path, case: str, message: str, h
 
 def test_case_mistakes_are_reported_when_the_spec_is_invalid(tmp_path: Path) -> None:
     text = 'agentrun: "1"\ncases: [{name: a, assert: [{type: turns}, {type: tool-called, value: zzz}]}]\n'
-    put(tmp_path, {"spec.yaml": SPEC + "zzz: 1\n", "spec.cases.yaml": text})
-    assert [problem.code for problem in validate_document(tmp_path / "spec.cases.yaml")] == ["spec.claim"]
+    write_project(tmp_path, {"spec.yaml": SPEC + "zzz: 1\n", "spec.cases.yaml": text})
+    assert [problem.code for problem in validate_document(tmp_path / "spec.cases.yaml")] == ["spec.assertion"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agentrun.compiler.lint_policy import glob_covers, globs_overlap
 from agentrun.core.package_lookup import matches_pattern
 
-from ..projects import TOOL, codes, found
+from ..projects import TOOL, codes, find_problems
 
 # SEMANTICS, section 6: which rulings are legal at which stage.
 MATRIX = """
@@ -43,7 +43,7 @@ def policy(rules: str, default: str = "allow") -> str:
 
 def rules(folder: Path, text: str, default: str = "allow") -> list[tuple[str, str]]:
     """The problems of these rules: code and message."""
-    return [(code, message) for _, code, message, _ in found(folder, policy(text, default))]
+    return [(code, message) for _, code, message, _ in find_problems(folder, policy(text, default))]
 
 
 def test_ruling_matrix_has_every_pair() -> None:
@@ -131,7 +131,7 @@ def test_valid_rule_has_no_problem(tmp_path: Path, rule: str) -> None:
     ],
 )
 def test_rule_that_can_never_match_is_reported(tmp_path: Path, rule: str, code: str, hint: str | None) -> None:
-    reported = found(tmp_path, policy(f"{{id: r, {rule}}}"))
+    reported = find_problems(tmp_path, policy(f"{{id: r, {rule}}}"))
     assert [each.code for each in reported] == [f"spec.{code}"]
     assert (hint or "") in (reported[0].hint or "")
 
@@ -185,7 +185,7 @@ def test_rule_that_can_match_has_no_problem(tmp_path: Path, rule: str) -> None:
     ],
 )
 def test_tool_that_can_never_be_allowed_is_reported(tmp_path: Path, default: str, text: str, never: str) -> None:
-    reported = found(tmp_path, policy(text, default))
+    reported = find_problems(tmp_path, policy(text, default))
     assert {each.code for each in reported} <= {"spec.tool_never_allowed"}
     assert [re.findall('tool "(.*?)" can never', each.message) for each in reported] == [
         [name] for name in never.split()
@@ -194,7 +194,7 @@ def test_tool_that_can_never_be_allowed_is_reported(tmp_path: Path, default: str
 
 
 def test_suggested_rules_fix_the_policy(tmp_path: Path) -> None:
-    reported = found(tmp_path, policy("", "deny"))
+    reported = find_problems(tmp_path, policy("", "deny"))
     lines = [re.sub("^.*- ", "", each.hint or "") for each in reported]
     assert rules(tmp_path, ", ".join(lines), "deny") == []
 
@@ -204,7 +204,7 @@ SERVER = "tools: {crm: {kind: mcp, command: [x]%s}, note: %s}\npolicy: {default:
 
 def server(folder: Path, text: str, seen: str = "", default: str = "deny") -> list[tuple[str, str]]:
     tools = f", tools: {seen}" if seen else ""
-    reported = found(folder, SERVER % (tools, TOOL, default, "{id: n, allow: note}, " + text))
+    reported = find_problems(folder, SERVER % (tools, TOOL, default, "{id: n, allow: note}, " + text))
     return [(code.removeprefix("spec."), message) for _, code, message, _ in reported]
 
 
@@ -255,7 +255,7 @@ def test_mcp_server_that_can_never_be_allowed_is_reported(
 
 def test_mcp_tool_that_is_never_allowed_is_reported_at_its_entry(tmp_path: Path) -> None:
     text = SERVER % (", tools: [a, b]", TOOL, "deny", '{id: r, allow: "crm.a"}, {id: n, allow: note}')
-    assert [each.at for each in found(tmp_path, text)] == ["spec.yaml:1:51"]
+    assert [each.at for each in find_problems(tmp_path, text)] == ["spec.yaml:1:51"]
 
 
 def test_conditions_on_unknown_mcp_tools_are_not_checked(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from agentrun.compiler.validate import validate_document
 
 from ..measured_commands import run
-from ..projects import agent, codes, found, marked, place, put
+from ..projects import agent, codes, find_problems, place, remove_marks, write_project
 
 ALLOW = "policy: {default: allow}\n"
 PARAMS = "params: {name: {type: string}, items: {type: array}}\n"
@@ -46,7 +46,7 @@ def shell(fields: str) -> str:
 def test_template_problem_points_into_the_prompt_file(
     tmp_path: Path, prompt: str, at: str, code: str, hint: str | None
 ) -> None:
-    (problem,) = found(tmp_path, PARAMS + "instructions: {file: prompt.md}\n", {"prompt.md": prompt})
+    (problem,) = find_problems(tmp_path, PARAMS + "instructions: {file: prompt.md}\n", {"prompt.md": prompt})
     assert (problem.at, problem.code) == (at, f"spec.{code}")
     assert (hint or "") in (problem.hint or "")
 
@@ -65,7 +65,7 @@ STYLES = {
 @pytest.mark.parametrize("style", STYLES)
 def test_template_problem_points_into_every_yaml_style(tmp_path: Path, style: str) -> None:
     written, at = STYLES[style]
-    (problem,) = found(tmp_path, PARAMS + f"instructions: {written}\n")
+    (problem,) = find_problems(tmp_path, PARAMS + f"instructions: {written}\n")
     assert (problem.at, problem.code) == (f"spec.yaml:{at}", "spec.template_unknown_name")
 
 
@@ -87,8 +87,8 @@ def test_template_problem_points_into_every_yaml_style(tmp_path: Path, style: st
     ],
 )
 def test_every_template_text_is_checked(tmp_path: Path, text: str) -> None:
-    text, places = marked(text)
-    reported = found(tmp_path, text)
+    text, places = remove_marks(text)
+    reported = find_problems(tmp_path, text)
     assert {problem.code for problem in reported} <= {"spec.template_unknown_name"}
     assert [problem.at for problem in reported] == [f"spec.yaml:{at}" for at in places]
 
@@ -110,7 +110,7 @@ def test_templates_may_use_params_or_arguments(tmp_path: Path) -> None:
 
 
 def test_unquoted_template_gets_a_hint_to_quote(tmp_path: Path) -> None:
-    (problem,) = found(tmp_path, "instructions: {{ name }}\n")
+    (problem,) = find_problems(tmp_path, "instructions: {{ name }}\n")
     assert (problem.at, problem.code, problem.hint) == ("spec.yaml:1:15", "spec.key", "quote the template")
 
 
@@ -156,7 +156,7 @@ def test_alias_of_an_environment_reference_is_checked(tmp_path: Path) -> None:
 
 
 def test_shell_style_param_gets_a_hint(tmp_path: Path) -> None:
-    (problem,) = found(
+    (problem,) = find_problems(
         tmp_path, "instructions: 'Hello ${name} and ${HOME}'\nparams: {name: {type: string}}\ninput: '{{ name }}'\n"
     )
     assert (problem.at, problem.code, problem.hint) == (
@@ -200,9 +200,9 @@ COMMANDS = (["validate"], ["validate", "--json"], ["compile"], ["render"], ["loc
 @pytest.mark.parametrize("way", SECRETS)
 def test_literal_secret_is_reported_at_its_place(tmp_path: Path, way: str) -> None:
     files, _ = SECRETS[way]
-    texts = {name: marked(text) for name, text in files.items()}
+    texts = {name: remove_marks(text) for name, text in files.items()}
     expected = [f"{name}:{at}" for name, (_, places) in texts.items() for at in places]
-    put(tmp_path, {name: agent(text) if name == "spec.yaml" else text for name, (text, _) in texts.items()})
+    write_project(tmp_path, {name: agent(text) if name == "spec.yaml" else text for name, (text, _) in texts.items()})
     reported = [problem for problem in validate_document(tmp_path / "spec.yaml") if problem.code == "spec.secret"]
     assert [place(problem, tmp_path) for problem in reported] == expected
 
@@ -211,20 +211,22 @@ def test_literal_secret_is_in_no_output(tmp_path: Path) -> None:
     ways = list(SECRETS.items())
     for way, (files, _) in ways:
         (tmp_path / way).mkdir()
-        put(tmp_path / way, {name: agent(text) if name == "spec.yaml" else text for name, text in marked_off(files)})
+        write_project(
+            tmp_path / way, {name: agent(text) if name == "spec.yaml" else text for name, text in marked_off(files)}
+        )
     cases = [(tmp_path / way, [*command, "spec.yaml"]) for way, _ in ways for command in COMMANDS]
     for (folder, args), ran in zip(cases, run(cases), strict=True):
         _, value = SECRETS[folder.name]
-        assert value not in ran.told, (folder.name, args)
-        assert "spec.secret" in ran.told or args[0] == "lock"
-        assert "Traceback" not in ran.told
+        assert value not in ran.output, (folder.name, args)
+        assert "spec.secret" in ran.output or args[0] == "lock"
+        assert "Traceback" not in ran.output
 
 
 def marked_off(files: dict[str, str]) -> list[tuple[str, str]]:
-    return [(name, marked(text)[0]) for name, text in files.items()]
+    return [(name, remove_marks(text)[0]) for name, text in files.items()]
 
 
-OTHERWISE = [
+OTHER_CREDENTIALS = [
     f"model: {{provider: p, name: m, api_key: {RANDOM}}}\n",
     f"model: {{provider: p, name: m, api_key: [{RANDOM}]}}\n",
     f"model: {{provider: p, name: m, apikey: {RANDOM}}}\n",
@@ -247,18 +249,18 @@ OTHERWISE = [
 
 
 def test_other_problems_do_not_show_a_secret(tmp_path: Path) -> None:
-    for number, text in enumerate(OTHERWISE):
+    for number, text in enumerate(OTHER_CREDENTIALS):
         (tmp_path / str(number)).mkdir()
-        put(tmp_path / str(number), {"spec.yaml": agent(text)})
+        write_project(tmp_path / str(number), {"spec.yaml": agent(text)})
     cases = [
         (tmp_path / str(n), ["validate", "spec.yaml", *options])
-        for n in range(len(OTHERWISE))
+        for n in range(len(OTHER_CREDENTIALS))
         for options in ([], ["--json"])
     ]
     for (folder, _), ran in zip(cases, run(cases), strict=True):
         assert ran.code == 2
-        assert KEY not in ran.told, OTHERWISE[int(folder.name)]
-        assert RANDOM not in ran.told, OTHERWISE[int(folder.name)]
+        assert KEY not in ran.output, OTHER_CREDENTIALS[int(folder.name)]
+        assert RANDOM not in ran.output, OTHER_CREDENTIALS[int(folder.name)]
 
 
 @pytest.mark.parametrize(

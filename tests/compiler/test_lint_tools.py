@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ..projects import codes, found, marked
+from ..projects import codes, find_problems, remove_marks
 
 ARGS = "{type: object, properties: {a: {type: string}}}"
 
@@ -15,8 +15,8 @@ def tools(text: str) -> str:
 
 def reported(folder: Path, text: str) -> list[tuple[str, str, str | None]]:
     """Code, message and hint of what is wrong with a tool; « marks the place."""
-    text, places = marked(tools(text))
-    problems = found(folder, text)
+    text, places = remove_marks(tools(text))
+    problems = find_problems(folder, text)
     assert [problem.at for problem in problems] == [f"spec.yaml:{at}" for at in places]
     return [(problem.code.removeprefix("spec."), problem.message, problem.hint) for problem in problems]
 
@@ -32,14 +32,15 @@ def reported(folder: Path, text: str) -> list[tuple[str, str, str | None]]:
         "https://shop.example:8443/a/b?c=d",
         "https://shop.example/{{ args.a }}/x?y={{ args.a }}",
         "https://[2001:db8::1]:8080/x",
-        "https://127.0.0.1/",  # whether it may be reached is decided when it is called
+        "https://127.0.0.1/",
         "${SHOP_URL}",
         "${SHOP_URL}/orders/{{ args.a }}",
         "https://${SHOP_HOST}/orders",
     ],
 )
 def test_valid_url_has_no_problem(tmp_path: Path, url: str) -> None:
-    assert codes(tmp_path, tools(f"t: {{kind: http, description: d, url: '{url}', args: {ARGS}}}")) == []
+    tool = f"t: {{kind: http, description: d, url: '{url}', private_network: true, args: {ARGS}}}"
+    assert codes(tmp_path, tools(tool)) == []
 
 
 @pytest.mark.parametrize(

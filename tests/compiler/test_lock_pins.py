@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from agentrun.compiler.compile import compile, compile_spec
-from agentrun.compiler.lock import escape_invisible_json, parse_lock
+from agentrun.compiler.lock_file import escape_invisible_json, parse_lock
 from agentrun.compiler.package_diff import describe_pin_changes
 from agentrun.core.package_tools import McpTool, PinnedTool
 from agentrun.spec.problems import DocumentError, Source
 
 from ..locks import DIGEST, lock_of, pin
-from ..projects import agent, found, marked, put
+from ..projects import agent, find_problems, remove_marks, write_project
 
 HEAD = "policy: {default: allow}\ntools:\n  "
 
@@ -37,8 +37,8 @@ HEAD = "policy: {default: allow}\ntools:\n  "
     ],
 )
 def test_tool_that_is_not_pinned_is_reported(tmp_path: Path, server: str, messages: list[str]) -> None:
-    text, places = marked(HEAD + server)
-    reported = found(tmp_path, text, {"spec.lock": lock_of({"srv": ["find", "drop"]})})
+    text, places = remove_marks(HEAD + server)
+    reported = find_problems(tmp_path, text, {"spec.lock": lock_of({"srv": ["find", "drop"]})})
     assert [problem.at for problem in reported] == [f"spec.yaml:{place}" for place in places]
     for problem, message in zip(reported, messages, strict=True):
         assert problem.message.startswith(message)
@@ -47,19 +47,21 @@ def test_tool_that_is_not_pinned_is_reported(tmp_path: Path, server: str, messag
 
 def test_unpinned_tool_gets_a_hint(tmp_path: Path) -> None:
     text = HEAD + "srv: {kind: mcp, command: [x], tools: [fnid]}"
-    (problem,) = found(tmp_path, text, {"spec.lock": lock_of({"srv": ["find", "drop"]})})
+    (problem,) = find_problems(tmp_path, text, {"spec.lock": lock_of({"srv": ["find", "drop"]})})
     assert problem.hint == 'did you mean "find"?'
 
 
 def test_mcp_server_without_a_lock_is_reported(tmp_path: Path) -> None:
-    path = put(tmp_path, {"spec.yaml": agent(HEAD + "srv: {kind: mcp, command: [x]}")})
+    path = write_project(tmp_path, {"spec.yaml": agent(HEAD + "srv: {kind: mcp, command: [x]}")})
     (tmp_path / "spec.lock").unlink()
     assert [problem.code for problem in compile_spec(path).problems] == ["spec.unpinned"]
 
 
 def test_pins_of_unlisted_tools_are_left_out(tmp_path: Path) -> None:
     text = HEAD + "srv: {kind: mcp, command: [x], tools: [find]}"
-    path = put(tmp_path, {"spec.yaml": agent(text), "spec.lock": lock_of({"srv": ["find", "drop"], "gone": ["x"]})})
+    path = write_project(
+        tmp_path, {"spec.yaml": agent(text), "spec.lock": lock_of({"srv": ["find", "drop"], "gone": ["x"]})}
+    )
     package = compile_spec(path).package
     assert package is not None
     server = package.tools["srv"]
@@ -79,7 +81,7 @@ def test_pinned_tools_change_the_fingerprint(tmp_path: Path) -> None:
     for change in changes:
         lock = {"agentrun_lock": "1", "origin": "o", "routes": {}, "servers": {"srv": {"find": pin(**change)}}}
         text = agent(HEAD + "srv: {kind: mcp, command: [x]}")
-        seen.add(compile(put(tmp_path, {"spec.yaml": text, "spec.lock": json.dumps(lock)})).fingerprint)
+        seen.add(compile(write_project(tmp_path, {"spec.yaml": text, "spec.lock": json.dumps(lock)})).fingerprint)
     assert len(seen) == len(changes)
 
 
@@ -119,9 +121,9 @@ def test_invalid_pin_is_refused(name: str) -> None:
 def test_pins_that_differ_only_by_case_are_reported(tmp_path: Path) -> None:
     """It is refused if the agent may see both."""
     lock: dict[str, str | bytes] = {"spec.lock": lock_of({"srv": ["find", "Find"]})}
-    (problem,) = found(tmp_path, HEAD + "srv: {kind: mcp, command: [x]}", lock)
+    (problem,) = find_problems(tmp_path, HEAD + "srv: {kind: mcp, command: [x]}", lock)
     assert "srv.Find and srv.find differ only by case" in problem.message
-    assert found(tmp_path, HEAD + "srv: {kind: mcp, command: [x], tools: [find]}", lock) == []
+    assert find_problems(tmp_path, HEAD + "srv: {kind: mcp, command: [x], tools: [find]}", lock) == []
 
 
 def test_invisible_characters_of_a_lock_are_escaped() -> None:

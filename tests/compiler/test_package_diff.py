@@ -11,7 +11,7 @@ from agentrun.compiler.compile import compile
 from agentrun.compiler.package_diff import PackageDifference, diff_packages
 from agentrun.compiler.package_file import seal_package
 
-from ..documents import Document, changed, write, yaml_text
+from ..documents import Document, document_with, write, yaml_text
 from ..full_spec import BILLING, RICH, project
 from ..packages import ROUTE, package
 from .key_changes import apply
@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("rich")
     project(folder)
     for name, text in (("billing", "Bills of {{ account }}."), ("other", "All of it.")):
-        write(folder, {f"specs/agents/{name}.yaml": yaml_text(changed(BILLING, "instructions", text))})
+        write(folder, {f"specs/agents/{name}.yaml": yaml_text(document_with(BILLING, "instructions", text))})
     return folder
 
 
@@ -39,12 +39,12 @@ def between(folder: Path, before: Document, after: Document) -> list[PackageDiff
     return diff_packages(*files)
 
 
-def words(folder: Path, at: str, value: Any) -> list[str]:
+def described_changes(folder: Path, at: str, value: Any) -> list[str]:
     return [found.describe() for found in between(folder, RICH, apply((at, value, set())))]
 
 
 # One change of each kind.
-SAID: list[tuple[str, Any, list[str]]] = [
+DESCRIPTIONS: list[tuple[str, Any, list[str]]] = [
     ("name", "poor", ['name: "rich" → "poor"']),
     ("budgets.turns", 13, ["budgets.turns: 12 → 13"]),
     ("budgets.time", "90s", ["budgets.time: 120 s → 90 s"]),
@@ -54,7 +54,7 @@ SAID: list[tuple[str, Any, list[str]]] = [
     ("budgets.on_turns", "fail", ['budgets.on_turns: "stop" → "fail"']),
     ("limits.tool_timeout", "26s", [f"tools.{name}.timeout: 25 s → 26 s" for name in BARE]),
     ("admission.dedupe", False, ["admission.dedupe: true → false"]),
-    ("guards.cycle", "off", ["guards.cycle: 5 → none"]),
+    ("guards.cycle", "off", ["guards.cycle: 5 → none", 'guards.cycle_compare: "calls" → "results"']),
     ("model.temperature", 1, ["model.temperature: 0.5 → 1.0"]),
     ("model.stop", ["END"], ['model.stop: ["END", "STOP"] → ["END"]']),
     ("model.price.input", 0.5, ["model.routes.openai/gpt-4.1-mini.price.input: $0.4 → $0.5"]),
@@ -84,13 +84,15 @@ SAID: list[tuple[str, Any, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("at", "value", "said"), SAID, ids=[f"{at}-{index}" for index, (at, _, _) in enumerate(SAID)])
+@pytest.mark.parametrize(
+    ("at", "value", "said"), DESCRIPTIONS, ids=[f"{at}-{index}" for index, (at, _, _) in enumerate(DESCRIPTIONS)]
+)
 def test_change_is_described_with_old_and_new_value(at: str, value: Any, said: list[str], folder: Path) -> None:
-    assert words(folder, at, value) == said
+    assert described_changes(folder, at, value) == said
 
 
 def test_added_tool_is_described(folder: Path) -> None:
-    more = changed(RICH, "tools.second", RICH["tools"]["probe"])
+    more = document_with(RICH, "tools.second", RICH["tools"]["probe"])
     more["policy"]["rules"][0]["allow"].append("second")
     before, after = '["docs.*", "lookup", "search", "wiki.*"]', '["docs.*", "lookup", "search", "second", "wiki.*"]'
     assert [found.describe() for found in between(folder, RICH, more)] == [
@@ -101,14 +103,14 @@ def test_added_tool_is_described(folder: Path) -> None:
 
 
 def test_changed_order_of_routes_is_described(folder: Path) -> None:
-    (said,) = words(folder, "model.fallback", RICH["model"]["fallback"][::-1])
+    (said,) = described_changes(folder, "model.fallback", RICH["model"]["fallback"][::-1])
     first, mini, other = "openai/gpt-4.1-mini", "own/claude-haiku-4-5", "openai/gpt-4.1"
     assert said == f'model.order of routes: ["{first}", "{mini}", "{other}"] → ["{first}", "{other}", "{mini}"]'
 
 
 def test_changed_text_is_described_as_a_line_diff(folder: Path) -> None:
-    before = changed(RICH, "instructions", ["One.\nTwo.\nThree.", "Four."])
-    after = changed(RICH, "instructions", ["One.\nTwo and a half.\nThree.", "Four."])
+    before = document_with(RICH, "instructions", ["One.\nTwo.\nThree.", "Four."])
+    after = document_with(RICH, "instructions", ["One.\nTwo and a half.\nThree.", "Four."])
     (found,) = between(folder, before, after)
     assert found.describe().split("\n") == [
         "instructions: changed",
@@ -122,15 +124,15 @@ def test_changed_text_is_described_as_a_line_diff(folder: Path) -> None:
 
 def test_changed_split_of_instructions_is_described(folder: Path) -> None:
     """Parted in another way it is rendered in another way; nothing but the parting is shown."""
-    before = changed(RICH, "instructions", ["One.", "Two.\n\nThree."])
-    after = changed(RICH, "instructions", ["One.\n\nTwo.", "Three."])
+    before = document_with(RICH, "instructions", ["One.", "Two.\n\nThree."])
+    after = document_with(RICH, "instructions", ["One.\n\nTwo.", "Three."])
     (found,) = between(folder, before, after)
     assert found.describe() == r'instructions: ["One.", "Two.\n\nThree."] → ["One.\n\nTwo.", "Three."]'
 
 
 def test_text_lines_that_look_like_diff_headers_are_shown(folder: Path) -> None:
     """A line of dashes is a line of the prompt, and not a header."""
-    before, after = (changed(RICH, "input", f"a\n{line}\nb") for line in ("-- x", "++ x"))
+    before, after = (document_with(RICH, "input", f"a\n{line}\nb") for line in ("-- x", "++ x"))
     (found,) = between(folder, before, after)
     assert found.describe().split("\n")[2:] == ["     a", "    --- x", "    +++ x", "     b"]
 
@@ -138,7 +140,7 @@ def test_text_lines_that_look_like_diff_headers_are_shown(folder: Path) -> None:
 @pytest.mark.parametrize("at", ["description", "profiles", "agentrun"])
 def test_neutral_changes_give_no_difference(at: str, folder: Path) -> None:
     value = {"description": "Other.", "profiles": {}, "agentrun": "1"}[at]
-    other = dict(reversed(changed(RICH, at, value).items()))
+    other = dict(reversed(document_with(RICH, at, value).items()))
     assert between(folder, RICH, other) == []
 
 

@@ -19,8 +19,9 @@ from agentrun.compiler.package_file import PackageFile, package_bytes, parse_pac
 from agentrun.core.package import Package
 from agentrun.errors import PackageError
 
-from ..documents import changed, write, yaml_text
+from ..documents import document_with, write, yaml_text
 from ..full_spec import RICH, project
+from ..named_cases import case
 from ..packages import package
 
 PATH = Path("/p/a.package.json")
@@ -36,13 +37,13 @@ SMALL = seal_package(package())
 DATA = package_bytes(SMALL)
 
 
-def plain() -> dict[str, Any]:
+def package_content() -> dict[str, Any]:
     """The content of a good package file."""
     content: dict[str, Any] = json.loads(DATA)
     return content
 
 
-def refused(data: bytes) -> PackageError:
+def parse_error(data: bytes) -> PackageError:
     with pytest.raises(PackageError) as caught:
         parse_package(data, PATH)
     shown = f"{caught.value} {caught.value.hint} {caught.value.fields}"
@@ -52,7 +53,7 @@ def refused(data: bytes) -> PackageError:
 
 
 def code(data: bytes) -> str:
-    return refused(data).code
+    return parse_error(data).code
 
 
 # --- what comes back ----------------------------------------------------------------------------------------
@@ -68,7 +69,7 @@ def test_written_package_is_read_back(rich: PackageFile, tmp_path: Path) -> None
 
 def test_loaded_package_has_the_key_order_of_the_compiled_one(tmp_path: Path) -> None:
     """The order of tools and properties is what a model sees: it cannot depend on where a package comes from."""
-    spec = changed(RICH, "tools", dict(reversed(RICH["tools"].items())))
+    spec = document_with(RICH, "tools", dict(reversed(RICH["tools"].items())))
     spec["output"]["schema"] = {"type": "object", "properties": {"z": {}, "a": {}, "ä": {}, "😀": {}, "\uffff": {}}}
     fresh = compile(project(tmp_path, spec))
     loaded = parse_package(package_bytes(fresh), PATH)
@@ -107,7 +108,7 @@ NUMBERS += ["1.5", "0.1", "1e-7", "5e-324", "2.2250738585072014e-308", "1.797693
 
 def test_numbers_of_every_size_are_read_back(tmp_path: Path) -> None:
     """Doubles that are whole and beyond 2**53 are written like integers; they are read as what they were."""
-    text = yaml_text(changed(RICH, "model.options", {"x": "HERE"})).replace("HERE", f"[{', '.join(NUMBERS)}]")
+    text = yaml_text(document_with(RICH, "model.options", {"x": "HERE"})).replace("HERE", f"[{', '.join(NUMBERS)}]")
     fresh = compile(_spec(tmp_path, text))
     loaded = parse_package(package_bytes(fresh), PATH)
     assert loaded == fresh
@@ -122,7 +123,7 @@ def _spec(folder: Path, text: str) -> Path:
 
 def test_control_characters_in_texts_are_kept(tmp_path: Path) -> None:
     """Texts are data: kept as they are, and no part of a message."""
-    fresh = compile(project(tmp_path, changed(RICH, "input", f"{ESC}</script>\0")))
+    fresh = compile(project(tmp_path, document_with(RICH, "input", f"{ESC}</script>\0")))
     loaded = parse_package(package_bytes(fresh), PATH)
     assert loaded.agent.input == f"{ESC}</script>\0"
 
@@ -131,14 +132,14 @@ def test_control_characters_in_texts_are_kept(tmp_path: Path) -> None:
 
 
 def edit(change: Callable[[dict[str, Any]], Any]) -> bytes:
-    content = plain()
+    content = package_content()
     change(content)
     return canonical_json(content) + b"\n"
 
 
 def recompute(change: Callable[[dict[str, Any]], Any]) -> bytes:
     """What an attacker makes of a changed package: the right fingerprints of wrong content."""
-    content = plain()
+    content = package_content()
     change(content)
     content["fingerprint"] = fingerprint(content["agent"])
     content["sections"] = {name: fingerprint(section) for name, section in content["agent"].items()}
@@ -166,13 +167,13 @@ WRONG_PRINT: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 @pytest.mark.parametrize("name", WRONG_PRINT)
 def test_wrong_fingerprint_is_refused(name: str) -> None:
-    error = refused(edit(WRONG_PRINT[name]))
+    error = parse_error(edit(WRONG_PRINT[name]))
     assert error.code == "package.fingerprint_mismatch"
     assert error.fields.keys() == {"pinned", "found", "sections"}
 
 
 def test_fingerprint_mismatch_names_the_sections() -> None:
-    error = refused(edit(WRONG_PRINT["content changed"]))
+    error = parse_error(edit(WRONG_PRINT["content changed"]))
     assert error.fields["sections"] == ["budgets"]
     assert error.fields["pinned"] == SMALL.fingerprint
     assert error.fields["found"] != SMALL.fingerprint
@@ -266,26 +267,32 @@ def test_file_that_is_not_canonical_json_is_refused(name: str) -> None:
 @pytest.mark.parametrize("version", ["0", "2", "1.0", "", 1, None, ["1"], ESC])
 def test_unknown_package_version_is_refused_first(version: Any) -> None:
     """Said before anything else is looked at: the rest may be right in that version."""
-    assert "version" in refused(edit(lambda c: c.update(agentrun_package=version))).message
-    assert "version" in refused(canonical_json({"agentrun_package": version}) + b"\n").message
+    assert "version" in parse_error(edit(lambda c: c.update(agentrun_package=version))).message
+    assert "version" in parse_error(canonical_json({"agentrun_package": version}) + b"\n").message
 
 
 @given(st.integers(0, len(DATA) - 1), st.integers(1, 255))
 def test_flipped_byte_is_refused(position: int, mask: int) -> None:
     data = bytearray(DATA)
     data[position] ^= mask
-    refused(bytes(data))
+    parse_error(bytes(data))
 
 
 @given(st.integers(0, len(DATA)), st.binary(min_size=1, max_size=4))
 def test_inserted_or_removed_bytes_are_refused(position: int, more: bytes) -> None:
-    refused(DATA[:position] + more + DATA[position:])
-    refused(DATA[: position - len(more)] + DATA[position:] if position >= len(more) else DATA[position + 1 :])
+    parse_error(DATA[:position] + more + DATA[position:])
+    parse_error(DATA[: position - len(more)] + DATA[position:] if position >= len(more) else DATA[position + 1 :])
 
 
-@pytest.mark.parametrize("depth", range(100, 1000, 7))
-def test_deep_nesting_gives_a_package_error(depth: int) -> None:
+@pytest.mark.parametrize("first", range(100, 1000, 70))
+def test_deep_nesting_gives_a_package_error(first: int) -> None:
     """Wherever the stack gives out, on the way down or on the way back, it is the same error."""
+    for depth in range(first, min(first + 70, 1000), 7):
+        with case(depth):
+            _check_nesting(depth)
+
+
+def _check_nesting(depth: int) -> None:
     inner: Any = 1
     for _ in range(depth):
         inner = {"a": inner}
@@ -322,7 +329,7 @@ def test_no_model_is_built_before_verification(monkeypatch: pytest.MonkeyPatch) 
 
 def test_size_limit_is_checked_before_parsing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(module, "_decode_json", lambda _: pytest.fail("decoded"))
-    assert "16 MiB" in refused(BYTES["17 MiB"]).message
+    assert "16 MiB" in parse_error(BYTES["17 MiB"]).message
     path = tmp_path / "large.json"
     with path.open("wb") as file:
         file.truncate(1 << 40)  # a terabyte of nothing

@@ -11,16 +11,16 @@ from agentrun.compiler.python_functions import MAX_MODULE_WORDS, FunctionRefused
 from agentrun.core.package_tools import PythonTool
 from agentrun.spec.project import Project
 
-from ..projects import Found, agent, found, put
+from ..projects import FoundProblem, agent, find_problems, write_project
 from ..steps import at_most
 
 POLICY = "policy: {default: allow}\n"
 
 
-def tool(folder: Path, source: str | bytes, call: str = "tools_of_mine:f", extra: str = "") -> list[Found]:
+def tool(folder: Path, source: str | bytes, call: str = "tools_of_mine:f", extra: str = "") -> list[FoundProblem]:
     """What is said about a function of a module with this source."""
     files: dict[str, str | bytes] = {"tools_of_mine.py": source}
-    return found(folder, f'{POLICY}tools: {{t: {{kind: python, call: "{call}"{extra}}}}}\n', files)
+    return find_problems(folder, f'{POLICY}tools: {{t: {{kind: python, call: "{call}"{extra}}}}}\n', files)
 
 
 def schema(folder: Path, signature: str, doc: str = "Does it.", before: str = "") -> Any:
@@ -261,8 +261,8 @@ def test_function_is_found(tmp_path: Path, source: str) -> None:
         ("x = " + "(" * 300 + ")" * 300, "is not valid Python", None),
         ("x = a" + ".b" * 19_000 + "\n", "cannot be read as Python", None),
         ("x = 1" + "+1" * 19_000 + "\n", "cannot be read as Python", None),
-        ("x;" * 500_000, "is too large", "40,000 words"),
-        ('x = f"' + "{x}" * 80_000 + '"', "is too large", "40,000 words"),
+        ("x;" * 500_000, "is too large", "40,000 tokens"),
+        ('x = f"' + "{x}" * 80_000 + '"', "is too large", "40,000 tokens"),
         ("def f(" + ",".join(f"a{n}: int" for n in range(60_000)) + "): pass", "is too large", "40,000"),
     ],
 )
@@ -280,7 +280,7 @@ def test_large_module_is_read_once_for_many_tools(tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {"m.py": source}
     tools = ", ".join(f'{"pqrstuvw"[n % 8]}{n // 8}a: {{kind: python, call: "m:{"fg"[n % 2]}"}}' for n in range(80))
     with at_most(1_400_000):
-        assert found(tmp_path, f"{POLICY}tools: {{{tools}}}\n", files) == []
+        assert find_problems(tmp_path, f"{POLICY}tools: {{{tools}}}\n", files) == []
 
 
 # --- where modules are (THREATS 14) -------------------------------------------------------------------------
@@ -296,7 +296,7 @@ def test_standard_library_module_is_refused(tmp_path: Path, call: str) -> None:
     # Also when the project has a file of that name: importing it would give Python's own.
     files: dict[str, str | bytes] = {f"{module}.py": f"def {call.partition(':')[2]}(): pass\n"}
     spec = f'{POLICY}tools: {{t: {{kind: python, description: d, call: "{call}"}}}}\n'
-    assert [problem.message for problem in found(tmp_path, spec, files)] == [expected]
+    assert [problem.message for problem in find_problems(tmp_path, spec, files)] == [expected]
 
 
 @pytest.mark.parametrize(
@@ -337,7 +337,7 @@ def test_symlinked_modules_and_folders_are_refused(tmp_path: Path) -> None:
         "real:f": "spec.python",
     }
     for call, code in expected.items():
-        reported = found(project, f'{POLICY}tools: {{t: {{kind: python, call: "{call}"}}}}\n')
+        reported = find_problems(project, f'{POLICY}tools: {{t: {{kind: python, call: "{call}"}}}}\n')
         assert [problem.code for problem in reported] == ([code] if code else []), call
         assert str(outside) not in str(reported)
 
@@ -521,7 +521,7 @@ def test_no_user_module_is_imported(tmp_path: Path) -> None:
     }
     hook = 'hooks: [{id: h, at: on_stop, call: "hooked:h"}]\n'
     text = f'{POLICY}tools: {{t: {{kind: python, call: "trap.inner:f"}}}}\n{hook}'
-    put(tmp_path, {"spec.yaml": agent(text), **files})
+    write_project(tmp_path, {"spec.yaml": agent(text), **files})
     before = set(sys.modules)
     assert compile_spec(tmp_path / "spec.yaml").problems == ()
     assert not {"trap", "trap.inner", "hooked"} & (set(sys.modules) - before)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agentrun.compiler.template_branches import branches_taken, find_branches
 
-NESTED = """\
+NESTED_TEMPLATE = """\
 {% if a %}{% for x in xs %}{{ "one" if x == 1 else "more" }}{% else %}no x{% endfor %}
 {%- elif (b) -%} b {% else %}{# else #}
 {% if c %}c{% endif %}{% endif %}"""
@@ -46,7 +46,7 @@ def test_the_way_that_is_taken(source: str, values: dict[str, Any], ways: list[s
 
 
 def test_all_ways_of_a_nested_template_with_their_places() -> None:
-    assert [(branch.line, branch.column, branch.way) for branch in find_branches(NESTED)] == [
+    assert [(branch.line, branch.column, branch.way) for branch in find_branches(NESTED_TEMPLATE)] == [
         (1, 4, "true"),
         (1, 14, "none"),
         (1, 14, "some"),
@@ -73,8 +73,8 @@ def test_the_ways_taken_are_those_that_the_values_say(a: bool, b: bool, c: bool,
     elif not b:
         expected.add(f"3:4:{'true' if c else 'false'}")
     expected.add("1:4:true" if a else "2:10:true" if b else "2:23:false")
-    marks = branches_taken(NESTED, {"a": a, "b": b, "c": c, "xs": list(xs)})
-    found = {f"{each.line}:{each.column}:{each.way}" for each in find_branches(NESTED) if each.mark in marks}
+    marks = branches_taken(NESTED_TEMPLATE, {"a": a, "b": b, "c": c, "xs": list(xs)})
+    found = {f"{each.line}:{each.column}:{each.way}" for each in find_branches(NESTED_TEMPLATE) if each.mark in marks}
     assert found == expected
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import jinja2
 import pytest
 
-from agentrun.compiler.compile import compile_spec, validate_spec
+from agentrun.cassette.miss_context import make_miss_context
+from agentrun.cassette.prompt_diff import render_templates
+from agentrun.compiler import template_bundle
+from agentrun.compiler.compile import compile_or_raise, compile_spec, validate_spec
 from agentrun.compiler.package_file import seal_package
 from agentrun.compiler.prompts import complete_params, render_instructions
 from agentrun.compiler.template import (
@@ -17,9 +21,11 @@ from agentrun.compiler.template import (
     render_template,
     render_template_lines,
 )
-from agentrun.compiler.template_branches import branches_taken
+from agentrun.compiler.template_branches import branches_taken, find_branches
+from agentrun.compiler.template_parser import MAX_TEMPLATE_TOKENS
+from agentrun.compiler.template_sandbox import compile_template
 
-from ..projects import agent, put
+from ..projects import agent, write_project
 
 FILES = {
     "tone.md": "Be {{ how|default('brief') }}.\n{% include 'rules.md' %}",
@@ -61,6 +67,10 @@ def test_only_what_is_included_is_in_a_bundle() -> None:
 def test_a_comment_of_the_author_is_no_bundle() -> None:
     assert render_template("a{# files: none #}", {}) == "a"
     assert render_template('a{# files: {"x": 1} #}', {}) == "a"
+    assert render_template('a{# files: {"x": "1"} #}', {}) == "a"
+    assert render_template('{{ \'{# files: {"a":"b"}\'}}', {}) == '{# files: {"a":"b"}'
+    assert render_template("{# {# files: {} #}b", {}) == "b"
+    assert render_template('{# {# files: {"x": "1"} #}', {}) == ""
 
 
 def test_a_line_of_a_file_is_traced_to_it() -> None:
@@ -84,15 +94,82 @@ def test_a_file_that_is_not_in_the_package() -> None:
 
 
 def test_a_mistake_in_a_file_names_it() -> None:
-    with pytest.raises(TemplateRenderError, match=r"rules\.md: `name` is not set") as stopped:
+    with pytest.raises(TemplateRenderError, match=r"rules\.md, line 1: `name` is not set") as stopped:
         render_template(bundle_template("\n{% include 'rules.md' %}", FILES), {})
-    assert stopped.value.line == 1
+    assert (stopped.value.file, stopped.value.line, stopped.value.column) == ("rules.md", 1, 9)
 
 
 def test_branches_of_a_template_with_files() -> None:
     source = bundle_template("{% if x %}{% include 'rules.md' %}{% endif %}{{ 1 if x else 2 }}", FILES)
     assert branches_taken(source, {"x": 1, "name": "a"}) == {"3:true", "48:true"}
     assert branches_taken(source, {"x": 0}) == {"3:false", "48:false"}
+
+
+def test_branches_of_the_files() -> None:
+    files = {"a.md": "{% if x %}{% include 'b.md' %}{% endif %}", "b.md": "{{ 1 if x else 2 }}"}
+    source = bundle_template("{% include 'a.md' %}{% include 'b.md' %}", files)
+    assert [branch.mark for branch in find_branches(source)] == [
+        *("a.md@3:false", "a.md@3:true"),
+        *("b.md@3:false", "b.md@3:true"),
+    ]
+    assert branches_taken(source, {"x": 1}) == {"a.md@3:true", "b.md@3:true"}
+    assert branches_taken(source, {"x": 0}) == {"a.md@3:false", "b.md@3:false"}
+
+
+def test_tokens_are_counted_over_all_files() -> None:
+    part = "{{ x }}" * (MAX_TEMPLATE_TOKENS // 9 + 1)
+    files = {"a.md": part, "b.md": part}
+    two = "{% include 'a.md' %}{% include 'b.md' %}"
+    assert render_template(bundle_template(two, files), {"x": "y"}) == "y" * 2 * (MAX_TEMPLATE_TOKENS // 9 + 1)
+    whole = bundle_template(part + two, files)
+    with pytest.raises(TemplateRenderError, match=f"more than {MAX_TEMPLATE_TOKENS} parts together"):
+        render_template(whole, {"x": "y"})
+
+
+# --- compiled once
+
+
+@pytest.fixture
+def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that are compiled."""
+    names: list[str] = []
+
+    def counted(tree: Any, name: str = "", **more: Any) -> Any:
+        names.append(name)
+        return compile_template(tree, name, **more)
+
+    monkeypatch.setattr(template_bundle, "compile_template", counted)
+    monkeypatch.setattr(template_bundle, "_KEPT", template_bundle._KeptBundles())
+    return names
+
+
+def test_a_long_template_is_compiled_once(compilations: list[str]) -> None:
+    source = bundle_template("x" * 70_000 + "{% include 'rules.md' %}", FILES)
+    for _ in range(3):
+        render_template(source, {"name": "a"})
+    assert sorted(compilations) == ["", "rules.md"]
+
+
+def test_all_templates_of_a_package_are_kept(compilations: list[str]) -> None:
+    for _ in range(3):
+        for number in range(200):
+            render_template(f"{{{{ x }}}} {number}", {"x": 1})
+    assert len(compilations) == 200
+
+
+def test_each_way_to_render_is_compiled_once(compilations: list[str]) -> None:
+    for _ in range(3):
+        render_template("{{ 1 if x }}", {"x": 1})
+        render_template_lines("{{ 1 if x }}", {"x": 1})
+        branches_taken("{{ 1 if x }}", {"x": 1})
+    assert len(compilations) == 3
+
+
+def test_only_so_much_is_kept(compilations: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(template_bundle, "_MAX_KEPT", 4_000)  # about ten of these
+    for number in [*range(20), 19, 0]:
+        render_template(f"{{{{ x }}}} {number}", {"x": 1})
+    assert len(compilations) == 21
 
 
 def test_names_and_places() -> None:
@@ -114,30 +191,42 @@ PROJECT: dict[str, str | bytes] = {
 }
 
 
-def made(folder: Path, **changed: str) -> Path:
+def make_project(folder: Path, **changed: str) -> Path:
     folder.mkdir(exist_ok=True)
     texts = {name.replace("__", "/"): text for name, text in changed.items()}
-    put(folder, {**PROJECT, "specs/spec.yaml": agent(SPEC), **texts})
+    write_project(folder, {**PROJECT, "specs/spec.yaml": agent(SPEC), **texts})
     return folder / "specs" / "spec.yaml"
 
 
 def problems(folder: Path, **changed: str) -> list[tuple[str, str]]:
     return [
         (str(problem.place).removeprefix(f"{folder}/"), problem.code)
-        for problem in validate_spec(made(folder, **changed))
+        for problem in validate_spec(make_project(folder, **changed))
         if problem.severity == "error"
     ]
 
 
 def test_files_of_a_project(tmp_path: Path) -> None:
-    package = compile_spec(made(tmp_path)).package
+    package = compile_spec(make_project(tmp_path)).package
     assert package is not None
     assert render_instructions(package, complete_params(package, {})) == "Hi.\nBe kind to Ada.\nBye."
 
 
+def test_a_miss_names_the_path_of_a_file(tmp_path: Path) -> None:
+    spec, file = compile_or_raise(make_project(tmp_path))
+    context = make_miss_context(spec, file, message=None, params={}, accept="", whole=False)
+    rendered = render_templates(context.instructions, context.params)
+    assert rendered is not None
+    assert [line.place(0) for line in rendered.lines] == [
+        ("specs/prompts/main.md", 1),
+        ("specs/prompts/tone.md", 1),
+        ("shared/end.md", 1),
+    ]
+
+
 def test_a_changed_file_changes_the_fingerprint(tmp_path: Path) -> None:
-    one = compile_spec(made(tmp_path / "one")).package
-    two = compile_spec(made(tmp_path / "two", **{"shared__end.md": "Good bye."})).package
+    one = compile_spec(make_project(tmp_path / "one")).package
+    two = compile_spec(make_project(tmp_path / "two", **{"shared__end.md": "Good bye."})).package
     assert one is not None
     assert two is not None
     first, second = seal_package(one), seal_package(two)
@@ -163,6 +252,31 @@ def test_problems_of_files(tmp_path: Path, changed: dict[str, str], place: str, 
     assert found[0][1] == code
 
 
+def test_a_linked_file_is_refused(tmp_path: Path) -> None:
+    changed = {"specs__prompts__main.md": "{{ name }}{% include 'linked.md' %}{% include 'shared/linked.md' %}"}
+    spec = make_project(tmp_path, **changed)
+    (tmp_path / "specs/prompts/linked.md").symlink_to("tone.md")
+    (tmp_path / "shared/linked.md").symlink_to("end.md")
+    messages = [problem.message for problem in validate_spec(spec)]
+    assert [message for message in messages if "goes through a symbolic link" in message] == messages
+    assert len(messages) == 2
+
+
+def test_a_param_of_an_included_file_is_used(tmp_path: Path) -> None:
+    assert validate_spec(make_project(tmp_path)) == []
+    (unused,) = validate_spec(make_project(tmp_path, **{"specs__prompts__tone.md": "Be kind. name"}))
+    assert unused.code == "spec.unused_param"
+
+
+def test_files_that_are_too_large_together(tmp_path: Path) -> None:
+    spec = SPEC.replace(", default: Ada", "")  # so that nothing is rendered
+    third = "{{ name }}" * (MAX_TEMPLATE_TOKENS // 9 + 1)
+    changed = {"specs__spec.yaml": agent(spec), "specs__prompts__tone.md": third, "shared__end.md": third}
+    assert problems(tmp_path, **changed) == []
+    both = {**changed, "specs__prompts__main.md": f"{third}{{% include 'tone.md' %}}{{% include 'shared/end.md' %}}"}
+    assert problems(tmp_path, **both) == [("specs/prompts/main.md:1:1", "spec.template_syntax")]
+
+
 def test_an_imported_file_sees_only_its_own_names(tmp_path: Path) -> None:
     changed = {"specs__prompts__main.md": "{% import 'tone.md' as t %}{{ name }}"}
     assert problems(tmp_path, **changed)[0][1] == "spec.template_unknown_name"
@@ -181,6 +295,38 @@ ENDLESS = "{% for i in range(9999) %}{% for j in range(9999) %}x{% endfor %}{% e
 
 def test_an_endless_prompt_is_refused_by_validate(tmp_path: Path) -> None:
     assert problems(tmp_path, **{"specs__prompts__main.md": ENDLESS})[0][1] == "spec.template_render"
+
+
+def test_an_endless_file_is_refused_at_its_place(tmp_path: Path) -> None:
+    found = problems(tmp_path, **{"specs__prompts__tone.md": f"{{{{ name }}}}\n {ENDLESS}"})
+    assert found == [("specs/prompts/tone.md:2:54", "spec.template_render")]
+
+
+CHILD = "policy: {default: allow}\ntools: {child: {kind: agent, spec: child.yaml%s}}\n"
+
+
+@pytest.mark.parametrize(
+    ("params", "given", "expected"),
+    [
+        ("{n: {type: integer, default: 0}}", "", []),
+        ("{n: {type: integer, default: 9999}}", "", ["spec.template_render"]),
+        ("{n: {type: integer, default: 9999}}", ", params: {n: 0}", []),
+        ("{n: {type: integer, default: 0}}", ", params: {n: 9999}", ["spec.template_render"]),
+        ("{n: {type: integer}}", ", params: {n: 9999}", ["spec.template_render"]),
+        ("{n: {type: integer}}", "", []),
+    ],
+)
+def test_the_prompts_of_a_sub_agent_are_rendered_too(
+    tmp_path: Path, params: str, given: str, expected: list[str]
+) -> None:
+    prompt = ENDLESS.replace("range(9999)", "range(n)").replace("{{ name }}", "")
+    child = agent(f"description: d\nparams: {params}\ninstructions: '{prompt}'\n")
+    changed = {"specs__spec.yaml": agent(f"{SPEC}{CHILD % given}"), "specs__child.yaml": child}
+    assert problems(tmp_path, **changed) == [("specs/child.yaml:3:62", code) for code in expected]
+
+
+def test_compiling_renders_nothing(tmp_path: Path) -> None:
+    assert compile_spec(make_project(tmp_path, **{"specs__prompts__main.md": ENDLESS})).package is not None
 
 
 def test_without_defaults_nothing_is_rendered(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agentrun.compiler.template import Json, RenderedLine, TemplateRenderError, render_template, render_template_lines
 
-from .test_template import LIKE_JINJA, SAME_AS_JINJA, VALUES
+from .test_template_comparison import LIKE_JINJA, SAME_AS_JINJA, TEMPLATE_VALUES
 
 PROMPTS = Path(__file__).parents[2] / "specs" / "prompts"
 
@@ -29,7 +29,7 @@ def misplaced(lines: list[RenderedLine]) -> list[tuple[str, int]]:
 
 
 def reported(source: str, values: dict[str, Json] | None = None) -> list[tuple[str, int]]:
-    return [(line.text, line.origin()) for line in render_template_lines(source, values or VALUES)]
+    return [(line.text, line.origin()) for line in render_template_lines(source, values or TEMPLATE_VALUES)]
 
 
 TEMPLATES: dict[str, list[tuple[str, int]]] = {
@@ -75,21 +75,21 @@ def test_origins(source: str) -> None:
 
 
 def test_a_line_of_several_lines() -> None:
-    (line,) = render_template_lines("Region:\n{%- if yes %} EU\n{%- else %} US\n{%- endif %}!", VALUES)
+    (line,) = render_template_lines("Region:\n{%- if yes %} EU\n{%- else %} US\n{%- endif %}!", TEMPLATE_VALUES)
     assert line == RenderedLine("Region: EU!", ((0, 1), (7, 2), (10, 4)))
     assert [line.origin(column) for column in (0, 6, 7, 9, 10, 99)] == [1, 1, 2, 2, 4, 4]
 
 
 @pytest.mark.parametrize("source", [*SAME_AS_JINJA, *LIKE_JINJA])
 def test_the_text_is_the_rendered_one(source: str) -> None:
-    lines = render_template_lines(source, VALUES)
-    assert "\n".join(line.text for line in lines) == render_template(source, VALUES)
+    lines = render_template_lines(source, TEMPLATE_VALUES)
+    assert "\n".join(line.text for line in lines) == render_template(source, TEMPLATE_VALUES)
     assert all(1 <= at <= source.count("\n") + source.count("\r") + 1 for line in lines for _, at in line.parts)
 
 
 def test_stops_like_render() -> None:
     with pytest.raises(TemplateRenderError) as stopped:
-        render_template_lines("a\n{{ missing }}", VALUES)
+        render_template_lines("a\n{{ missing }}", TEMPLATE_VALUES)
     assert stopped.value.line == 2
 
 
@@ -151,29 +151,31 @@ def bodies(draw: st.DrawFn, depth: int = 2) -> str:
     return "".join(parts)
 
 
-def marked(source: str) -> str:
+def number_lines(source: str) -> str:
     """Every `@` as the number of the line that it stands on."""
     return "\n".join(line.replace("@", f"<{n}>") for n, line in enumerate(source.split("\n"), 1))
 
 
-@given(bodies().map(marked))
+@given(bodies().map(number_lines))
 def test_generated(source: str) -> None:
-    lines = render_template_lines(source, VALUES)
-    assert "\n".join(line.text for line in lines) == render_template(source, VALUES)
+    lines = render_template_lines(source, TEMPLATE_VALUES)
+    assert "\n".join(line.text for line in lines) == render_template(source, TEMPLATE_VALUES)
     assert misplaced(lines) == []
 
 
 def test_the_generator_reaches_far() -> None:
     """A generator of nothing but plain text would pass with the number of the rendered line."""
-    source = marked("@\n{% if no %}\n@\n{% else %}\n@\n{% endif %}\n@")
-    wrong = [RenderedLine(line.text, ((0, n),)) for n, line in enumerate(render_template_lines(source, VALUES), 1)]
+    source = number_lines("@\n{% if no %}\n@\n{% else %}\n@\n{% endif %}\n@")
+    wrong = [
+        RenderedLine(line.text, ((0, n),)) for n, line in enumerate(render_template_lines(source, TEMPLATE_VALUES), 1)
+    ]
     assert misplaced(wrong) == [("<5>", 3), ("<7>", 5)]
 
 
 def test_a_planted_shift_is_found() -> None:
-    source = marked("@{{ '@' }}\n@")
+    source = number_lines("@{{ '@' }}\n@")
     shifted = [
         RenderedLine(line.text, tuple((column, at + 1) for column, at in line.parts))
-        for line in render_template_lines(source, VALUES)
+        for line in render_template_lines(source, TEMPLATE_VALUES)
     ]
     assert len(misplaced(shifted)) == 3

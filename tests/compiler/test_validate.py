@@ -15,7 +15,7 @@ from agentrun.compiler.validate import find_documents, validate_document
 from agentrun.spec.problems import PROBLEM_CODES, sort_problems
 
 from ..cli.command import agentrun
-from ..projects import TOOL, agent, codes, found, put
+from ..projects import TOOL, agent, codes, find_problems, write_project
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 STORIES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir())
@@ -74,7 +74,7 @@ policy:
   rules: [{id: r, ask: x, when: "1 +"}, {id: s, ask: q}]
 description: sk-ant-abcdefghijklmnop12345678
 """
-    assert [(place, code) for place, code, _, _ in found(tmp_path, text, files)] == [
+    assert [(place, code) for place, code, _, _ in find_problems(tmp_path, text, files)] == [
         ("prompt.md:2:10", "spec.template_syntax"),
         ("schema.json:1:10", "spec.json_schema"),
         ("spec.yaml:1:1", "spec.unknown_key"),
@@ -110,7 +110,7 @@ def test_unquoted_version_does_not_hide_other_problems(tmp_path: Path) -> None:
 
 
 def test_misspelt_key_is_not_reported_as_missing(tmp_path: Path) -> None:
-    put(
+    write_project(
         tmp_path,
         {"spec.yaml": 'agentrun: "1"\nname: a\nmodel: {provider: p, nme: m}\ninstructoins: x\nbudgets: {tokens: 1}\n'},
     )
@@ -122,7 +122,7 @@ def test_misspelt_key_is_not_reported_as_missing(tmp_path: Path) -> None:
 
 def test_profiles_are_checked_too(tmp_path: Path) -> None:
     text = "profiles:\n  fast: {budgets: {turns: 0}}\n  slow: {budgets: null}\n  bad: {tools: 5}\n"
-    assert [(place, code) for place, code, _, _ in found(tmp_path, text)] == [
+    assert [(place, code) for place, code, _, _ in find_problems(tmp_path, text)] == [
         ("spec.yaml:1:1", "spec.no_budget"),
         ("spec.yaml:2:27", "spec.out_of_range"),
         ("spec.yaml:4:16", "spec.wrong_type"),
@@ -137,7 +137,7 @@ def test_null_in_a_profile_removes_a_shared_part(tmp_path: Path, key: str) -> No
 
 
 def test_no_budget_is_a_warning_and_an_error_with_strict(tmp_path: Path) -> None:
-    put(tmp_path, {"spec.yaml": agent("budgets: {turns: 3}")})
+    write_project(tmp_path, {"spec.yaml": agent("budgets: {turns: 3}")})
     lenient, strict = (
         agentrun("validate", "spec.yaml", cwd=tmp_path),
         agentrun("validate", "--strict", ".", cwd=tmp_path),
@@ -148,7 +148,7 @@ def test_no_budget_is_a_warning_and_an_error_with_strict(tmp_path: Path) -> None
 
 
 def test_directory_search_finds_only_agentrun_documents(tmp_path: Path) -> None:
-    put(
+    write_project(
         tmp_path,
         {
             "a/one.yaml": agent(),
@@ -168,7 +168,7 @@ def test_directory_search_finds_only_agentrun_documents(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["tools", "policy", "budgets"])
 def test_shared_part_is_validated_alone(tmp_path: Path, key: str) -> None:
-    put(
+    write_project(
         tmp_path,
         {"part.yaml": f'# a part\nagentrun: "1"\n"{key}": {{zzz: 1}} # token: sk-ant-abcdefghijklmnop12345678\n'},
     )

@@ -47,7 +47,7 @@ TEXTS = [
         "${A}",
     ),
 ]
-ANYTHING = [None, True, False, 0, -1, 2**53 - 1, 1.5, 1e300, -0.0, [], {}, [1, [None]], {"a": {"b": "c"}, "on": "no"}]
+ANY_VALUES = [None, True, False, 0, -1, 2**53 - 1, 1.5, 1e300, -0.0, [], {}, [1, [None]], {"a": {"b": "c"}, "on": "no"}]
 JSON_SCHEMAS = [
     {"type": "string", "default": "x"},
     {"type": "object", "properties": {"id": {"type": "string", "maxLength": 3}}, "required": ["id"]},
@@ -80,7 +80,7 @@ class _Maker:
             return self.json_schema() if "JsonSchema" in schema["$ref"] else self.value(definition)
         assert not schema.keys() & {"if", "then", "else"}
         if "type" not in schema:
-            return self.chance.choice([*ANYTHING, *TEXTS])
+            return self.chance.choice([*ANY_VALUES, *TEXTS])
         choices = {part["if"]["type"]: part["then"] for part in schema.get("allOf", ()) if "type" in part["if"]}
         kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
         usable = [kind for kind in kinds if self.files or "FileRef" not in choices.get(kind, {}).get("$ref", "")]
@@ -135,7 +135,7 @@ class _Maker:
         return {key: self.value(schema["properties"][key]) for key in used}
 
 
-def written(document: Any, seed: int) -> str:
+def write_yaml(document: Any, seed: int) -> str:
     """A document as YAML in one of many styles. A seed always gives the same style."""
     chance = random.Random(seed)  # noqa: S311 as above
     text = yaml_text(

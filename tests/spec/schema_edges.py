@@ -74,7 +74,7 @@ PATTERNS: dict[str, tuple[list[str], list[str]]] = {
         ["", "a", "a/", "/b", "A/b", "a/ b", "a" * 65 + "/b", "a/" + "b" * 129],
     ),
     agent.TOOL_CHOICE_PATTERN: (["auto", "a.b-c_d", "a" * 128], ["", "a" * 129, "A", "9", "a b"]),
-    agent.FIELD_PATH_PATTERN: (
+    field_types.FIELD_PATH_PATTERN: (
         ["a", "*", "a.*.b-c_D.9", "a" * 256],
         ["", ".", "a.", ".a", "a..b", "a b", "a[0]", "a" * 257],
     ),
@@ -127,12 +127,12 @@ def _pattern_edges(pattern: str) -> Iterator[Edge]:
     yield from ((text, False) for text in refused)
 
 
-def put(base: Any, at: Steps, value: Any) -> Any:
+def with_value(base: Any, at: Steps, value: Any) -> Any:
     """The document with another value at a place."""
     if not at:
         return value
     document = copy.copy(base)
-    document[at[0]] = put(document[at[0]] if len(at) > 1 else None, at[1:], value)
+    document[at[0]] = with_value(document[at[0]] if len(at) > 1 else None, at[1:], value)
     return document
 
 

@@ -19,25 +19,25 @@ from ..full_provider_script import SCRIPT
 from ..full_spec import BUDGETS, POLICY, RICH, TOOLS
 from ..schemas import ROOT, Schema, flat, shipped
 
-WRITTEN = tuple(DOCUMENT_MODELS)
+DOCUMENT_KINDS = tuple(DOCUMENT_MODELS)
 """The schemas of what people write; the others are of what the compiler and the runtime write."""
 
 _MAPS = ("properties", "$defs")
 _ONE = ("items", "additionalProperties", "propertyNames", "if", "then", "else")
 
 
-def parts(schema: Any, at: str = "", *, asked: bool = False) -> Iterator[tuple[str, Schema, bool]]:
+def subschemas(schema: Any, at: str = "", *, asked: bool = False) -> Iterator[tuple[str, Schema, bool]]:
     """Every schema inside a schema, its place, and whether it is only a question (inside an `if`)."""
     if not isinstance(schema, dict):
         return
     yield at, schema, asked
     for keyword in _MAPS:
         for name, inner in schema.get(keyword, {}).items():
-            yield from parts(inner, f"{at}/{keyword}/{name}", asked=asked)
+            yield from subschemas(inner, f"{at}/{keyword}/{name}", asked=asked)
     for keyword in _ONE:
-        yield from parts(schema.get(keyword), f"{at}/{keyword}", asked=asked or keyword == "if")
+        yield from subschemas(schema.get(keyword), f"{at}/{keyword}", asked=asked or keyword == "if")
     for index, inner in enumerate(schema.get("allOf", ())):
-        yield from parts(inner, f"{at}/allOf/{index}", asked=asked)
+        yield from subschemas(inner, f"{at}/allOf/{index}", asked=asked)
 
 
 def test_schema_folder_contains_exactly_the_known_schemas() -> None:
@@ -61,7 +61,7 @@ def test_schema_is_valid_draft_2020_12(name: str) -> None:
 def test_schema_has_no_anyof_oneof_or_not(name: str) -> None:
     """A failed anyOf or oneOf says only that no branch fits."""
     known = {*_MAPS, *_ONE, "allOf"}
-    for at, schema, _ in parts(shipped(name)):
+    for at, schema, _ in subschemas(shipped(name)):
         assert not schema.keys() & {"anyOf", "oneOf", "not", "discriminator"}, at
         nested = {
             key for key, value in schema.items() if key not in ("default", "enum", "const") and _has_schemas(value)
@@ -76,39 +76,44 @@ def _has_schemas(value: Any) -> bool:
 
 @pytest.mark.parametrize("name", SCHEMA_NAMES)
 def test_every_key_has_a_description(name: str) -> None:
-    for at, schema, asked in parts(shipped(name)):
+    for at, schema, asked in subschemas(shipped(name)):
         for key, inner in {} if asked else schema.get("properties", {}).items():
             text = inner.get("description", "")
-            enough = 3 if name in WRITTEN else 1
+            enough = 3 if name in DOCUMENT_KINDS else 1
             assert len(text.split()) >= enough, f"{name}{at}: {key} says {text!r}"
-            assert name not in WRITTEN or text[0].isupper() or text[0] == "`", f"{name}{at}: {key} says {text!r}"
+            assert name not in DOCUMENT_KINDS or text[0].isupper() or text[0] == "`", f"{name}{at}: {key} says {text!r}"
             assert text.rstrip("`")[-1] in ".:)", f"{name}{at}: {key} says {text!r}"
 
 
 @pytest.mark.parametrize("name", SCHEMA_NAMES)
 def test_every_object_has_a_description_and_is_closed(name: str) -> None:
-    for at, schema, asked in parts(shipped(name)):
+    for at, schema, asked in subschemas(shipped(name)):
         if at.startswith("/$defs/") and at.count("/") == 2 and "properties" in schema:
             assert schema["additionalProperties"] is False, at
             assert at.endswith("/Profile") or schema["description"], at
         assert asked or "additionalProperties" not in schema or schema["type"] == "object", at
 
 
-@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("name", DOCUMENT_KINDS)
 def test_every_pattern_has_a_description(name: str) -> None:
-    used = {schema["pattern"] for _, schema, _ in parts(shipped(name)) if "pattern" in schema}
+    used = {schema["pattern"] for _, schema, _ in subschemas(shipped(name)) if "pattern" in schema}
     assert used <= PATTERN_DESCRIPTIONS.keys()
 
 
 def test_every_pattern_description_is_used() -> None:
-    used = {schema["pattern"] for name in WRITTEN for _, schema, _ in parts(shipped(name)) if "pattern" in schema}
+    used = {
+        schema["pattern"]
+        for name in DOCUMENT_KINDS
+        for _, schema, _ in subschemas(shipped(name))
+        if "pattern" in schema
+    }
     assert PATTERN_DESCRIPTIONS.keys() <= used
 
 
-@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("name", DOCUMENT_KINDS)
 def test_defaults_are_valid_and_shown(name: str) -> None:
     """A default that its own schema refuses could not be written down; one that is not shown is not known."""
-    for _, schema, _ in parts(shipped(name)):
+    for _, schema, _ in subschemas(shipped(name)):
         if "default" in schema:
             whole = {**schema, "$defs": shipped(name)["$defs"]}
             jsonschema_rs.Draft202012Validator(whole, offline=True).validate(schema["default"])
@@ -147,7 +152,7 @@ DOCUMENTS_OF: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("name", DOCUMENT_KINDS)
 def test_python_jsonschema_agrees_with_our_validator(name: str) -> None:
     """Editors use other validators than we do: the schemas mean the same to the one written in Python."""
     python = jsonschema.Draft202012Validator(shipped(name))
@@ -179,7 +184,7 @@ def test_schema_file_is_indented_json(name: str) -> None:
 
 def test_parts_reaches_nested_schemas() -> None:
     planted = {"properties": {"a": {"allOf": [{"if": {"properties": {"x": {}}}, "then": {"anyOf": [{}]}}]}}}
-    seen = {at: (schema, asked) for at, schema, asked in parts(planted)}
+    seen = {at: (schema, asked) for at, schema, asked in subschemas(planted)}
     assert "anyOf" in seen["/properties/a/allOf/0/then"][0]
     assert seen["/properties/a/allOf/0/if"][1] is True
     assert seen["/properties/a"][1] is False

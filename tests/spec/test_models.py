@@ -107,12 +107,12 @@ LIST = msgspec.inspect.ListType(msgspec.inspect.IntType())
 MAP = msgspec.inspect.DictType(msgspec.inspect.StrType(), TEXT)
 UNION = msgspec.inspect.UnionType
 # Made by hand: asking msgspec for a type like these would free a pattern twice in this process.
-PLANTED = [UNION((TEXT, LIST)), UNION((MAP, TEXT)), msgspec.inspect.ListType(UNION((TEXT, LIST)))]
+PLANTED_UNIONS = [UNION((TEXT, LIST)), UNION((MAP, TEXT)), msgspec.inspect.ListType(UNION((TEXT, LIST)))]
 HARMLESS = [UNION((TEXT, msgspec.inspect.IntType())), UNION((msgspec.inspect.StrType(min_length=1), LIST)), LIST, MAP]
 
 
 def test_unsafe_union_is_found() -> None:
-    assert [is_unsafe_union(info) for info in PLANTED] == [True, True, True]
+    assert [is_unsafe_union(info) for info in PLANTED_UNIONS] == [True, True, True]
     assert [is_unsafe_union(info) for info in HARMLESS] == [False, False, False, False]
 
 

@@ -22,7 +22,7 @@ def tree(text: str, name: str = "base.yaml") -> MappingNode:
     return root
 
 
-def merged(base: str, over: str) -> Any:
+def merge_texts(base: str, over: str) -> Any:
     return plain_data(apply_overlay(tree(base), tree(over, "over.yaml")))
 
 
@@ -55,7 +55,7 @@ def merged(base: str, over: str) -> Any:
     ],
 )
 def test_overlay_merges_replaces_and_removes(base: str, over: str, result: Any) -> None:
-    assert merged(base, over) == result
+    assert merge_texts(base, over) == result
 
 
 def test_places_point_into_overlay_or_base() -> None:
@@ -72,10 +72,10 @@ def test_overlay_does_not_change_the_base() -> None:
     assert plain_data(base) == {"a": {"b": 1, "c": 2}}
 
 
-WORDS = st.sampled_from("abc")
+LETTERS = st.sampled_from("abc")
 LEAVES = st.integers(0, 3) | st.lists(st.integers(0, 3), max_size=2)
-TREES = st.recursive(LEAVES, lambda inner: st.dictionaries(WORDS, inner, max_size=3), max_leaves=8)
-MAPS = st.dictionaries(WORDS, TREES, max_size=3)
+TREES = st.recursive(LEAVES, lambda inner: st.dictionaries(LETTERS, inner, max_size=3), max_leaves=8)
+MAPS = st.dictionaries(LETTERS, TREES, max_size=3)
 
 
 def over(base: Any, *overlays: Any) -> Any:

@@ -22,15 +22,15 @@ from agentrun.spec.v1.agent import Agent
 
 from ..documents import split_into_files, write
 from ..schemas import Node, Steps, keys, keys_in, nodes, validator
-from .random_documents import agent, written
-from .schema_edges import edges, models_take, put
+from .random_documents import agent, write_yaml
+from .schema_edges import edges, models_take, with_value
 
 SEEDS = st.integers(0, 2**40)
 MANY = settings(max_examples=max(300, settings.default.max_examples if settings.default else 0))
 PART_FILES = {"tools.file", "policy.file", "budgets.file"}
 
 
-def loaded(text: str) -> Document:
+def load_text(text: str) -> Document:
     return load_document(Source(Path("/p/a.yaml"), "a.yaml", text), "agent")
 
 
@@ -42,7 +42,7 @@ def test_schema_and_models_accept_random_agents() -> None:
     @given(SEEDS)
     def each(seed: int) -> None:
         document = agent(seed)
-        read = loaded(written(document, seed))
+        read = load_text(write_yaml(document, seed))
         assert read.problems == ()
         assert read.root is not None
         assert plain_data(read.root) == document
@@ -64,7 +64,9 @@ def test_agent_in_one_file_equals_the_agent_in_many_files() -> None:
         whole = agent(seed, files=False)
         spec, files = split_into_files(whole)
         with tempfile.TemporaryDirectory() as folder:
-            write(Path(folder), {**files, "whole.yaml": written(whole, seed), "parts.yaml": written(spec, seed + 1)})
+            write(
+                Path(folder), {**files, "whole.yaml": write_yaml(whole, seed), "parts.yaml": write_yaml(spec, seed + 1)}
+            )
             one, other = (read_spec(Path(folder, name)) for name in ("whole.yaml", "parts.yaml"))
         assert one.problems == other.problems == ()
         assert one.spec is not None
@@ -79,7 +81,7 @@ def test_agent_in_one_file_equals_the_agent_in_many_files() -> None:
 # --- one thing broken ---------------------------------------------------------------------------------------
 
 
-class Broken(NamedTuple):
+class BrokenDocument(NamedTuple):
     """A document with one fault, and where it must be found."""
 
     fault: str
@@ -139,7 +141,7 @@ SCHEMAS = ("params.*", "args", "actions.*", "output.schema")
 SCHEMA_FILES = tuple(f"{key}.file" for key in SCHEMAS)
 
 
-def broken(document: Any) -> Iterator[Broken]:
+def broken_documents(document: Any) -> Iterator[BrokenDocument]:
     """The document with each fault that it can have."""
     for node in nodes("agent", document):
         for fault, value, below, is_key, code in faults(node):
@@ -147,10 +149,12 @@ def broken(document: Any) -> Iterator[Broken]:
             if node.key.endswith({"missing key": SCHEMAS, "wrong type": SCHEMA_FILES}.get(fault, ())):
                 continue
             code = "spec.version" if node.key == "agentrun" else code
-            yield Broken(fault, node.key, put(document, node.at, value), (*node.at, *below), is_key, code)
+            yield BrokenDocument(
+                fault, node.key, with_value(document, node.at, value), (*node.at, *below), is_key, code
+            )
 
 
-def models_must_refuse(case: Broken) -> bool:
+def models_must_refuse(case: BrokenDocument) -> bool:
     """Not so where a model is looser on purpose: one target (spec/v1/policy.py), a profile, a schema in a file."""
     is_target = case.key.startswith("policy.rules.[].") and case.code == "spec.wrong_text"
     is_unknown = case.fault == "unknown key" and case.key.endswith(("profiles.*", *SCHEMAS))
@@ -171,8 +175,8 @@ def place(text: str, at: Steps, is_key: bool) -> tuple[int, int]:
     return found.line + 1, found.column + 1
 
 
-def check(case: Broken, seed: int, read: Callable[[str], Document] = loaded) -> None:
-    text = written(case.document, seed)
+def check(case: BrokenDocument, seed: int, read: Callable[[str], Document] = load_text) -> None:
+    text = write_yaml(case.document, seed)
     problems = read(text).problems
     assert problems, f"{case.fault} at {case.key} is not seen"
     assert not validator("agent").is_valid(case.document)
@@ -188,7 +192,7 @@ def test_random_fault_is_refused_at_its_place() -> None:
     @MANY
     @given(SEEDS)
     def each(seed: int) -> None:
-        cases = list(broken(agent(seed)))
+        cases = list(broken_documents(agent(seed)))
         for case in random.Random(seed).sample(cases, min(3, len(cases))):  # noqa: S311 nothing secret
             check(case, seed)
             seen.add(case.fault)
@@ -199,7 +203,7 @@ def test_random_fault_is_refused_at_its_place() -> None:
 
 def test_every_fault_of_one_agent_is_refused_at_its_place() -> None:
     """No sampling here: everything that can be wrong with one document."""
-    cases = list(broken(agent(3)))
+    cases = list(broken_documents(agent(3)))
     assert len(cases) > 500
     for case in cases:
         check(case, 3)
@@ -209,9 +213,11 @@ def test_planted_wrong_place_is_detected() -> None:
     """A reader that points at the line above, or at the top, is caught."""
 
     def above(text: str) -> Document:
-        return loaded("\n".join(text.split("\n")[1:])) if text.startswith("# ") else loaded(f"\n{text}")
+        return load_text("\n".join(text.split("\n")[1:])) if text.startswith("# ") else load_text(f"\n{text}")
 
-    case = next(case for case in broken(agent(1)) if case.fault == "unknown key" and case.at[:-1] == ("model",))
+    case = next(
+        case for case in broken_documents(agent(1)) if case.fault == "unknown key" and case.at[:-1] == ("model",)
+    )
     check(case, 1)
     with pytest.raises(AssertionError):
         check(case, 1, above)

@@ -24,13 +24,13 @@ def source(text: str) -> Source:
     return Source(Path("/p/spec.yaml"), "spec.yaml", text)
 
 
-def refused(text: str, kind: str = "agent") -> list[Problem]:
+def schema_problems(text: str, kind: str = "agent") -> list[Problem]:
     return [each.problem for each in find_schema_problems(parse_yaml_document(source(text)), kind)]
 
 
 def one(text: str) -> tuple[str, str, str, str | None]:
     """The only problem of a spec that begins with these lines."""
-    (problem,) = refused(agent(text))
+    (problem,) = schema_problems(agent(text))
     return f"{problem.line}:{problem.column}", problem.code, problem.message, problem.hint
 
 
@@ -73,7 +73,7 @@ def one(text: str) -> tuple[str, str, str, str | None]:
     ],
 )  # fmt: skip
 def test_problem_has_place_code_message_and_hint(text: str, at: str, code: str, message: str, hint: str | None) -> None:
-    found = refused(agent(text))[0]
+    found = schema_problems(agent(text))[0]
     assert (f"{found.line}:{found.column}", found.code) == (at, f"spec.{code}")
     assert message in found.message
     if hint is not None:
@@ -85,7 +85,9 @@ def test_problem_has_place_code_message_and_hint(text: str, at: str, code: str, 
 
 @pytest.mark.parametrize("kind", ["tools", "policy", "budgets", "cases"])
 def test_unknown_key_is_reported_in_every_kind_of_document(kind: str) -> None:
-    (problem,) = refused('agentrun: "1"\nzzz: 1\n' + {"cases": "cases: [{name: a}]"}.get(kind, f"{kind}: {{}}"), kind)
+    (problem,) = schema_problems(
+        'agentrun: "1"\nzzz: 1\n' + {"cases": "cases: [{name: a}]"}.get(kind, f"{kind}: {{}}"), kind
+    )
     assert (problem.line, problem.code) == (2, "spec.unknown_key")
 
 
@@ -95,8 +97,8 @@ def test_one_value_is_reported_once() -> None:
 
 
 def test_a_misspelt_key_is_not_also_missing() -> None:
-    assert [problem.code for problem in refused(agent("model: {provder: p, name: m}"))] == ["spec.unknown_key"]
-    both = refused(agent("model: {zzz: p, name: m}"))
+    assert [problem.code for problem in schema_problems(agent("model: {provder: p, name: m}"))] == ["spec.unknown_key"]
+    both = schema_problems(agent("model: {zzz: p, name: m}"))
     assert [problem.code for problem in both] == ["spec.unknown_key", "spec.missing_key"]
 
 
@@ -112,7 +114,7 @@ def test_a_misspelt_key_is_not_also_missing() -> None:
 )
 @pytest.mark.parametrize("value", ["Xk29fjw0dk2l1aPq", '"Zq8 vB3!kT"', "8473625190827", "5.5e17"])
 def test_value_under_a_credential_key_is_never_shown(line: str, value: str) -> None:
-    found = refused(agent(line % value))
+    found = schema_problems(agent(line % value))
     reported = json.dumps([problem.as_json() for problem in found]) + "".join(f"{p.message}{p.hint}" for p in found)
     assert found
     for form in {value.strip('"'), str(plain_data(parse_yaml_document(source(value))))}:
@@ -143,7 +145,7 @@ def test_large_document_is_checked_in_chunks() -> None:
     bad = {0: "1", CHUNK_ENTRIES - 1: "2", CHUNK_ENTRIES: "3", last: "4", last + 1: "5"}
     text = tools(last + 2, bad)
     assert text.count(":") > LARGE_DOCUMENT_VALUES
-    found = refused(text)
+    found = schema_problems(text)
     assert [problem.line for problem in found] == [
         2,
         CHUNK_ENTRIES + 1,
@@ -153,7 +155,7 @@ def test_large_document_is_checked_in_chunks() -> None:
 
 
 def test_problem_beyond_the_last_chunk_is_reported_as_too_large() -> None:
-    (problem,) = refused(tools(CHUNK_ENTRIES * MAX_CHUNKS + 2, {CHUNK_ENTRIES * MAX_CHUNKS + 1: "1"}))
+    (problem,) = schema_problems(tools(CHUNK_ENTRIES * MAX_CHUNKS + 2, {CHUNK_ENTRIES * MAX_CHUNKS + 1: "1"}))
     assert (problem.code, problem.line) == ("spec.too_large", 1)
 
 
@@ -161,7 +163,7 @@ def test_items_of_a_long_list_keep_their_places() -> None:
     rules = [f"  - {{id: r{index}, allow: [x]}}" for index in range(900)]
     rules[700] = "  - {id: r700, allow: [x, 5]}"
     rules[701] = "  - {id: r701, alow: [x]}"
-    found = refused(agent("policy:\n rules:\n" + "\n".join(rules)))
+    found = schema_problems(agent("policy:\n rules:\n" + "\n".join(rules)))
     assert [(problem.line, problem.column, problem.code) for problem in found] == [
         (703, 27, "spec.wrong_type"),
         (704, 16, "spec.unknown_key"),
@@ -170,13 +172,13 @@ def test_items_of_a_long_list_keep_their_places() -> None:
 
 def test_too_many_items_of_a_large_document_are_reported() -> None:
     rules = "\n".join(f"  - {{id: r{index}, allow: [x]}}" for index in range(1001))
-    (problem,) = refused(agent(f"policy:\n rules:\n{rules}"))
+    (problem,) = schema_problems(agent(f"policy:\n rules:\n{rules}"))
     assert problem.message == '"rules" must have at most 1,000 items'
 
 
 def test_large_mapping_reports_no_false_missing_keys() -> None:
     text = "\n".join(f"z{index}: 1" for index in range(3 * LARGE_DOCUMENT_VALUES))
-    assert {problem.code for problem in refused(agent(text))} == {"spec.unknown_key"}
+    assert {problem.code for problem in schema_problems(agent(text))} == {"spec.unknown_key"}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.spec import source_files
 from agentrun.spec.problems import PROBLEM_CODES, DocumentError, Problem, render_problem
 from agentrun.spec.project import Project, find_project, project_root
 from agentrun.spec.source_files import MAX_FILE_BYTES, FileRefused, display_path, read_project_file, read_source
@@ -24,13 +23,7 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture(params=[True, False], ids=["walk", "strict"])
-def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With folders opened one by one, and as on systems where that is not possible."""
-    monkeypatch.setattr(source_files, "_CAN_WALK", request.param)
-
-
-def refused(root: Path, ref: str, base: str = "specs") -> FileRefused:
+def refusal_of(root: Path, ref: str, base: str = "specs") -> FileRefused:
     with pytest.raises(FileRefused) as error:
         read_project_file(root, root / base, ref)
     refusal = error.value
@@ -40,7 +33,6 @@ def refused(root: Path, ref: str, base: str = "specs") -> FileRefused:
     return refusal
 
 
-@pytest.mark.usefixtures("both_ways")
 class TestReadProjectFile:
     @pytest.mark.parametrize(
         ("ref", "name"),
@@ -72,7 +64,7 @@ class TestReadProjectFile:
         ],
     )
     def test_file_outside_the_project_is_refused(self, root: Path, ref: str) -> None:
-        refusal = refused(root, ref)
+        refusal = refusal_of(root, ref)
         assert refusal.code == "spec.file_outside"
         assert ref in refusal.message
 
@@ -82,22 +74,22 @@ class TestReadProjectFile:
 
     @pytest.mark.parametrize("ref", ["", " ", "a\0b", "prompts/", "prompts/support.md/"])
     def test_empty_or_malformed_name_is_refused(self, root: Path, ref: str) -> None:
-        assert refused(root, ref).code == "spec.file_missing"
+        assert refusal_of(root, ref).code == "spec.file_missing"
 
     @pytest.mark.parametrize("ref", ["prompts", ".", "..", "prompts/..", "../shared"])
     def test_folder_is_refused(self, root: Path, ref: str) -> None:
-        assert refused(root, ref).code == "spec.file_unreadable"
+        assert refusal_of(root, ref).code == "spec.file_unreadable"
 
     def test_missing_file_is_reported_with_a_hint(self, root: Path) -> None:
-        refusal = refused(root, "prompts/suport.md")
+        refusal = refusal_of(root, "prompts/suport.md")
         assert (refusal.code, refusal.hint) == ("spec.file_missing", 'did you mean "support.md"?')
-        assert refused(root, "nothing/here.md").code == "spec.file_missing"
-        assert refused(root, "zebra").hint is None
-        assert refused(root, "agent.yaml/x").code in ("spec.file_missing", "spec.file_unreadable")
+        assert refusal_of(root, "nothing/here.md").code == "spec.file_missing"
+        assert refusal_of(root, "zebra").hint is None
+        assert refusal_of(root, "agent.yaml/x").code in ("spec.file_missing", "spec.file_unreadable")
 
     @pytest.mark.parametrize("ref", ["n" * 300, "a/" * 3000 + "b", "\ud800", "é\u202e\x1b[2J"])
     def test_strange_name_gives_a_short_printable_message(self, root: Path, ref: str) -> None:
-        refusal = refused(root, ref)
+        refusal = refusal_of(root, ref)
         assert refusal.code in ("spec.file_missing", "spec.file_unreadable")
         assert refusal.message.isprintable()
         assert len(refusal.message) < 150
@@ -105,19 +97,19 @@ class TestReadProjectFile:
     @pytest.mark.parametrize("target", ["../../outside.txt", "agent.yaml", "nowhere", "link.md"])
     def test_symlinked_file_is_refused(self, root: Path, target: str) -> None:
         (root / "specs/link.md").symlink_to(target)
-        assert refused(root, "link.md").code in (
+        assert refusal_of(root, "link.md").code in (
             "spec.file_outside",
             "spec.file_missing",
             "spec.file_unreadable",
         )
         if target in ("../../outside.txt", "agent.yaml"):
-            assert "symbolic link" in refused(root, "link.md").message
+            assert "symbolic link" in refusal_of(root, "link.md").message
 
     @pytest.mark.parametrize("target", ["../..", "prompts"])
     def test_symlinked_folder_is_refused(self, root: Path, target: str) -> None:
         (root / "specs/linked").symlink_to(target, target_is_directory=True)
         (root.parent / "support.md").write_text("CONTENT", encoding="utf-8")
-        assert refused(root, "linked/support.md").code == "spec.file_outside"
+        assert refusal_of(root, "linked/support.md").code == "spec.file_outside"
 
     def test_project_root_may_be_a_symlink(self, root: Path) -> None:
         link = root.parent / "link"
@@ -126,24 +118,24 @@ class TestReadProjectFile:
 
     def test_pipes_and_sockets_are_refused(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         os.mkfifo(root / "specs/pipe")
-        assert refused(root, "pipe").code == "spec.file_unreadable"
+        assert refusal_of(root, "pipe").code == "spec.file_unreadable"
         with socket.socket(socket.AF_UNIX) as server:
             monkeypatch.chdir(root / "specs")  # the name of a socket must be short
             server.bind("sock")
-            assert refused(root, "sock").code == "spec.file_unreadable"
+            assert refusal_of(root, "sock").code == "spec.file_unreadable"
 
     def test_large_and_non_utf8_files_are_refused(self, root: Path) -> None:
         (root / "specs/a").write_bytes(b"x" * MAX_FILE_BYTES)
         assert len(read_project_file(root, root / "specs", "a").text) == MAX_FILE_BYTES
         (root / "specs/a").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
-        assert refused(root, "a").code == "spec.too_large"
+        assert refusal_of(root, "a").code == "spec.too_large"
         (root / "specs/a").write_bytes(b"one\n\xff")
-        assert refused(root, "a").message == '"a" is not UTF-8 (line 2)'
+        assert refusal_of(root, "a").message == '"a" is not UTF-8 (line 2)'
 
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
     def test_file_without_permission_is_refused(self, root: Path) -> None:
         (root / "specs/agent.yaml").chmod(0)
-        assert refused(root, "agent.yaml").code == "spec.file_unreadable"
+        assert refusal_of(root, "agent.yaml").code == "spec.file_unreadable"
 
     def test_no_file_descriptor_leaks(self, root: Path) -> None:
         count = len(os.listdir("/dev/fd"))
@@ -265,9 +257,9 @@ class TestProject:
         assert project == Project(root / "specs", (".",), "cassettes", ".agentrun")
 
     def test_project_settings_from_pyproject(self, root: Path) -> None:
-        text = '[tool.agentrun]\nimport_roots = ["specs", "src/x"]\ncassettes = "tests/tapes"\ndata = "var"\n'
+        text = '[tool.agentrun]\nimport_roots = ["specs", "src/x"]\ncassettes = "tests/cassettes"\ndata = "var"\n'
         (root / "pyproject.toml").write_text(text, encoding="utf-8")
-        assert find_project(root / "specs/agent.yaml") == Project(root, ("specs", "src/x"), "tests/tapes", "var")
+        assert find_project(root / "specs/agent.yaml") == Project(root, ("specs", "src/x"), "tests/cassettes", "var")
 
     @pytest.mark.parametrize(
         ("line", "said"),

@@ -30,7 +30,7 @@ def load(text: str, pure: bool = False) -> Any:
     return plain_data(parse_yaml_document(source(text), pure=pure))
 
 
-def refused(text: str, pure: bool = False) -> list[Problem]:
+def parse_problems(text: str, pure: bool = False) -> list[Problem]:
     with pytest.raises(DocumentError) as error:
         parse_yaml_document(source(text), pure=pure)
     assert error.value.problems
@@ -154,40 +154,40 @@ class TestRefused:
     def test_refused_text_has_its_code_and_place(
         self, text: str, code: str, line: int, column: int, pure: bool
     ) -> None:
-        found = [(problem.code, problem.line, problem.column) for problem in refused(text, pure)]
+        found = [(problem.code, problem.line, problem.column) for problem in parse_problems(text, pure)]
         assert found == [(code, line, column)]
 
     def test_empty_key_is_refused(self, pure: bool) -> None:
-        assert [problem.code for problem in refused("{? : 1}", pure)] == ["spec.key"]
+        assert [problem.code for problem in parse_problems("{? : 1}", pure)] == ["spec.key"]
 
     def test_lone_surrogate_escape_is_refused(self, pure: bool) -> None:
-        (problem,) = refused('a: "\\ud83d"', pure)
+        (problem,) = parse_problems('a: "\\ud83d"', pure)
         assert problem.code in ("spec.encoding", "spec.yaml_syntax")
 
     def test_duplicate_key_names_both_places(self) -> None:
-        (problem,) = refused("x:\n  tools: 1\n  tools: 2")
+        (problem,) = parse_problems("x:\n  tools: 1\n  tools: 2")
         assert problem.message == 'the key "tools" is already set at line 2, column 3'
 
     def test_all_problems_are_reported_at_once(self, pure: bool) -> None:
         text = "a: 1\na: 2\n<<: {b: .inf}\nc: !!int '1'\n~: 012\n? [x]\n: y\nd: *no\ne: [1"
-        codes = [problem.code.removeprefix("spec.") for problem in refused(text, pure)]
+        codes = [problem.code.removeprefix("spec.") for problem in parse_problems(text, pure)]
         assert codes == [
             *("duplicate_key", "merge_key", "number", "tag", "key", "number", "key"),
             *("yaml_syntax", "yaml_syntax"),
         ]
 
     def test_number_of_problems_is_limited(self) -> None:
-        assert len(refused("a: 1\n" * 500)) == yaml_parser.MAX_PROBLEMS
-        assert len(refused("\0" * 500)) == yaml_parser.MAX_PROBLEMS
+        assert len(parse_problems("a: 1\n" * 500)) == yaml_parser.MAX_PROBLEMS
+        assert len(parse_problems("\0" * 500)) == yaml_parser.MAX_PROBLEMS
 
     def test_unknown_alias_gets_a_suggestion(self) -> None:
-        assert refused("a: &base 1\nb: *bose")[0].hint == 'did you mean "base"?'
+        assert parse_problems("a: &base 1\nb: *bose")[0].hint == 'did you mean "base"?'
 
     def test_messages_are_short_and_visible(self) -> None:
         long = "k" * 5000
-        (problem,) = refused(f"? {long}\n: 1\n? {long}\n: 2")
+        (problem,) = parse_problems(f"? {long}\n: 1\n? {long}\n: 2")
         assert len(problem.message) < 150
-        assert "\x1b" not in refused('"\\e[2J": 1\n"\\e[2J": 2')[0].message
+        assert "\x1b" not in parse_problems('"\\e[2J": 1\n"\\e[2J": 2')[0].message
 
 
 class TestSyntax:
@@ -226,7 +226,7 @@ class TestSyntax:
     def test_syntax_error_has_a_place_and_an_explanation(
         self, text: str, line: int, column: int, said: str, pure: bool
     ) -> None:
-        (problem,) = refused(text, pure)
+        (problem,) = parse_problems(text, pure)
         assert (problem.line, problem.column) == (line, column)
         assert said in f"{problem.message} {problem.hint}"
 
@@ -237,7 +237,7 @@ class TestLimits:
     def test_depth_limit(self, pure: bool) -> None:
         limit = yaml_parser.MAX_DOCUMENT_DEPTH
         assert load("[" * limit + "]" * limit, pure)
-        assert refused("[" * (limit + 1) + "]" * (limit + 1), pure)[0].code == "spec.depth_limit"
+        assert parse_problems("[" * (limit + 1) + "]" * (limit + 1), pure)[0].code == "spec.depth_limit"
 
     def test_depth_limit_counts_through_aliases(self) -> None:
         half = yaml_parser.MAX_DOCUMENT_DEPTH // 2
@@ -245,34 +245,34 @@ class TestLimits:
         inner = yaml_parser.MAX_DOCUMENT_DEPTH - half - 1  # the outermost list is a level, too
         assert load(text + "[" * inner + "*x" + "]" * inner)
         inner += 1
-        assert refused(text + "[" * inner + "*x" + "]" * inner)[0].code == "spec.depth_limit"
+        assert parse_problems(text + "[" * inner + "*x" + "]" * inner)[0].code == "spec.depth_limit"
 
     def test_depth_limit_counts_through_nested_aliases(self) -> None:
         text = "- &a0 [x]\n" + "".join(f"- &a{i} [*a{i - 1}]\n" for i in range(1, 99))
-        assert refused(text)[0].code == "spec.depth_limit"
+        assert parse_problems(text)[0].code == "spec.depth_limit"
 
     def test_aliases(self) -> None:
         limit = yaml_parser.MAX_DOCUMENT_ALIASES
         assert len(load("- &x 1\n" + "- *x\n" * limit)) == limit + 1
-        assert refused("- &x 1\n" + "- *x\n" * (limit + 1))[0].code == "spec.alias_limit"
+        assert parse_problems("- &x 1\n" + "- *x\n" * (limit + 1))[0].code == "spec.alias_limit"
 
     def test_node_limit(self) -> None:
         limit = yaml_parser.MAX_DOCUMENT_NODES
         assert len(load("[" + "x," * (limit - 1) + "]")) == limit - 1
-        assert refused("[" + "x," * limit + "]")[0].code == "spec.too_large"
+        assert parse_problems("[" + "x," * limit + "]")[0].code == "spec.too_large"
 
     def test_node_limit_counts_through_aliases(self, monkeypatch: pytest.MonkeyPatch) -> None:
         text = "- &x [1, {k: v}]\n- [*x, *x]\n"  # 1 + 5 + 1 + 5 + 5
         for limit, accepted in ((17, True), (16, False)):
             monkeypatch.setattr(yaml_parser, "MAX_DOCUMENT_NODES", limit)
             assert accepted == (tree(text, False) is not None)
-        assert refused(text)[0].code == "spec.alias_limit"
+        assert parse_problems(text)[0].code == "spec.alias_limit"
 
     def test_size_limit_counts_bytes(self) -> None:
         limit = MAX_FILE_BYTES
         assert load("'" + "x" * (limit - 2) + "'") == "x" * (limit - 2)
-        assert refused("'" + "x" * (limit - 1) + "'")[0].code == "spec.too_large"
-        assert refused("'" + "é" * (limit // 2) + "'")[0].code == "spec.too_large"
+        assert parse_problems("'" + "x" * (limit - 1) + "'")[0].code == "spec.too_large"
+        assert parse_problems("'" + "é" * (limit // 2) + "'")[0].code == "spec.too_large"
 
 
 class TestPlaces:
@@ -353,7 +353,7 @@ class TestRoundTrip:
     def test_output_of_json_dumps_is_parsed_back(self, value: Any) -> None:
         text = json.dumps(value, ensure_ascii=False)
         if yaml_parser._FORBIDDEN_CHARACTER.search(text):
-            assert refused(text)[0].code == "spec.encoding"
+            assert parse_problems(text)[0].code == "spec.encoding"
         else:
             assert load(text) == value
             assert load(json.dumps(value, ensure_ascii=False, indent=2)) == value
@@ -365,7 +365,7 @@ class TestRoundTrip:
             assert load(text, pure) == value
 
 
-PIECES = (
+YAML_PIECES = (
     *(
         "a",
         "b: ",
@@ -427,7 +427,7 @@ PIECES = (
 
 class TestFuzz:
     @settings(max_examples=400)
-    @given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
+    @given(st.lists(st.sampled_from(YAML_PIECES), max_size=14).map("".join))
     def test_both_parsers_agree(self, text: str) -> None:
         """What both accept is one tree, places included. Some odd tabs only libyaml takes."""
         ours, other = tree(text, False), tree(text, True)
@@ -457,6 +457,6 @@ class TestFuzz:
         text = TestPlaces.TEXT
         start = data.draw(st.integers(0, len(text)))
         end = data.draw(st.integers(start, min(len(text), start + 5)))
-        damaged = text[:start] + data.draw(st.sampled_from(["", *PIECES])) + text[end:]
+        damaged = text[:start] + data.draw(st.sampled_from(["", *YAML_PIECES])) + text[end:]
         tree(damaged, False)
         tree(damaged, True)

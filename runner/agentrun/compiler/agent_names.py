@@ -19,14 +19,13 @@ from agentrun.compiler.spec_reader import Spec, read_spec
 from agentrun.core.package_lookup import matches_pattern
 from agentrun.spec.source_files import FileRefused
 from agentrun.spec.v1.policy import StageSpec
-from agentrun.spec.v1.tools import AgentToolSpec, HttpToolSpec, ToolSpec
+from agentrun.spec.v1.tools import AgentToolSpec, ToolSpec
 
 STAGE_NAMES: tuple[str, ...] = get_args(StageSpec)
 ASKING_STAGES = ("input", "output")
 """Stages, besides tool calls and deliveries, at which a person may be asked for approval."""
 
 MAX_AGENT_DEPTH = 6
-"""How many levels of sub-agents are read."""
 
 
 class AgentNames:
@@ -35,6 +34,7 @@ class AgentNames:
         self._subjects = ToolTargets(spec.agent.tools)
         self._trail = (*above, spec.path)
         self._known: dict[str, bool] = {}
+        self.rules = [rule.id for rule in spec.agent.policy.rules]
 
     @cached_property
     def children(self) -> dict[str, AgentNames | None]:
@@ -74,7 +74,6 @@ class AgentNames:
                 yield child, rest
 
     def has_target(self, target: str, stages: tuple[str, ...] = STAGE_NAMES) -> bool:
-        """Return whether a target can mean a tool, a sink or a stage."""
         is_own = self.has_tool(target) or overlaps_any(target, (*stages, *self.spec.agent.sinks))
         return is_own or self._below(target, lambda child, rest: child.has_target(rest, stages))
 
@@ -94,9 +93,6 @@ class AgentNames:
         own = [hook.id for hook in self.spec.agent.hooks]
         return overlaps_any(target, own) or self._below(target, AgentNames.has_hook)
 
-    def has_rule(self, id: str) -> bool:
-        return any(rule.id == id for rule in self.spec.agent.policy.rules)
-
     def matching_tools(self, target: str) -> Iterator[ToolSpec | None]:
         """Yield the tools that a target may mean. None: an unknown tool."""
         for name in self._subjects.matching_tools([target]):
@@ -114,7 +110,7 @@ class AgentNames:
 
     @cached_property
     def _args(self) -> KnownArguments:
-        tools = ToolLint(self.spec)
+        tools = ToolLint(self.spec, {}, None)
         for _ in tools.problems():
             pass  # the check of the spec reports them
         return tools.args
@@ -123,19 +119,11 @@ class AgentNames:
         meant = list(self.matching_tools(target))
         return bool(meant) and all(isinstance(tool, AgentToolSpec) for tool in meant)
 
-    def has_http(self, target: str) -> bool:
-        return any(tool is None or isinstance(tool, HttpToolSpec) for tool in self.matching_tools(target))
-
     @cached_property
     def tool_names(self) -> list[str]:
         own = list(self._subjects.patterns)
         below = [f"{name}/{each}" for name, child in self.children.items() if child for each in child.tool_names]
         return [*own, *below]
 
-    @cached_property
-    def targets(self) -> list[str]:
-        return [*self.tool_names, *self.spec.agent.sinks, *STAGE_NAMES]
-
-    @cached_property
-    def approval_targets(self) -> list[str]:
-        return [*self.tool_names, *self.spec.agent.sinks, *ASKING_STAGES]
+    def targets(self, stages: tuple[str, ...] = STAGE_NAMES) -> list[str]:
+        return [*self.tool_names, *self.spec.agent.sinks, *stages]

@@ -10,15 +10,17 @@ from msgspec import UNSET, UnsetType
 
 from agentrun.compiler.build_tools import CompiledChild, build_auth, build_tool, copy_fields, schema_at_path
 from agentrun.compiler.lint_policy import rule_rulings, rule_targets
-from agentrun.compiler.lock import Lock, RoutePin
+from agentrun.compiler.lock_file import Lock, RoutePin
 from agentrun.compiler.python_functions import find_function
 from agentrun.compiler.spec_reader import Spec
 from agentrun.compiler.template import bundle_template
 from agentrun.core import package as made
 from agentrun.spec.v1 import agent as written
-from agentrun.spec.v1.budgets import BatchGuard, Guard
+from agentrun.spec.v1.budgets import BatchGuard, CallGuard, Guard
 from agentrun.spec.v1.field_types import micro_dollars, milliseconds, parse_count, parse_size
 from agentrun.spec.v1.policy import RuleSpec
+
+_SINKS: dict[str, type[made.Sink]] = {sink.__struct_config__.tag: sink for sink in get_args(made.Sink)}
 
 
 def build_package(spec: Spec, lock: Lock | None, agents: Mapping[str, CompiledChild]) -> made.Package:
@@ -105,15 +107,24 @@ def _rule(rule: RuleSpec) -> made.PolicyRule:
 
 
 def _guards(spec: Spec) -> made.Guards:
-    agent = spec.agent
-    batch = agent.guards.repeated_batch
-    scope = batch.scope if isinstance(batch, BatchGuard) else BatchGuard().scope
+    guards = spec.agent.guards
+    batch = guards.repeated_batch
+    settings = {
+        "call_compare": _comparison(guards.repeated_call),
+        "cycle_compare": _comparison(guards.cycle),
+        "batch_compare": _comparison(batch),
+        "batch_scope": batch.scope if isinstance(batch, BatchGuard) else BatchGuard().scope,
+    }
     limits = dict.fromkeys(("repeated_call", "cycle", "repeated_batch", "stagnation", "empty_outcome"), _limit)
-    return copy_fields(made.Guards, agent.guards, {"batch_scope": scope}, nudge=partial(prompt_text, spec), **limits)
+    return copy_fields(made.Guards, guards, settings, nudge=partial(prompt_text, spec), **limits)
 
 
-def _limit(guard: int | str | Guard | BatchGuard) -> int | None:
-    if isinstance(guard, (Guard, BatchGuard)):
+def _comparison(guard: int | str | CallGuard | BatchGuard) -> made.GuardComparison:
+    return CallGuard().compare if isinstance(guard, int | str) else guard.compare
+
+
+def _limit(guard: int | str | Guard | CallGuard | BatchGuard) -> int | None:
+    if isinstance(guard, (Guard, CallGuard, BatchGuard)):
         return guard.limit
     return None if isinstance(guard, str) else guard
 
@@ -122,9 +133,6 @@ def _output(spec: Spec) -> made.OutputContract:
     output = spec.agent.output
     schema = None if output.schema is UNSET else schema_at_path(spec, "output", "schema")
     return copy_fields(made.OutputContract, output, {"schema": schema}, max_bytes=parse_size)
-
-
-_SINKS: dict[str, type[made.Sink]] = {sink.__struct_config__.tag: sink for sink in get_args(made.Sink)}
 
 
 def _sink(sink: written.SinkSpec) -> made.Sink:

@@ -9,24 +9,26 @@ from typing import Any, TypeVar
 from msgspec import UNSET, Struct
 
 from agentrun.compiler.json_schemas import resolve_references
-from agentrun.compiler.lock import Lock, select_pinned_tools
+from agentrun.compiler.lock_file import Lock, select_pinned_tools
 from agentrun.compiler.python_functions import find_function
 from agentrun.compiler.spec_reader import Spec
 from agentrun.core import package_tools as made
+from agentrun.core.model_texts import CHILD_MESSAGE
 from agentrun.core.package import Package
 from agentrun.spec.v1 import tools as written
 from agentrun.spec.v1.field_types import milliseconds, parse_size
 from agentrun.wire import METADATA_HOSTS
 
+_PackagePart = TypeVar("_PackagePart")
+_HOST = re.compile(r"https?://((\[[^]/?#$]+\]|[^:/?#$]+)(?::\d+)?)(?=[/?#]|$)")
+
+
+NO_ARGUMENTS: dict[str, Any] = {"additionalProperties": False, "type": "object", "properties": {}}
+
 
 class CompiledChild(Struct, frozen=True):
     package: Package
     description: str | None
-
-
-_PackagePart = TypeVar("_PackagePart")
-
-_HOST = re.compile(r"https?://((\[[^]/?#$]+\]|[^:/?#$]+)(?::\d+)?)(?=[/?#]|$)")
 
 
 def copy_fields(
@@ -40,7 +42,9 @@ def copy_fields(
     for name in spec.__struct_fields__:
         if name in model.__struct_fields__ and name not in fields:  # type: ignore[attr-defined]  # a struct
             value = getattr(spec, name)
-            fields[name] = None if value is UNSET else convert[name](value) if name in convert else value
+            if name in convert and value is not UNSET:
+                value = convert[name](value)
+            fields[name] = None if value is UNSET else value
     return model(**fields)
 
 
@@ -58,17 +62,31 @@ def _sorted_tuple(values: list[Any]) -> tuple[Any, ...]:
 
 def build_tool(spec: Spec, name: str, agents: Mapping[str, CompiledChild], lock: Lock | None) -> made.Tool:
     tool = spec.agent.tools[name]
+    values: dict[str, Any]
     match tool:
         case written.PythonToolSpec():
-            return _python(spec, name, tool)
+            function = find_function(spec.project, tool.call)
+            values = {"module": function.module, "function": function.name, "source": function.source}
+            values |= _common(spec, tool, function.description) | _arguments(spec, name, tool, function.schema)
+            return copy_fields(made.PythonTool, tool, values)
         case written.HttpToolSpec():
-            return _http(spec, name, tool)
+            host = _HOST.match(tool.url)
+            # The hosts of metadata services must be listed.
+            own = (host[1],) if host and host[2].strip("[]").lower() not in METADATA_HOSTS else ()
+            hosts = own if tool.hosts is UNSET else _sorted_tuple(tool.hosts)
+            values = {"hosts": hosts, **_arguments(spec, name, tool), **_common(spec, tool)}
+            return copy_fields(made.HttpTool, tool, values, auth=build_auth, max_bytes=parse_size)
         case written.ShellToolSpec():
-            return _shell(spec, name, tool)
+            values = _arguments(spec, name, tool) | _common(spec, tool)
+            return copy_fields(made.ShellTool, tool, values, argv=tuple, exits=_sorted_tuple, grace=milliseconds)
         case written.McpToolSpec():
-            return _mcp(spec, name, tool, lock)
+            command = () if tool.command is UNSET else tuple(tool.command)
+            pinned = select_pinned_tools(tool, lock.servers.get(name, {}) if lock else {})
+            values = {"command": command, "pinned": pinned, **_common(spec, tool)}
+            return copy_fields(made.McpTool, tool, values, requests=_sorted_tuple, start_timeout=milliseconds)
         case written.AgentToolSpec():
-            return _agent(spec, tool, agents[name])
+            values = {"args": agent_arguments(tool, agents[name]), **_common(spec, tool, agents[name].description)}
+            return copy_fields(made.AgentTool, tool, values)
 
 
 def _common(spec: Spec, tool: written.ToolSpec, description: str | None = None) -> dict[str, Any]:
@@ -91,14 +109,16 @@ def _effect(tool: written.ToolSpec) -> dict[str, Any]:
 def _arguments(spec: Spec, name: str, tool: written.ArgsToolSpec, read: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return `args` and `actions` of a tool. Undeclared arguments are refused unless the schema allows them."""
     if tool.actions is not UNSET:
-        actions = {
-            action: _without_extra_properties(schema_at_path(spec, "tools", name, "actions", action))
-            for action in tool.actions
-        }
+        actions = {action: argument_schema(spec, "tools", name, "actions", action) for action in tool.actions}
         return {"args": _actions_schema(actions), "actions": actions}
     if tool.args is not UNSET:
-        return {"args": _without_extra_properties(schema_at_path(spec, "tools", name, "args")), "actions": {}}
-    return {"args": _without_extra_properties(read or {"type": "object", "properties": {}}), "actions": {}}
+        return {"args": argument_schema(spec, "tools", name, "args"), "actions": {}}
+    return {"args": _without_extra_properties(read) if read else NO_ARGUMENTS, "actions": {}}
+
+
+def argument_schema(spec: Spec, *path: str | int) -> dict[str, Any]:
+    """Return the schema of arguments that a spec declares."""
+    return _without_extra_properties(schema_at_path(spec, *path))
 
 
 def _without_extra_properties(schema: dict[str, Any]) -> dict[str, Any]:
@@ -114,42 +134,15 @@ def _actions_schema(actions: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": ["action"], "additionalProperties": False}
 
 
-def _python(spec: Spec, name: str, tool: written.PythonToolSpec) -> made.PythonTool:
-    function = find_function(spec.project, tool.call)
-    source = {"module": function.module, "function": function.name, "source": function.source}
-    common = _common(spec, tool, function.description)
-    return copy_fields(made.PythonTool, tool, source | common | _arguments(spec, name, tool, function.schema))
-
-
-def _http(spec: Spec, name: str, tool: written.HttpToolSpec) -> made.HttpTool:
-    host = _HOST.match(tool.url)
-    own = (host[1],) if host and host[2].strip("[]").lower() not in METADATA_HOSTS else ()  # those must be listed
-    hosts = own if tool.hosts is UNSET else _sorted_tuple(tool.hosts)
-    values = {"hosts": hosts, **_arguments(spec, name, tool), **_common(spec, tool)}
-    return copy_fields(made.HttpTool, tool, values, auth=build_auth, max_bytes=parse_size)
-
-
-def _shell(spec: Spec, name: str, tool: written.ShellToolSpec) -> made.ShellTool:
-    values = _arguments(spec, name, tool) | _common(spec, tool)
-    return copy_fields(made.ShellTool, tool, values, argv=tuple, exits=_sorted_tuple, grace=milliseconds)
-
-
-def _mcp(spec: Spec, name: str, tool: written.McpToolSpec, lock: Lock | None) -> made.McpTool:
-    assert lock is not None, "an unpinned server is a problem"
-    command = () if tool.command is UNSET else tuple(tool.command)
-    values = {"command": command, "pinned": select_pinned_tools(tool, lock.servers[name]), **_common(spec, tool)}
-    return copy_fields(made.McpTool, tool, values, requests=_sorted_tuple, start_timeout=milliseconds)
-
-
-def _agent(spec: Spec, tool: written.AgentToolSpec, child: CompiledChild) -> made.AgentTool:
+def agent_arguments(tool: written.AgentToolSpec, child: CompiledChild) -> dict[str, Any]:
+    """Return the schema of the arguments of a sub-agent: the params without a value and without a default."""
     open_params = {name: schema for name, schema in child.package.params.items() if name not in tool.params}
     needed = [name for name, schema in open_params.items() if "default" not in schema]
     asked = {name: schema for name, schema in open_params.items() if name in needed}
-    message = {"type": "string", "description": "What the agent is to do."}
-    args = {
+    message = {"type": "string", "description": CHILD_MESSAGE}
+    return {
         "type": "object",
         "properties": {**asked, "message": message},
         "required": sorted([*needed, "message"]),
         "additionalProperties": False,
     }
-    return copy_fields(made.AgentTool, tool, {"args": args, **_common(spec, tool, child.description)})

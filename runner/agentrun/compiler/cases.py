@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from agentrun.compiler.file_references import inline_assertion_schemas
@@ -16,7 +16,7 @@ from agentrun.spec.problems import DocumentError, Source
 from agentrun.spec.project import project_root
 from agentrun.spec.source_files import read_source
 from agentrun.spec.tree import DocumentPath, MappingNode, plain_data
-from agentrun.spec.v1.assertions import split_negations
+from agentrun.spec.v1.assertions import Assertion, JournalSnapshot, SnapshotUsage, split_negations
 from agentrun.spec.v1.cases import Case, CaseDefaults, CasesFile, ClockSetting
 
 CASES_FILE_SUFFIX = ".cases.yaml"
@@ -76,8 +76,21 @@ def _apply_defaults(case: Case, defaults: CaseDefaults) -> Case:
         faults=defaults.faults + case.faults,
         tags=list(dict.fromkeys(defaults.tags + case.tags)),
         skip=defaults.skip if case.skip is UNSET else case.skip,
-        assertions=defaults.assertions + case.assertions,
+        assertions=_apply_usage(defaults.assertions, case.usage, defaults.usage, is_own=False)
+        + _apply_usage(case.assertions, case.usage, defaults.usage, is_own=True),
     )
+
+
+def _apply_usage(
+    assertions: list[Assertion], of_case: SnapshotUsage | UnsetType, of_file: SnapshotUsage | UnsetType, *, is_own: bool
+) -> list[Assertion]:
+    """Give a snapshot the `usage` of the case or of the file. That of a case wins over an assertion in `defaults`."""
+
+    def usage(snapshot: JournalSnapshot) -> SnapshotUsage | UnsetType:
+        values = (snapshot.usage, of_case, of_file) if is_own else (of_case, snapshot.usage, of_file)
+        return next((value for value in values if value is not UNSET), UNSET)
+
+    return [replace(each, usage=usage(each)) if isinstance(each, JournalSnapshot) else each for each in assertions]
 
 
 def cassette_owner(case: Case, file: Path) -> str:

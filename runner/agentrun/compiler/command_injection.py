@@ -43,7 +43,6 @@ _CODE_OPTIONS: dict[str, tuple[str, ...]] = {
 _RUN_FILES = frozenset(["bun", "deno", "lua", "node", "perl", "php", "python", "ruby"]) | _SHELLS
 """Programs that run the file in their first argument."""
 _CODE_IS_FIRST = frozenset(["awk", "gawk", "mawk", "nawk", "sed"])
-"""Programs whose first argument is code."""
 _SSH_VALUES = frozenset(f"-{letter}" for letter in "BbcDEeFIiJLlmOopQRSWw")
 _OPTION = re.compile(r"-|[A-Za-z_]\w*=|[0-9.]+[a-z]?$")
 
@@ -86,5 +85,4 @@ def _is_code(options: tuple[str, ...], argv: Sequence[str], index: int) -> bool:
 
 
 def _program_name(command: str) -> str:
-    """Return the name of a program without its folder and version."""
     return re.sub(r"[0-9.]+$", "", command.rpartition("/")[2])

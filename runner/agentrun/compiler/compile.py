@@ -18,7 +18,7 @@ from agentrun.compiler.build_tools import CompiledChild
 from agentrun.compiler.json_schemas import first_error, resolve_references
 from agentrun.compiler.lint import lint_spec
 from agentrun.compiler.lint_texts import MAX_SECRETS, default_render_problems, secrets_in_node
-from agentrun.compiler.lock import LOCK_AGAIN_HINT, Lock, lock_path, read_lock, unpinned_problems
+from agentrun.compiler.lock_file import LOCK_AGAIN_HINT, Lock, lock_path, read_lock, unpinned_problems
 from agentrun.compiler.package_file import PackageFile, read_package, seal_package
 from agentrun.compiler.size_limits import exceeded_limits
 from agentrun.compiler.spec_reader import Spec, SpecReadResult, is_consequence, read_spec
@@ -42,31 +42,35 @@ class CompileResult(Struct, frozen=True):
     package: Package | None
     """The package; None if there are errors."""
     problems: tuple[Problem, ...]
-    """Errors and warnings, sorted."""
 
     @property
     def errors(self) -> tuple[Problem, ...]:
         return _errors(self.problems)
 
 
-def compile_spec(path: Path, profile: str | None = None, settings: Sequence[str] = ()) -> CompileResult:
-    """Compile a spec with one profile. Problems are returned, not raised."""
-    return _Compiler().compile(read_spec(path, profile, settings), ())
+def compile_spec(
+    path: Path, profile: str | None = None, settings: Sequence[str] = (), *, needs_lock: bool = True
+) -> CompileResult:
+    """Compile a spec with one profile. Problems are returned, not raised.
+
+    `needs_lock`: whether it is an error that the lock file lacks something. A package that lacks it cannot be run.
+    """
+    return _Compiler(needs_lock=needs_lock).compile(read_spec(path, profile, settings), ())
 
 
-def compile_or_raise(path: Path, profile: str | None = None, settings: Sequence[str] = ()) -> tuple[Spec, PackageFile]:
-    """Compile a spec and raise `SpecError` if it has errors."""
-    result = compile_spec(path, profile, settings)
+def compile_or_raise(
+    path: Path, profile: str | None = None, settings: Sequence[str] = (), *, needs_lock: bool = True
+) -> tuple[Spec, PackageFile]:
+    result = compile_spec(path, profile, settings, needs_lock=needs_lock)
     if result.spec is None or result.package is None:
         raise SpecError(result.errors)
     return result.spec, seal_package(result.package)
 
 
 def validate_spec(path: Path) -> list[Problem]:
-    """Return the problems of a spec and of each of its profiles."""
     read = read_spec(path)
-    compiler = _Compiler()
-    problems = list(_with_default_renders(compiler.compile(read, ())))
+    compiler = _Compiler(renders=True)
+    problems = list(compiler.compile(read, ()).problems)
     if read.spec is not None and not _errors(problems):
         for profile in read.profiles:
             if compiler.text > MAX_SPEC_TEXT:
@@ -74,15 +78,8 @@ def validate_spec(path: Path) -> list[Problem]:
                 hint = "use fewer profiles, or smaller files"
                 problems.append(read.spec.at("profiles", profile).key_problem("spec.too_large", message, hint))
                 break
-            problems += _with_default_renders(compiler.compile(read_spec(path, profile, document=read.document), ()))
+            problems += compiler.compile(read_spec(path, profile, document=read.document), ()).problems
     return sort_problems(problems)
-
-
-def _with_default_renders(result: CompileResult) -> Iterator[Problem]:
-    """Yield the problems of a spec, and of its prompts with the default params."""
-    yield from result.problems
-    if result.spec is not None and result.package is not None:
-        yield from default_render_problems(result.spec)
 
 
 class _CallingAgent(NamedTuple):
@@ -96,7 +93,10 @@ class _CallingAgent(NamedTuple):
 
 
 class _Compiler:
-    def __init__(self) -> None:
+    def __init__(self, *, renders: bool = False, needs_lock: bool = True) -> None:
+        self._renders = renders
+        """Whether the prompts are rendered too, with the default params."""
+        self._needs_lock = needs_lock
         self.agents = 0
         self.text = 0
         """The characters of all compiled specs. A spec counts each time it is compiled."""
@@ -104,8 +104,13 @@ class _Compiler:
         """Sub-agents with errors, so that each is compiled only once."""
 
     def compile(
-        self, read: SpecReadResult, trail: tuple[_CallingAgent, ...], called_at: SourcePlace | None = None
+        self,
+        read: SpecReadResult,
+        trail: tuple[_CallingAgent, ...],
+        called_at: SourcePlace | None = None,
+        tool: AgentToolSpec | None = None,
     ) -> CompileResult:
+        """`called_at`, `tool`: the call of a sub-agent."""
         problems = list(read.problems)
         spec = read.spec or read.partial_spec
         if read.spec is None and read.document is not None and read.document.root is not None:
@@ -116,21 +121,26 @@ class _Compiler:
         beyond = list(exceeded_limits(spec))
         if beyond:
             return CompileResult(read.spec, None, _first_problems([*problems, *beyond]))
-        problems += lint_spec(spec, read.incomplete_sections)
         paid = spec.agent.budgets.cost is not UNSET or any(step.paid for step in trail)
         children, below = self._children(
             spec, (*trail, _CallingAgent(spec.path, spec.agent.limits.depth, called_at, paid))
         )
-        lock, damaged = _read_lock(spec)
+        lock, damaged = None, list[Problem]()
+        try:
+            lock = read_lock(spec.path)
+        except DocumentError as error:
+            damaged = error.problems
+        problems += lint_spec(spec, read.incomplete_sections, children, lock)
         problems += below
         prices = _missing_prices(spec, lock) if paid else ()
-        missing = chain(prices, unpinned_problems(spec, lock.servers if lock else {}))
+        missing = chain(prices, unpinned_problems(spec, lock.servers if lock else {})) if self._needs_lock else ()
         problems += damaged or [problem for problem in missing if not is_consequence(problem, read.incomplete_sections)]
         foremost = _first_problems(problems)
         if read.spec is None or _errors(foremost):
             return CompileResult(read.spec, None, foremost)
         package = build_package(spec, lock, children)
-        foremost = _first_problems([*foremost, *unsupported_features(spec, package)])
+        renders = default_render_problems(spec, tool.params if tool else {}) if self._renders else ()
+        foremost = _first_problems([*foremost, *unsupported_features(spec, package), *renders])
         return CompileResult(spec, None if _errors(foremost) else package, foremost)
 
     def _children(self, spec: Spec, trail: tuple[_CallingAgent, ...]) -> tuple[dict[str, CompiledChild], list[Problem]]:
@@ -159,7 +169,7 @@ class _Compiler:
         if refusal is not None:
             return CompileResult(None, None, (refusal,))
         profile = None if tool.profile is UNSET else tool.profile
-        child = self._failed_children.get((path, profile)) or self.compile(read_spec(path, profile), trail, place)
+        child = self._failed_children.get((path, profile)) or self.compile(read_spec(path, profile), trail, place, tool)
         if child.package is None:
             self._failed_children[path, profile] = child
         wrong = _child_param_problems(spec.at("tools", name, "params"), tool, child.spec) if child.spec else ()
@@ -214,13 +224,6 @@ def _child_param_problems(params: DocumentPath, tool: AgentToolSpec, child: Spec
         if error is not None:
             message = f"the sub-agent does not accept this value: {error[:200]}"
             yield params.at(param).problem("spec.wrong_value", message)
-
-
-def _read_lock(spec: Spec) -> tuple[Lock | None, list[Problem]]:
-    try:
-        return read_lock(spec.path), []
-    except DocumentError as error:
-        return None, error.problems
 
 
 def _missing_prices(spec: Spec, lock: Lock | None) -> Iterator[Problem]:

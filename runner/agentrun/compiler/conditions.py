@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 from cel_expr_python import cel
 
@@ -21,26 +21,65 @@ from agentrun.spec.problems import Problem, SourcePlace, did_you_mean, quote_tex
 from agentrun.spec.tree import ScalarNode
 
 MAX_LOOP_CONDITION = 500
-"""The maximum length of a condition that iterates over lists."""
 
 _LITERAL_OR_COMMENT = re.compile(
     r"""([rRbB]{0,2}(?:("{3}|'{3})(?:\\.|(?!\2).)*+\2|(["'])(?:\\.|(?!\3)[^\\\n])*+\3))|//[^\n]*""", re.DOTALL
 )
-_FILL = "\0"
+FILL = "\0"
+"""What strings are replaced by before an expression is searched."""
 _VARIABLE = r"(?<![\w.])(args|params|spend|calls|session)\s*+"
 _field = re.compile(_VARIABLE + r"\.\s*+([A-Za-z_]\w*+)(?!\s*\()")
-_key = re.compile(_VARIABLE + rf"\[\s*+({_FILL}+)\s*+\]")
+_key = re.compile(_VARIABLE + rf"\[\s*+({FILL}+)\s*+\]")
 _loop = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(")
 _matches = re.compile(r"\bmatches\s*\(")
-_pattern = re.compile(rf"(?:.*,)?\s*({_FILL}+)\s*", re.DOTALL)
+_pattern = re.compile(rf"(?:.*,)?\s*({FILL}+)\s*", re.DOTALL)
+TYPE_DESCRIPTIONS = {
+    "int": "a whole number",
+    "uint": "a whole number",
+    "double": "a decimal number",
+    "string": "text",
+    "bool": "true or false",
+    "dyn": "anything",
+    "null_type": "null",
+    "null": "null",
+    "list": "a list",
+    "map": "a mapping",
+}
+_FUNCTIONS = (
+    *("has", "size", "matches", "startsWith", "endsWith", "contains", "int", "double", "string", "bool", "type"),
+    *("all", "exists", "exists_one", "map", "filter", "duration", "timestamp"),
+)
+_WORD_HINTS = {"and": "use && for and", "or": "use || for or", "not": "use ! for not", "is": "use == to compare"}
+_OTHER_NAMES = {"True": "true", "False": "false", "None": "null", "nil": "null", "undefined": "null"}
+_SWAPPED_SIGNS = {"=<": "<=", "=>": ">=", "=!": "!="}
+CompileError: TypeAlias = tuple[int, int, str]
+"""Line, column and message of an error that CEL reports."""
+_error = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
+_UNDECLARED_NAME = re.compile(r"undeclared reference to '([\w.]+)'")
+_overload = re.compile(r"found no matching overload for '(.+?)' applied to '\((.*)\)'")
+_input = re.compile(r"Syntax error: (?:mismatched|extraneous) input '(.*?)' expecting")
+_unread = re.compile(r"Syntax error: token recognition error at: '(.*)'")
+_STEP_TYPE = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
+_ASSERTION_TYPES = {
+    "output": cel.Type.STRING,
+    "json": cel.Type.DYN,
+    "params": _STEP_TYPE,
+    "calls": cel.Type.List(_STEP_TYPE),
+    "rulings": cel.Type.List(_STEP_TYPE),
+    "approvals": cel.Type.List(_STEP_TYPE),
+    "spend": cel.Type.Map(cel.Type.STRING, cel.Type.INT),
+    "outcome": cel.Type.STRING,
+}
+_ASSERTION_ENVIRONMENT = cel.NewEnv(variables=_ASSERTION_TYPES)
+ASSERTION_VARIABLES: dict[str, tuple[str, ...] | None] = dict.fromkeys(_ASSERTION_TYPES)
 
 
-def _without_literals(text: str) -> str:
+def without_literals(text: str) -> str:
     """Replace strings and comments by filler of the same length."""
-    return _LITERAL_OR_COMMENT.sub(lambda found: (_FILL if found[1] else " ") * len(found[0]), text)
+    return _LITERAL_OR_COMMENT.sub(lambda found: (FILL if found[1] else " ") * len(found[0]), text)
 
 
-def _literal_text(literal: str) -> str | None:
+def literal_text(literal: str) -> str | None:
     """Return the text of a string literal; None if it has escapes."""
     quotes = literal.lstrip("rRbB")
     raw = "r" in literal[: len(literal) - len(quotes)].lower()
@@ -58,7 +97,7 @@ def check_condition(
     """Return the problems of one expression. `fields`: the variables it may read → their known fields (None: any).
 
     `compiled`, `variables`: the language, if it is not that of conditions in a spec."""
-    bare = _without_literals(node.text)
+    bare = without_literals(node.text)
     if _loop.search(bare) and len(node.text) > MAX_LOOP_CONDITION:
         message = f"a condition with all, exists, map or filter can have at most {MAX_LOOP_CONDITION} characters"
         return [Problem(node.place, "spec.condition", message, "split it into several rules")]
@@ -68,22 +107,22 @@ def check_condition(
         return _compiler_problems(node, bare, variables, str(error))
     problems = [*_field_problems(node, fields), *_pattern_problems(node, bare)]
     if not problems and kind not in ("BOOL", "DYN"):
-        message = f"a condition must be true or false, but this is {_TYPE_DESCRIPTIONS.get(kind.lower(), kind.lower())}"
+        message = f"a condition must be true or false, but this is {TYPE_DESCRIPTIONS.get(kind.lower(), kind.lower())}"
         problems.append(Problem(node.place, "spec.condition", message, "compare it with something"))
     return problems
 
 
 def cheap_constant_value(text: str) -> bool | None:
     """Return the value of a condition without variables, loops and patterns, else None."""
-    bare = _without_literals(text)
+    bare = without_literals(text)
     return None if _loop.search(bare) or _matches.search(bare) else condition.constant_condition(text)
 
 
 def field_references(text: str) -> Iterator[tuple[str, str, int]]:
     """Yield the fields that an expression reads: variable, field, offset of the field."""
-    bare = _without_literals(text)
+    bare = without_literals(text)
     for match in _key.finditer(bare):
-        content = _literal_text(text[match.start(2) : match.end(2)])
+        content = literal_text(text[match.start(2) : match.end(2)])
         if content is not None:
             yield match[1], content, text.index(content, match.start(2))
     for match in _field.finditer(bare):
@@ -92,7 +131,7 @@ def field_references(text: str) -> Iterator[tuple[str, str, int]]:
 
 def patterns_in_condition(text: str) -> Iterator[tuple[str | None, int, int]]:
     """Yield the patterns of `matches` with offset and width; None if a pattern is not a literal."""
-    bare = _without_literals(text)
+    bare = without_literals(text)
     closing = _closing(bare)
     for call in _matches.finditer(bare):
         found = _pattern.fullmatch(bare, call.end(), closing.get(call.end() - 1, call.end()))
@@ -100,7 +139,7 @@ def patterns_in_condition(text: str) -> Iterator[tuple[str | None, int, int]]:
             yield None, call.start(), len("matches")
         else:
             literal = text[found.start(1) : found.end(1)]
-            pattern = _literal_text(literal) or literal[1:-1].replace("\\\\", "\\")
+            pattern = literal_text(literal) or literal[1:-1].replace("\\\\", "\\")
             yield pattern, found.start(1), len(literal)
 
 
@@ -145,45 +184,16 @@ def _field_problems(node: ScalarNode, fields: Mapping[str, Collection[str] | Non
 
 
 def near_or_known_hint(name: str, known: Collection[str]) -> str:
-    """Suggest the name that was probably meant, or list the known names."""
     names = sorted(known)
     more = "" if len(names) <= 20 else f" and {len(names) - 20} more"
     return did_you_mean(name, known) or f"known: {', '.join(names[:20]) or 'none'}{more}"
 
 
-_TYPE_DESCRIPTIONS = {
-    "int": "a whole number",
-    "uint": "a whole number",
-    "double": "a decimal number",
-    "string": "text",
-    "bool": "true or false",
-    "dyn": "anything",
-    "null_type": "null",
-    "null": "null",
-    "list": "a list",
-    "map": "a mapping",
-}
-_FUNCTIONS = (
-    *("has", "size", "matches", "startsWith", "endsWith", "contains", "int", "double", "string", "bool", "type"),
-    *("all", "exists", "exists_one", "map", "filter", "duration", "timestamp"),
-)
-_WORD_HINTS = {"and": "use && for and", "or": "use || for or", "not": "use ! for not", "is": "use == to compare"}
-_OTHER_NAMES = {"True": "true", "False": "false", "None": "null", "nil": "null", "undefined": "null"}
-
-_error = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
-_UNDECLARED_NAME = re.compile(r"undeclared reference to '([\w.]+)'")
-_overload = re.compile(r"found no matching overload for '(.+?)' applied to '\((.*)\)'")
-_input = re.compile(r"Syntax error: (?:mismatched|extraneous) input '(.*?)' expecting")
-_unread = re.compile(r"Syntax error: token recognition error at: '(.*)'")
-
-
 def _compiler_problems(node: ScalarNode, bare: str, variables: Collection[str], text: str) -> list[Problem]:
-    """Explain the errors of the CEL compiler."""
     if "recursion" in text:
         message = "the condition is nested deeper than 32 levels"
         return [Problem(node.place, "spec.condition", message, "split it into several rules")]
-    errors = [(int(line), int(column), message) for line, column, message in _error.findall(text)]
-    placed = sorted(error for error in errors if error[0] > 0)
+    placed = compile_errors(text)
     if not placed:
         return [Problem(node.place, "spec.condition", "this is not a valid CEL expression")]
     syntax = [error for error in placed if error[2].startswith("Syntax error")]
@@ -198,8 +208,8 @@ def _explain(
     place = node.place_at_line(line, column)
     if found := _UNDECLARED_NAME.match(error):
         return _undeclared_name(node, bare, variables, at, found[1].partition(".")[0])
-    if found := _overload.match(error):
-        return place, *_no_overload(found[1], found[2].split(", "))
+    if overload := overload_error(error):
+        return place, *_no_overload(*overload)
     if found := _input.match(error):
         if found[1] == "<EOF>":
             return place, "the condition is incomplete", None
@@ -207,6 +217,9 @@ def _explain(
         hint = _WORD_HINTS.get(found[1]) or (_WORD_HINTS.get(last[0]) if last else None)
         return node.place_at_line(line, column, len(found[1])), f"unexpected {quote_text(found[1])}", hint
     if found := _unread.match(error):
+        if (sign := found[1][:2]) in _SWAPPED_SIGNS:
+            hint = f"did you mean {_SWAPPED_SIGNS[sign]}?"
+            return node.place_at_line(line, column, len(sign)), f"unexpected {quote_text(sign)}", hint
         return place, *_unreadable(found[1])
     hint = "for special characters write 'the.name' in calls" if error.startswith("has()") else None
     return place, error[:200].replace(" (in container '')", ""), hint
@@ -230,9 +243,36 @@ def _undeclared_name(
     return place, f"unknown variable {quote_text(name)}", hint
 
 
+def compile_errors(text: str) -> list[CompileError]:
+    """Return the errors in a message of CEL that have a place."""
+    errors = [(int(line), int(column), message) for line, column, message in _error.findall(text)]
+    return sorted(error for error in errors if error[0] > 0)
+
+
+def overload_error(error: str) -> tuple[str, list[str]] | None:
+    """Return the function and the types of an error about arguments that a function does not take."""
+    found = _overload.match(error)
+    return (found[1], _split_types(found[2])) if found else None
+
+
+def _split_types(text: str) -> list[str]:
+    """Split `int, map(string, dyn)` into its two types."""
+    types: list[str] = []
+    depth = 0
+    for part in text.split(", "):
+        types[-1:] = [f"{types[-1]}, {part}"] if depth else [*types[-1:], part]
+        depth += part.count("(") - part.count(")")
+    return types
+
+
+def operator_sign(function: str) -> str:
+    """Return `<=` for the function `_<=_`."""
+    return {"_?_:_": "? :", "_[_]": "[ ]"}.get(function, function.strip("_").replace("@", ""))
+
+
 def _no_overload(function: str, types: list[str]) -> tuple[str, str | None]:
-    sign = function.strip("_").replace("@", "")
-    kinds = " and ".join(_TYPE_DESCRIPTIONS.get(kind.partition("(")[0], kind) for kind in types)
+    sign = operator_sign(function)
+    kinds = " and ".join(TYPE_DESCRIPTIONS.get(kind.partition("(")[0], kind) for kind in types)
     hint = None
     if set(types) == {"int", "double"}:
         hint = "convert one of them with double(…), or use a whole number"
@@ -246,23 +286,6 @@ def _unreadable(found: str) -> tuple[str, str | None]:
     return f"unexpected {quote_text(found.strip()[:1])}", hint
 
 
-# --- CEL expressions in assertions ---
-
-
-_STEP_TYPE = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
-_ASSERTION_TYPES = {
-    "output": cel.Type.STRING,
-    "json": cel.Type.DYN,
-    "params": _STEP_TYPE,
-    "calls": cel.Type.List(_STEP_TYPE),
-    "rulings": cel.Type.List(_STEP_TYPE),
-    "approvals": cel.Type.List(_STEP_TYPE),
-    "spend": cel.Type.Map(cel.Type.STRING, cel.Type.INT),
-    "outcome": cel.Type.STRING,
-}
-_ASSERTION_ENVIRONMENT = cel.NewEnv(variables=_ASSERTION_TYPES)
-
-ASSERTION_VARIABLES: dict[str, tuple[str, ...] | None] = dict.fromkeys(_ASSERTION_TYPES)
 ASSERTION_VARIABLES["spend"] = ("tokens", "cost", "turns", "time")
 """The variables, with their fields if these are fixed. cost is in micro-dollars, time in milliseconds."""
 

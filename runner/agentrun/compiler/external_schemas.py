@@ -1,7 +1,4 @@
-"""Convert JSON Schemas from MCP servers to schemas that agentrun can use.
-
-Servers describe their tools in any dialect and with their own keywords. Schemas in specs must be strict; schemas from
-servers cannot be, but the converted schema must be.
+"""Convert JSON Schemas from MCP servers, which may have any dialect, to schemas that agentrun can use.
 
 Rule 1  `$schema`, unknown keywords and patterns that are not linear are removed. Only the server checks such values.
 Rule 2  Texts for the model are escaped, so that nothing in them is hidden from a person who reads the lock file.
@@ -13,9 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from agentrun.canonical_json import pretty_json
+from agentrun.canonical_json import map_json, pretty_json
 from agentrun.compiler.json_schemas import SCHEMA_KEYWORDS, check_schema, map_subschemas, resolve_references
-from agentrun.compiler.lock import MAX_TOOL_SCHEMA_BYTES, escape_invisible_json, schema_size_error
+from agentrun.compiler.lock_file import MAX_TOOL_SCHEMA_BYTES, escape_invisible_json, schema_size_error
 from agentrun.compiler.patterns import is_usable_in_schemas
 from agentrun.spec.problems import DocumentError, Source, escape_invisible
 from agentrun.spec.yaml_parser import MAX_EXACT_INTEGER, parse_yaml_document
@@ -26,22 +23,13 @@ class UnusableSchema(Exception):
 
 
 def escape_invisible_lines(text: str) -> str:
-    """Escape the invisible characters of a text with several lines."""
     lines = text.replace("\r\n", "\n").split("\n")
     return "\n".join("\t".join(map(escape_invisible, line.split("\t"))) for line in lines)
 
 
 def with_exact_numbers(value: Any) -> Any:
     """Convert large integers to floats, so that every JSON parser reads the same number."""
-    match value:
-        case dict():
-            return {key: with_exact_numbers(inner) for key, inner in value.items()}
-        case list():
-            return [with_exact_numbers(inner) for inner in value]
-        case int() if not isinstance(value, bool) and abs(value) > MAX_EXACT_INTEGER:
-            return float(value)
-        case _:
-            return value
+    return map_json(value, number=lambda each: float(each) if abs(each) > MAX_EXACT_INTEGER else each)
 
 
 def adopt_schema(schema: Any) -> dict[str, Any]:

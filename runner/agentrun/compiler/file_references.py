@@ -18,7 +18,7 @@ from agentrun.compiler.template import included_files
 from agentrun.spec.document_loader import Document, load_document, load_mapping
 from agentrun.spec.problems import DocumentError, Problem, Source, SourcePlace, place_at, quote_text
 from agentrun.spec.project import Project, find_project
-from agentrun.spec.source_files import FileRefused, read_project_file
+from agentrun.spec.source_files import FileRefused, read_referenced_file
 from agentrun.spec.tree import MappingEntry, MappingNode, Node, ScalarNode, SequenceNode, make_mapping, node_at, walk
 from agentrun.spec.v1.agent import SCHEMA_PATHS, SHARED_KEYS, TEXT_PATHS
 from agentrun.spec.yaml_parser import MAX_DOCUMENT_NODES, MAX_PROBLEMS
@@ -30,11 +30,15 @@ INCLUDING_PATHS = (*TEXT_PATHS, ("guards", "nudge"))
 
 MAX_REFERENCED_TEXT = 2 * 1024 * 1024
 """The maximum number of characters in the files of one document. A file counts each time it is named."""
+SCHEMA_ASSERTIONS = ("is-json", "json-schema", "not-is-json", "not-json-schema")
+_ASSERTION_PATHS = (
+    ("defaults", "assert", "[]"),
+    ("cases", "[]", "assert", "[]"),
+    ("cases", "[]", "turns", "[]", "assert", "[]"),
+)
 
 
 class FileInliner:
-    """Reads the files of a document and collects their problems."""
-
     def __init__(self, project: Project, directory: Path) -> None:
         self.project = project
         self.directory = directory
@@ -42,7 +46,6 @@ class FileInliner:
         self.incomplete_sections: set[str] = set()
         """Sections with a file that could not be read."""
         self.sources: dict[Path, Source] = {}
-        """The files that were read."""
         self.text = 0
         self._nodes = 0
         self._full = False
@@ -60,7 +63,6 @@ class FileInliner:
         return changed
 
     def inline_assertion(self, node: Node) -> Node:
-        """Return an assertion of a case with the file of its schema inlined."""
         schema = partial(self._inline_schema, section="")
         return _change_at(node, ("value",), schema) if _names_schema_file(node) else node
 
@@ -97,11 +99,11 @@ class FileInliner:
         base = written_in.parent if written_in.is_absolute() else self.directory
         try:
             try:
-                source = read_project_file(self.project.root, base, reference.text)
-            except FileRefused:
-                if not is_include:
+                source = read_referenced_file(self.project.root, base, reference.text)
+            except FileRefused as refused:
+                if not is_include or refused.code != "spec.file_missing" or reference.text.startswith("../"):
                     raise
-                source = read_project_file(self.project.root, self.project.root, reference.text)
+                source = read_referenced_file(self.project.root, self.project.root, reference.text)
         except FileRefused as refused:
             self.problems.append(refused.problem(reference.place))
             return None
@@ -221,14 +223,6 @@ def _change_at(node: Node, path: tuple[str, ...], change: NodeChange) -> Node:
         case SequenceNode() if path[0] == "[]":
             return SequenceNode(tuple(_change_at(item, path[1:], change) for item in node.items), node.place)
     return node
-
-
-SCHEMA_ASSERTIONS = ("is-json", "json-schema", "not-is-json", "not-json-schema")
-_ASSERTION_PATHS = (
-    ("defaults", "assert", "[]"),
-    ("cases", "[]", "assert", "[]"),
-    ("cases", "[]", "turns", "[]", "assert", "[]"),
-)
 
 
 def inline_assertion_schemas(root: MappingNode, path: Path) -> MappingNode:

@@ -1,8 +1,7 @@
 """Check and evaluate JMESPath expressions.
 
-Rule 1  Syntax errors and unknown functions are found before a run.
-Rule 2  The size of a result and the number of steps are limited: `[@,@]|[@,@]|…` is short, but its result is huge.
-Rule 3  The document is not trusted. Whatever it contains, the worst case is an expression that selects nothing.
+Rule 1  The size of a result and the number of steps are limited: `[@,@]|[@,@]|…` is short, but its result is huge.
+Rule 2  The document is not trusted. Whatever it contains, the worst case is an expression that selects nothing.
 
 The library is imported late, because the import takes long and few specs have an expression.
 """
@@ -102,7 +101,6 @@ def parse_jmespath(expression: str) -> Mapping[str, Any]:
 
 
 def _growth(node: Mapping[str, Any]) -> int:
-    """Return how many times larger than the document the result may be."""
     kind = node["type"]
     parts = [_growth(child) for child in node["children"] if isinstance(child, dict)]
     if kind == "function_expression":

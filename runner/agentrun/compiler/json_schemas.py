@@ -245,7 +245,6 @@ class _ReferenceResolver:
                 return {key: self._value(entry.node) for key, entry in node.entries.items()}
 
     def _target(self, reference: Node, trail: tuple[int, ...]) -> Node:
-        """Return the schema that a reference points to."""
         pointer = str(plain_data(reference))
         node: Node | None = self.root if pointer == "#" or pointer.startswith("#/") else None
         for step in pointer.split("/")[1:]:

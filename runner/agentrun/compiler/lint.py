@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 
 from msgspec import UNSET
 
+from agentrun.compiler.build_tools import CompiledChild
 from agentrun.compiler.conditions import check_condition
 from agentrun.compiler.json_schemas import check_schema, first_error, resolve_references
 from agentrun.compiler.lint_policy import PolicyLint, ToolTargets, duplicate_names
 from agentrun.compiler.lint_texts import lint_texts, spec_templates
-from agentrun.compiler.lint_tools import ToolLint, header_problems, path_problems, url_problems
+from agentrun.compiler.lint_tools import (
+    ToolLint,
+    header_problems,
+    path_problems,
+    private_address_problems,
+    url_problems,
+)
+from agentrun.compiler.lock_file import Lock
 from agentrun.compiler.patterns import pattern_problems
 from agentrun.compiler.python_functions import callback_problems
 from agentrun.compiler.size_limits import spec_conditions
@@ -30,11 +38,14 @@ RESERVED_PARAMS = {
 }
 
 
-def lint_spec(spec: Spec, doubtful: frozenset[str]) -> list[Problem]:
+def lint_spec(
+    spec: Spec, doubtful: frozenset[str], agents: Mapping[str, CompiledChild], lock: Lock | None
+) -> list[Problem]:
     """Return the problems of one spec without its sub-agents, up to a hundred errors.
 
-    `doubtful`: sections that could not be read completely. Nothing is reported as missing from them."""
-    tools = ToolLint(spec)
+    `doubtful`: sections that could not be read completely. Nothing is reported as missing from them. `agents`, `lock`:
+    the arguments of sub-agents and of MCP tools, as far as they are known."""
+    tools = ToolLint(spec, agents, lock)
     checks = (_visible, _names, _output, _hooks, _sinks, _replay, _model, _numbers)
     found: list[Problem] = []
     errors = 0
@@ -42,7 +53,7 @@ def lint_spec(spec: Spec, doubtful: frozenset[str]) -> list[Problem]:
         tools.problems(),
         _params(spec),
         lint_texts(spec, tools.args),
-        PolicyLint(spec, tools.args, doubtful).problems(),
+        PolicyLint(spec, tools.schemas, doubtful).problems(),
         *(check(spec) for check in checks),
     ):
         if is_consequence(problem, doubtful):
@@ -71,7 +82,8 @@ def _params(spec: Spec) -> Iterator[Problem]:
 
 
 def _unused_params(spec: Spec) -> Iterator[Problem]:
-    code = [part for node, _ in spec_templates(spec, {}) for part in _template_code(node.text)]
+    texts = [*(node.text for node, _ in spec_templates(spec, {})), *(file.text for file in spec.templates.values())]
+    code = [part for text in texts for part in _template_code(text)]
     words = set(re.findall(r"\w+", " ".join([*code, *(node.text for node in spec_conditions(spec))])))
     for name in spec.agent.params:
         if name not in words:
@@ -138,6 +150,7 @@ def _sinks(spec: Spec) -> Iterator[Problem]:
         if (path := getattr(sink, "path", None)) is not None:
             yield from path_problems(path, at.at("path"))
         yield from url_problems(at.at("url"))
+        yield from private_address_problems(at.at("url"), allowed=getattr(sink, "private_network", False))
         yield from header_problems(at, getattr(sink, "headers", {}), getattr(sink, "auth", UNSET))
 
 

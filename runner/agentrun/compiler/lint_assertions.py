@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from fnmatch import fnmatchcase
+from typing import Any, get_args
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -19,6 +20,7 @@ from agentrun.compiler.jmespath import jmespath_problems
 from agentrun.compiler.json_schemas import check_schema
 from agentrun.compiler.patterns import pattern_problems, pattern_problems_at
 from agentrun.compiler.python_functions import callback_problems, find_function
+from agentrun.core.facts import Fact
 from agentrun.core.package_lookup import matches_pattern
 from agentrun.errors import ERROR_CODES, TOOL_RESULT_CODES
 from agentrun.spec.problems import Problem, did_you_mean, quote_text
@@ -28,6 +30,18 @@ from agentrun.spec.tree import DocumentPath, ScalarNode
 from agentrun.spec.v1 import assertions as types
 from agentrun.spec.v1.assertions import COMPARISON_TYPES, COMPARISONS, Assertion, is_comparison
 from agentrun.spec.v1.field_types import milliseconds, parse_count
+
+_EXAMPLES: dict[type, str] = {
+    types.ToolCalls: "{type: tool-calls, max: 5}",
+    types.TokensAssertion: "{type: tokens, max: 2k}",
+    types.CostAssertion: "{type: cost, max: 0.01}",
+    types.TurnsAssertion: "{type: turns, max: 3}",
+    types.TimeAssertion: "{type: time, max: 30s}",
+}
+RUN_OUTCOMES = ("completed", "suspended", *(code for code in ERROR_CODES if code != "spec"))
+CALL_STATUSES = ("ok", "open", *TOOL_RESULT_CODES, *(code for code in ERROR_CODES if code.startswith("tool.")))
+FACT_KINDS = tuple(str(kind.__struct_config__.tag) for kind in get_args(Fact))
+_NOT_RUN = ("unknown", "hidden", "invalid_arguments", "missing_field", "invalid_call")
 
 
 def assertion_problems(
@@ -68,18 +82,30 @@ def assertion_problems(
             yield from _range(path, assertion)
         case types.OutcomeIs():
             yield from _code(value, assertion.value, RUN_OUTCOMES, "run outcome")
+        case types.JournalSnapshot():
+            for index, written in enumerate(assertion.ignore):
+                yield from _ignored_path(path.at("ignore", index), written)
+
+
+def _ignored_path(path: DocumentPath, written: str) -> Iterator[Problem]:
+    """Check that a path of `ignore` begins with the kind of a fact."""
+    kind = written.partition(".")[0]
+    if not any(fnmatchcase(each, kind) for each in FACT_KINDS):
+        message = f"no fact of a journal is called {quote_text(kind)}"
+        hint = did_you_mean(kind, FACT_KINDS) or "for example model_replied.reply.model"
+        yield path.problem("spec.wrong_value", message, hint)
 
 
 def _gate(path: DocumentPath, assertion: types.PolicyAssertion, names: AgentNames) -> Iterator[Problem]:
     if assertion.target != "*" and not names.has_target(assertion.target):
         message = f"there is no tool, sink or stage {quote_text(assertion.target)}"
-        hint = near_or_known_hint(assertion.target, names.targets)
+        hint = near_or_known_hint(assertion.target, names.targets())
         yield path.at("target").problem("spec.unknown_tool", message, hint)
     rule = assertion.rule if isinstance(assertion, types.RulingIs) else UNSET
-    if isinstance(rule, str) and not names.any_agent(lambda each: each.has_rule(rule)):
+    if isinstance(rule, str) and not names.any_agent(lambda each: rule in each.rules):
         message = f"the policy has no rule {quote_text(rule)}"
-        hint = near_or_known_hint(rule, [each.id for each in names.spec.agent.policy.rules])
-        yield path.at("rule").problem("spec.claim", message, hint)
+        hint = near_or_known_hint(rule, names.rules)
+        yield path.at("rule").problem("spec.assertion", message, hint)
 
 
 def _range(path: DocumentPath, assertion: types.ToolCalls | types.SpendAssertion) -> Iterator[Problem]:
@@ -88,10 +114,10 @@ def _range(path: DocumentPath, assertion: types.ToolCalls | types.SpendAssertion
     used = [key for key in keys if getattr(assertion, key) is not UNSET]
     if not used:
         message = f"this assertion needs {' or '.join(f'`{key}`' for key in keys)}"
-        yield path.problem("spec.claim", message, f"for example {_EXAMPLES[type(assertion)]}")
+        yield path.problem("spec.assertion", message, f"for example {_EXAMPLES[type(assertion)]}")
     elif used[0] == "value" and len(used) > 1:
         message = f"`value` is the exact number, so `{used[1]}` has no effect"
-        yield path.at(used[1]).key_problem("spec.claim", message, "remove one of the two")
+        yield path.at(used[1]).key_problem("spec.assertion", message, "remove one of the two")
     elif _amount(assertion, assertion.min) > _amount(assertion, assertion.max, float("inf")):
         message = f"min ({assertion.min}) is more than max ({assertion.max})"
         yield path.at("min").problem("spec.out_of_range", message, "swap them")
@@ -103,15 +129,6 @@ def _python(path: DocumentPath, assertion: types.PythonAssertion, project: Proje
     if not found and find_function(project, assertion.value).is_async:
         message = f"{quote_text(assertion.value)} cannot be async"
         yield path.problem("spec.python", message, "write it as a plain function")
-
-
-_EXAMPLES: dict[type, str] = {
-    types.ToolCalls: "{type: tool-calls, max: 5}",
-    types.TokensAssertion: "{type: tokens, max: 2k}",
-    types.CostAssertion: "{type: cost, max: 0.01}",
-    types.TurnsAssertion: "{type: turns, max: 3}",
-    types.TimeAssertion: "{type: time, max: 30s}",
-}
 
 
 def _amount(assertion: Assertion, limit: Any, absent: float = 0) -> float:
@@ -128,11 +145,6 @@ def _cel(node: ScalarNode, names: AgentNames | None) -> Iterator[Problem]:
     for problem in check_condition(node, fields, compile_assertion_expression, ASSERTION_VARIABLES):
         hint = problem.hint and problem.hint.replace("several rules", "several assertions")
         yield replace(problem, hint=hint)
-
-
-RUN_OUTCOMES = ("completed", "suspended", *(code for code in ERROR_CODES if code != "spec"))
-CALL_STATUSES = ("ok", "open", *TOOL_RESULT_CODES, *(code for code in ERROR_CODES if code.startswith("tool.")))
-_NOT_RUN = ("unknown", "hidden", "invalid_arguments", "missing_field", "invalid_call")
 
 
 def check_tool_target(
@@ -161,18 +173,14 @@ def _expected_call(
     """Check an expected call: its tool, status and arguments. `key`: the key with the name of the tool."""
     yield from check_tool_target(path.at(key), tool, names, status)
     yield from _code(path.at("status"), status, CALL_STATUSES, "call status")
-    known = None if names is None or _may_have_unknown_arguments(status) else names.args_of(tool)
+    did_not_run = isinstance(status, str) and any(matches_pattern(status, f"tool.{each}") for each in _NOT_RUN)
+    known = None if names is None or did_not_run else names.args_of(tool)  # a call that did not run may have any
     for name, value in args.items() if isinstance(args, dict) else ():
         argument = path.at("args", name)
         if known is not None and name not in known and not (is_comparison(value) and "present" in value):
             message = f"tool {quote_text(tool)} has no argument {quote_text(name)}"
-            yield argument.key_problem("spec.claim", message, near_or_known_hint(name, known))
+            yield argument.key_problem("spec.assertion", message, near_or_known_hint(name, known))
         yield from _check_value(argument, value)
-
-
-def _may_have_unknown_arguments(status: object) -> bool:
-    """Return whether a call with this status may have had undeclared arguments."""
-    return isinstance(status, str) and any(matches_pattern(status, f"tool.{each}") for each in _NOT_RUN)
 
 
 def _check_value(path: DocumentPath, value: Any) -> Iterator[Problem]:
@@ -181,13 +189,13 @@ def _check_value(path: DocumentPath, value: Any) -> Iterator[Problem]:
             yield from _check_operand(path.at(word), word, operand)
         if value.get("present") is False and len(value) > 1:
             message = "an argument that is not present cannot be compared"
-            yield path.problem("spec.claim", message, "keep `present: false` or the comparison")
+            yield path.problem("spec.assertion", message, "keep `present: false` or the comparison")
     elif isinstance(value, dict):
         if word := next((word for word in value if word in COMPARISONS), None):
             others = ", ".join(quote_text(each) for each in value if each not in COMPARISONS)
             message = f"{quote_text(word)} is a comparison, but {others} is not"
             hint = f"comparisons: {', '.join(sorted(COMPARISONS))}; for a mapping with such keys use `equals`"
-            yield path.at(word).key_problem("spec.claim", message, hint)
+            yield path.at(word).key_problem("spec.assertion", message, hint)
             return
         for name, inner in value.items():
             yield from _check_value(path.at(name), inner)
@@ -218,10 +226,12 @@ def _check_operand(path: DocumentPath, word: str, operand: Any) -> Iterator[Prob
     is_valid, wanted, example = _OPERANDS.get(word, (lambda _: True, "", ""))
     if not is_valid(operand):
         message = f"{quote_text(word)} compares with {wanted}, not with {describe_json_type(operand)}"
-        yield path.problem("spec.claim", message, f"for example {{{word}: {example}}}")
+        yield path.problem("spec.assertion", message, f"for example {{{word}: {example}}}")
     elif word == "regex":
         yield from pattern_problems_at(operand, path.place)
     elif word == "type" and operand not in COMPARISON_TYPES:
         hint = did_you_mean(operand, COMPARISON_TYPES) if isinstance(operand, str) else None
         shown = quote_text(operand) if isinstance(operand, str) else describe_json_type(operand)
-        yield path.problem("spec.claim", f"{shown} is not a JSON type", hint or f"types: {', '.join(COMPARISON_TYPES)}")
+        yield path.problem(
+            "spec.assertion", f"{shown} is not a JSON type", hint or f"types: {', '.join(COMPARISON_TYPES)}"
+        )

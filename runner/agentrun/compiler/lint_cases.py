@@ -1,8 +1,7 @@
 """Checks of test cases before they run, with each other and with the spec next to them.
 
-Rule 1  Names are checked against the agent with the profile of the case. A problem in `defaults` is reported only if
-        every case has it.
-Rule 2  If the spec cannot be read, only the parts of the cases that need no spec are checked.
+Names are checked against the agent with the profile of the case. A problem in `defaults` is reported only if every case
+has it.
 """
 
 from __future__ import annotations
@@ -24,28 +23,40 @@ from agentrun.compiler.lint_policy import duplicate_names, overlaps_any
 from agentrun.compiler.spec_reader import Spec, read_spec
 from agentrun.spec.problems import Problem, did_you_mean, quote_text
 from agentrun.spec.tree import DocumentPath, MappingNode
+from agentrun.spec.v1 import cases as written
 from agentrun.spec.v1.assertions import JournalSnapshot
-from agentrun.spec.v1.cases import (
-    Case,
-    CaseDefaults,
-    CasesFile,
-    CaseTurn,
-    ClockSetting,
-    FaultInjectionSpec,
-    InjectedFaultSpec,
-    StubSpec,
-)
 from agentrun.spec.v1.field_types import milliseconds
-from agentrun.spec.v1.tools import AgentToolSpec
+from agentrun.spec.v1.tools import AgentToolSpec, HttpToolSpec
+
+PLACES_BY_FAULT: dict[str, tuple[str, ...]] = {
+    "status": ("model", "tool"),
+    "cut_after_chunk": ("model",),
+    "refused": ("model", "tool"),
+    "timeout": ("model", "tool", "approval", "hook", "sink"),
+    "empty": ("model",),
+    "error": ("tool", "hook", "sink"),
+    "fatal": ("tool",),
+    "answer": ("approval",),
+}
+HTTP_ONLY_FAULTS = ("status", "refused")
+_PLACE = re.compile(r"(?:([a-z0-9.]+)/)?(model|tool|approval|hook|sink)(?::([^#]+))?(?:#([0-9]+))?")
+_CALLS = re.compile(r"c[0-9]+\.[0-9]+(?:\.c[0-9]+\.[0-9]+)*")
+_NOUNS = {"tool": "tool", "approval": "tool, sink or stage", "hook": "hook", "sink": "sink"}
+_EXISTS: dict[str, Callable[[AgentNames, str], bool]] = {
+    "tool": AgentNames.has_tool,
+    "approval": lambda names, name: names.has_target(name, ASKING_STAGES),
+    "hook": AgentNames.has_hook,
+    "sink": AgentNames.has_sink,
+}
 
 
-def lint_cases(root: MappingNode, file: CasesFile, spec: Spec | None) -> Iterator[Problem]:
+def lint_cases(root: MappingNode, file: written.CasesFile, spec: Spec | None) -> Iterator[Problem]:
     """Yield the problems of a cases file. `spec`: the spec next to it, if it can be read."""
     return _CaseLint(root, file, spec).problems()
 
 
 class _CaseLint:
-    def __init__(self, root: MappingNode, file: CasesFile, spec: Spec | None) -> None:
+    def __init__(self, root: MappingNode, file: written.CasesFile, spec: Spec | None) -> None:
         self._root = DocumentPath(root)
         self._defaults = file.defaults
         self._own_cases = file.cases
@@ -60,8 +71,7 @@ class _CaseLint:
         for index, (own, case) in enumerate(zip(self._own_cases, self._cases, strict=True)):
             yield from self._case(self._root.at("cases", index), own, case)
 
-    def _names_of(self, case: Case) -> AgentNames | None:
-        """Return the names of the agent with the profile of a case."""
+    def _names_of(self, case: written.Case) -> AgentNames | None:
         spec, profile = self._spec, case.profile
         if spec is None or (profile is not UNSET and profile not in spec.agent.profiles):
             return None
@@ -72,7 +82,6 @@ class _CaseLint:
         return self._names[key]
 
     def _defaults_problems(self) -> Iterator[Problem]:
-        """Yield the problems of the defaults that every case has."""
         path = self._root.at("defaults")
         if path.node is None:
             return
@@ -82,7 +91,7 @@ class _CaseLint:
         ]
         yield from (problem for key, problem in found[0].items() if all(key in others for others in found[1:]))
 
-    def _case(self, path: DocumentPath, own: Case, case: Case) -> Iterator[Problem]:
+    def _case(self, path: DocumentPath, own: written.Case, case: written.Case) -> Iterator[Problem]:
         """`own`: the case as it is written. `case`: the same with the defaults of the file."""
         names = self._names_of(case)
         yield from self._part(path, own, names)
@@ -92,22 +101,22 @@ class _CaseLint:
         yield from self._snapshots(path, case)
         yield from self._cassette(path, case)
         for number, turn in enumerate(case.turns if isinstance(case.turns, list) else ()):
-            for index, assertion in enumerate(turn.assertions if isinstance(turn, CaseTurn) else ()):
+            for index, assertion in enumerate(turn.assertions if isinstance(turn, written.CaseTurn) else ()):
                 at = path.at("turns", number, "assert", index)
                 if isinstance(assertion, JournalSnapshot):
                     message = "a snapshot is always of the whole conversation"
-                    yield at.problem("spec.claim", message, "move it to the `assert` of the case")
+                    yield at.problem("spec.assertion", message, "move it to the `assert` of the case")
                 yield from assertion_problems(at, assertion, names, self._project)
 
-    def _snapshots(self, path: DocumentPath, case: Case) -> Iterator[Problem]:
+    def _snapshots(self, path: DocumentPath, case: written.Case) -> Iterator[Problem]:
         snapshots = [index for index, assertion in enumerate(case.assertions) if isinstance(assertion, JournalSnapshot)]
         before = len(self._defaults.assertions)
         for index in snapshots[1:]:
             if index >= before:
                 message = f"the case already has a snapshot, {'in `defaults`' if snapshots[0] < before else 'above'}"
-                yield path.at("assert", index - before).problem("spec.claim", message, "remove one")
+                yield path.at("assert", index - before).problem("spec.assertion", message, "remove one")
 
-    def _cassette(self, path: DocumentPath, case: Case) -> Iterator[Problem]:
+    def _cassette(self, path: DocumentPath, case: written.Case) -> Iterator[Problem]:
         names = [each.name for each in self._cases]
         if self._spec is None or case.cassette is UNSET or case.cassette in names:
             return
@@ -118,7 +127,7 @@ class _CaseLint:
             hint = did_you_mean(case.cassette, names) or "record it with `agentrun test --record new`"
             yield Problem(path.at("cassette").place, "spec.no_cassette", message, hint, "warning")
 
-    def _part(self, path: DocumentPath, part: CaseDefaults, names: AgentNames | None) -> Iterator[Problem]:
+    def _part(self, path: DocumentPath, part: written.CaseDefaults, names: AgentNames | None) -> Iterator[Problem]:
         """Check what both a case and the defaults can have."""
         yield from _clock(path.at("clock"), part.clock, names)
         yield from _tags(path.at("tags"))
@@ -134,7 +143,7 @@ class _CaseLint:
             yield from _approvals(path.at("approvals"), part, names)
 
 
-def _clock(path: DocumentPath, clock: ClockSetting, names: AgentNames | None) -> Iterator[Problem]:
+def _clock(path: DocumentPath, clock: written.ClockSetting, names: AgentNames | None) -> Iterator[Problem]:
     if clock.start is not UNSET:
         try:
             datetime.fromisoformat(clock.start)
@@ -162,7 +171,7 @@ def _tags(path: DocumentPath) -> Iterator[Problem]:
         seen.add(tag.text)
 
 
-def _settings(path: DocumentPath, part: CaseDefaults, spec: Spec) -> Iterator[Problem]:
+def _settings(path: DocumentPath, part: written.CaseDefaults, spec: Spec) -> Iterator[Problem]:
     agent = spec.agent
     for param in part.params:
         if param not in agent.params:
@@ -175,12 +184,12 @@ def _settings(path: DocumentPath, part: CaseDefaults, spec: Spec) -> Iterator[Pr
         yield path.at("profile").problem("spec.unknown_profile", message, hint)
 
 
-def _approvals(path: DocumentPath, part: CaseDefaults, names: AgentNames) -> Iterator[Problem]:
+def _approvals(path: DocumentPath, part: written.CaseDefaults, names: AgentNames) -> Iterator[Problem]:
     """Check the targets of approvals. A question of a sub-agent has the sub-agent's own name for the tool."""
     for target in part.approvals:
         if names.any_agent(partial(_may_ask, target), unknown=False):
             continue
-        hint = near_or_known_hint(target, names.approval_targets)
+        hint = near_or_known_hint(target, names.targets(ASKING_STAGES))
         inner = target.rpartition("/")[2]
         if inner != target and names.has_tool(target):
             hint = f"use the sub-agent's own name for the tool: {quote_text(inner)}"
@@ -192,28 +201,8 @@ def _may_ask(target: str, names: AgentNames) -> bool:
     return names.has_own_tool(target) or overlaps_any(target, (*ASKING_STAGES, *names.spec.agent.sinks))
 
 
-# --- stubs and fault injections ---
-
-
-PLACES_BY_FAULT: dict[str, tuple[str, ...]] = {
-    "status": ("model", "tool"),
-    "cut_after_chunk": ("model",),
-    "refused": ("model", "tool"),
-    "timeout": ("model", "tool", "approval", "hook", "sink"),
-    "empty": ("model",),
-    "error": ("tool", "hook", "sink"),
-    "fatal": ("tool",),
-    "answer": ("approval",),
-}
-"""The faults, and the places where each can be injected."""
-HTTP_ONLY_FAULTS = ("status", "refused")
-
-_PLACE = re.compile(r"(?:([a-z0-9.]+)/)?(model|tool|approval|hook|sink)(?::([^#]+))?(?:#([0-9]+))?")
-_CALLS = re.compile(r"c[0-9]+\.[0-9]+(?:\.c[0-9]+\.[0-9]+)*")
-
-
 def _stubs(
-    path: DocumentPath, target: str, stubs: StubSpec | list[StubSpec], names: AgentNames | None
+    path: DocumentPath, target: str, stubs: written.StubSpec | list[written.StubSpec], names: AgentNames | None
 ) -> Iterator[Problem]:
     if names is not None and names.is_only_agents(target):
         message = f"{quote_text(target)} is a sub-agent, and only tools can be stubbed"
@@ -221,7 +210,7 @@ def _stubs(
         yield path.key_problem("spec.stub", message, hint)
     else:
         yield from check_tool_target(path, target, names, key=True)
-    placed = [(path, stubs)] if isinstance(stubs, StubSpec) else [(path.at(at), each) for at, each in enumerate(stubs)]
+    placed = [(path.at(at), each) for at, each in enumerate(stubs)] if isinstance(stubs, list) else [(path, stubs)]
     for at, stub in placed:
         if (stub.result is UNSET) == (stub.error is UNSET):
             example = "for example {result: done}, or {error: not found}"
@@ -243,7 +232,7 @@ def parse_fault_place(at: str) -> ParsedFaultPlace:
     return ParsedFaultPlace(found[1], found[2], found[3] or "", int(found[4]) if found[4] else None)
 
 
-def _fault(path: DocumentPath, fault: FaultInjectionSpec, names: AgentNames | None) -> Iterator[Problem]:
+def _fault(path: DocumentPath, fault: written.FaultInjectionSpec, names: AgentNames | None) -> Iterator[Problem]:
     where = parse_fault_place(fault.at)
     yield from _check_inject(path.at("inject"), fault.inject, where, names)
     if where.calls is not None and not _CALLS.fullmatch(where.calls):
@@ -268,20 +257,11 @@ def _check_place(path: DocumentPath, where: ParsedFaultPlace, names: AgentNames)
         agent = names.spec.agent
         known = {
             "tool": names.tool_names,
-            "approval": names.approval_targets,
+            "approval": names.targets(ASKING_STAGES),
             "hook": [hook.id for hook in agent.hooks],
             "sink": list(agent.sinks),
         }
         yield path.problem(code, message, near_or_known_hint(where.name, known[where.kind]))
-
-
-_NOUNS = {"tool": "tool", "approval": "tool, sink or stage", "hook": "hook", "sink": "sink"}
-_EXISTS: dict[str, Callable[[AgentNames, str], bool]] = {
-    "tool": AgentNames.has_tool,
-    "approval": lambda names, name: names.has_target(name, ASKING_STAGES),
-    "hook": AgentNames.has_hook,
-    "sink": AgentNames.has_sink,
-}
 
 
 def _place_exists(where: ParsedFaultPlace, names: AgentNames) -> bool:
@@ -290,7 +270,7 @@ def _place_exists(where: ParsedFaultPlace, names: AgentNames) -> bool:
 
 
 def _check_inject(
-    path: DocumentPath, inject: InjectedFaultSpec, where: ParsedFaultPlace, names: AgentNames | None
+    path: DocumentPath, inject: written.InjectedFaultSpec, where: ParsedFaultPlace, names: AgentNames | None
 ) -> Iterator[Problem]:
     faults = [kind for kind in PLACES_BY_FAULT if getattr(inject, kind) is not UNSET]
     if len(faults) != 1:
@@ -317,4 +297,4 @@ def _check_inject(
 def _is_http_tool(where: ParsedFaultPlace, names: AgentNames | None) -> bool:
     if names is None or where.calls is not None or not names.has_tool(where.name):
         return True  # unknown, or already reported
-    return names.has_http(where.name)
+    return any(tool is None or isinstance(tool, HttpToolSpec) for tool in names.matching_tools(where.name))

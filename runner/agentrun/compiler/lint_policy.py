@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 
 from msgspec import UNSET
 
+from agentrun.compiler.condition_types import ArgumentSchemas, ConditionTypes, known_fields
 from agentrun.compiler.conditions import cheap_constant_value, check_condition
 from agentrun.compiler.patterns import pattern_problems
 from agentrun.compiler.spec_reader import Spec
 from agentrun.core.condition import CONDITION_VARIABLES
 from agentrun.core.package import LEGAL_RULINGS, RULINGS
 from agentrun.core.package_lookup import matches_pattern
-from agentrun.spec.problems import Problem, SourcePlace, did_you_mean, quote_text
+from agentrun.spec.problems import Problem, did_you_mean, quote_text
 from agentrun.spec.tree import DocumentPath, ScalarNode
 from agentrun.spec.v1.policy import TARGET_PATTERN, RuleSpec
 from agentrun.spec.v1.tools import McpToolSpec, ToolSpec
-
-ArgumentsByTool = Mapping[str, Collection[str] | None]
 
 
 def rule_rulings(rule: RuleSpec) -> list[str]:
@@ -28,7 +25,6 @@ def rule_rulings(rule: RuleSpec) -> list[str]:
 
 
 def rule_targets(rule: RuleSpec) -> tuple[str, ...]:
-    """Return the targets of a rule with one ruling."""
     targets = getattr(rule, rule_rulings(rule)[0])
     return (targets,) if isinstance(targets, str) else tuple(targets)
 
@@ -43,15 +39,17 @@ def duplicate_names(path: DocumentPath, key: str, names: Sequence[str]) -> Itera
 
 
 class PolicyLint:
-    """Checks one policy against the tools and sinks of its agent."""
-
-    def __init__(self, spec: Spec, args: ArgumentsByTool, doubtful: frozenset[str]) -> None:
+    def __init__(self, spec: Spec, schemas: ArgumentSchemas, doubtful: frozenset[str]) -> None:
         self.spec = spec
-        self.args = args
+        self.schemas = schemas
         self.incomplete_sections = doubtful
         """Sections that could not be read completely. Nothing is reported as missing from them."""
         self.tools = spec.agent.tools
         self.tool_targets = ToolTargets(self.tools)
+        self._types = ConditionTypes()
+        self._args: dict[tuple[str, ...], Collection[str] | None] = {}
+        self._schemas: dict[tuple[str, ...], ArgumentSchemas] = {}
+        """By the targets of a rule, because a thousand rules may have the same ones."""
 
     def problems(self) -> Iterator[Problem]:
         rules = self.spec.agent.policy.rules
@@ -150,6 +148,8 @@ class PolicyLint:
         else:
             del fields["args"]
         found = check_condition(node, fields)
+        if not found and "args" in fields:
+            found = self._types.problems(node, self._argument_schemas(rule_targets(rule)))
         yield from found
         if not found and cheap_constant_value(node.text) is False:
             hint = "fix the condition, or remove `when:` to match always"
@@ -157,19 +157,26 @@ class PolicyLint:
 
     def _known_args(self, targets: tuple[str, ...]) -> Collection[str] | None:
         """Return the arguments of the tools that a rule applies to; None if those of one tool are unknown."""
-        if "tools" in self.incomplete_sections:
-            return None
-        parts: list[dict[str, None]] = []
-        for name in self.tool_targets.matching_tools(targets):
-            arguments = self._arguments.get(name)
-            if arguments is None:
-                return None
-            parts.append(arguments)
-        return ChainMap(*parts) if parts else None  # not a new set for each of a thousand rules
+        if targets not in self._args:
+            fields = [known_fields(schema) for schema in self._argument_schemas(targets).values()]
+            is_known = fields and None not in fields
+            self._args[targets] = {name: None for each in fields for name in each or ()} if is_known else None
+        return self._args[targets]
 
-    @cached_property
-    def _arguments(self) -> dict[str, dict[str, None] | None]:
-        return {name: None if known is None else dict.fromkeys(known) for name, known in self.args.items()}
+    def _argument_schemas(self, targets: tuple[str, ...]) -> ArgumentSchemas:
+        """Return the schemas of the tools that a rule applies to. An unknown tool allows anything."""
+        if targets not in self._schemas:
+            globs = [target for target in targets if "*" in target]
+            found = {
+                name: schema
+                for name, schema in self.schemas.items()
+                if name in targets or any(matches_pattern(glob, name) for glob in globs)
+            }
+            for pattern in (each for target in targets for each in self.tool_targets.matching_patterns(target)):
+                is_known = any(matches_pattern(pattern, name) for name in found) if "*" in pattern else pattern in found
+                found |= {} if is_known else {pattern: {}}
+            self._schemas[targets] = found if "tools" not in self.incomplete_sections else {**found, "*": {}}
+        return self._schemas[targets]
 
     def _unreachable_tools(self, rules: list[RuleSpec]) -> Iterator[Problem]:
         calls = [(rule, rule_rulings(rule)[0]) for rule in rules if rule.on == "tool_call"]
@@ -187,7 +194,10 @@ class PolicyLint:
             else:
                 continue
             message = f"tool {quote_text(name)} can never run, because {reason}"
-            yield Problem(self._tool_place(name, owner), "spec.tool_never_allowed", message, hint)
+            patterns = self.spec.at("tools", owner, "tools").scalars
+            found = (each.place for each in patterns if f"{owner}.{each.text}" == name)
+            place = next(found, self.spec.at("tools", owner).key_place)
+            yield Problem(place, "spec.tool_never_allowed", message, hint)
 
     def _always_stopped(self, rules: list[RuleSpec]) -> dict[str, str]:
         """Return the tools that are always stopped, each with the rule that stops it."""
@@ -199,11 +209,6 @@ class PolicyLint:
                         if glob_covers(target, name):
                             found.setdefault(name, rule.id)
         return found
-
-    def _tool_place(self, name: str, owner: str) -> SourcePlace:
-        patterns = self.spec.at("tools", owner, "tools").scalars
-        found = (each.place for each in patterns if f"{owner}.{each.text}" == name)
-        return next(found, self.spec.at("tools", owner).key_place)
 
 
 def globs_overlap(one: str, other: str) -> bool:
@@ -251,5 +256,4 @@ class ToolTargets:
         return self._found[target]
 
     def matching_tools(self, targets: Iterable[str]) -> set[str]:
-        """Return the tools and servers that targets can mean."""
         return {self.patterns[pattern] for target in targets for pattern in self.matching_patterns(target)}

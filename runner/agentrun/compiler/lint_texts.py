@@ -11,16 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
+from typing import Any
 
+from agentrun.compiler import template
 from agentrun.compiler.spec_reader import Spec
-from agentrun.compiler.template import (
-    TemplateRenderError,
-    bundle_template,
-    check_template,
-    included_files,
-    is_template,
-    render_template,
-)
+from agentrun.compiler.template_bundle import TOO_MANY_TOKENS, bundle_template, count_tokens
+from agentrun.compiler.template_parser import MAX_TEMPLATE_TOKENS
 from agentrun.secret import find_secrets, mask_spans
 from agentrun.spec.problems import Problem, Source, SourcePlace, place_at, quote_text
 from agentrun.spec.tree import MappingNode, Node, ScalarNode, SequenceNode, node_at, walk
@@ -60,7 +56,6 @@ NO_ENV_PATHS: tuple[KeyPath, ...] = (
 """Where `${NAME}` is not replaced, but an author may expect it."""
 
 MAX_SECRETS = 20
-"""The maximum number of literal secrets that are reported for one spec."""
 
 MIN_SECRET_KEY_LENGTH = 15
 """A shorter key cannot be a secret. Nearly all keys are shorter."""
@@ -88,11 +83,11 @@ def spec_templates(
 
 
 def lint_texts(spec: Spec, tool_args: Mapping[str, Collection[str] | None]) -> Iterator[Problem]:
-    """Yield the problems of all texts."""
     included: list[tuple[str, frozenset[str]]] = []
     for node, names in spec_templates(spec, tool_args):
         yield from template_problems(node, names, included)
     yield from _included_problems(spec, included)
+    yield from _bundle_problems(spec)
     yield from _env_problems(spec)
     yield from islice(secrets_in_node(spec.root), MAX_SECRETS)
     for source in (spec.source, *spec.files):
@@ -112,35 +107,45 @@ def _included_problems(spec: Spec, included: list[tuple[str, frozenset[str]]]) -
         yield from template_problems(node, dict.fromkeys(sees), included)
 
 
+def _bundle_problems(spec: Spec) -> Iterator[Problem]:
+    files = {name: source.text for name, source in spec.templates.items()}
+    for node, names in spec_templates(spec, {}) if files else ():
+        if "args" not in names and count_tokens(bundle_template(node.text, files)) > MAX_TEMPLATE_TOKENS:
+            yield Problem(node.place, "spec.template_syntax", TOO_MANY_TOKENS, "move parts of the text to a tool")
+
+
 def template_problems(
     node: ScalarNode, names: TemplateScope, included: list[tuple[str, frozenset[str]]] | None = None
 ) -> Iterator[Problem]:
     """Yield the problems of one template. `included`: gets the files that it includes."""
-    for name, offset in included_files(node.text) if "args" in names else ():
+    for name, offset in template.included_files(node.text) if "args" in names else ():
         message = "the template of a tool cannot include a file"
         yield Problem(node.place_at(offset, len(name) + 2), "spec.template_forbidden", message, "write it out")
-    for each in check_template(node.text, names, included) if is_template(node.text) else ():
+    for each in template.check_template(node.text, names, included) if template.is_template(node.text) else ():
         place = node.place_at_line(each.line, each.column, each.width)
         yield Problem(place, f"spec.{each.code}", each.message, each.hint)
 
 
-def default_render_problems(spec: Spec) -> Iterator[Problem]:
-    """Render each prompt once with the default params, if all params have one. A run would stop in the same way."""
-    params = spec.agent.params
+def default_render_problems(spec: Spec, fixed: Mapping[str, Any]) -> Iterator[Problem]:
+    """Render each prompt once with the default params, if all params have one. A run would stop in the same way.
+
+    `fixed`: the values that a parent agent gives."""
+    params = {**spec.agent.params, **{name: {"default": value} for name, value in fixed.items()}}
     files = {name: source.text for name, source in spec.templates.items()}
     if all("default" in schema for schema in params.values()):
         values = {name: schema["default"] for name, schema in params.items()}
         for node in [node for node, names in spec_templates(spec, {}) if "args" not in names]:
             try:
-                render_template(bundle_template(node.text, files), values)
-            except TemplateRenderError as stopped:
+                template.render_template(bundle_template(node.text, files), values)
+            except template.TemplateRenderError as stopped:
                 place = node.place_at_line(stopped.line, stopped.column)
+                if stopped.file:
+                    place = SourcePlace(spec.templates[stopped.file], stopped.line, stopped.column)
                 message = f"with the default params this prompt cannot be rendered: {stopped.message}"
                 yield Problem(place, "spec.template_render", message, "change the template or a default")
 
 
 def _scalars(node: Node | None) -> Iterator[ScalarNode]:
-    """Yield the texts in a node."""
     for _, each in walk(node) if node is not None else ():
         if isinstance(each, ScalarNode) and isinstance(each.value, str):
             yield each
@@ -182,7 +187,7 @@ def _env_field(node: ScalarNode, *, may_mix: bool) -> Iterator[Problem]:
     if "${" in left:
         place = node.place_at(left.index("${"), 2)
         yield Problem(place, "spec.env_name", "${ is not closed", "write ${NAME}")
-    if left != node.text and is_template(left) and not may_mix:
+    if left != node.text and template.is_template(left) and not may_mix:
         message = "a text cannot have both ${NAME} and {{ }}"
         yield Problem(node.place, "spec.mixed", message, "move the part with ${NAME} to another field")
 
@@ -200,7 +205,6 @@ def _matching(node: Node | None, path: KeyPath) -> Iterator[ScalarNode]:
 
 
 def secrets_in_node(root: Node) -> Iterator[Problem]:
-    """Find literal secrets in values and keys."""
     for key, node in walk(root):
         if isinstance(node, ScalarNode) and isinstance(node.value, str):
             for start, end, kind in find_secrets(node.value, key or None):

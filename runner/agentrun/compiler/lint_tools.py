@@ -5,65 +5,71 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from ipaddress import ip_address
 from os.path import isabs, isfile, join
 from typing import Any
 
 from msgspec import UNSET, UnsetType
 
+from agentrun.compiler.build_tools import NO_ARGUMENTS, CompiledChild, agent_arguments, argument_schema
 from agentrun.compiler.command_injection import find_injection_risks
+from agentrun.compiler.condition_types import merge_action_schemas
 from agentrun.compiler.jmespath import jmespath_problems
 from agentrun.compiler.json_schemas import check_schema
+from agentrun.compiler.lock_file import Lock, select_pinned_tools
 from agentrun.compiler.python_functions import FunctionRefused, PythonFunction, find_function
 from agentrun.compiler.spec_reader import Spec
 from agentrun.compiler.template import is_template
 from agentrun.compiler.url_templates import RESERVED_HEADERS, UnusableUrl, check_url_template
+from agentrun.core.package_tools import JsonSchema
 from agentrun.spec.problems import Problem, did_you_mean, quote_text
 from agentrun.spec.tree import DocumentPath, MappingNode, Node, ScalarNode
-from agentrun.spec.v1.tools import (
-    AgentToolSpec,
-    ArgsToolSpec,
-    AuthSpec,
-    HttpToolSpec,
-    McpToolSpec,
-    PythonToolSpec,
-    ShellToolSpec,
-)
+from agentrun.spec.v1 import tools as written
 
 _URL = re.compile(r"(?:https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?|(?:https?://)?\$\{\w+\})(?:[/?].*)?")
 
 MAX_DESCRIPTION_LENGTH = 4096
 
 KnownArguments = dict[str, Collection[str] | None]
+_HOST = re.compile(r"(https?)://([^/?$]+?)(?::(\d+))?(?:[/?].*)?", re.DOTALL)
+_PORTS = {"http": "80", "https": "443"}
 
 
 class ToolLint:
-    """Checks the tools of one spec. Afterwards `args` has the arguments of each tool (None: unknown)."""
+    """Checks the tools of one spec. Afterwards `args` has the arguments of each tool (None: unknown), and `schemas`
+    the schemas of the arguments that are known, by the names that rules use."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, agents: Mapping[str, CompiledChild], lock: Lock | None) -> None:
         self.spec = spec
         self.args: KnownArguments = {}
+        self.schemas: dict[str, JsonSchema] = {}
+        self._agents = agents
+        self._servers = lock.servers if lock else {}
 
     def problems(self) -> Iterator[Problem]:
         for name, tool in self.spec.agent.tools.items():
             self.args[name] = None
             path = self.spec.at("tools", name)
-            if isinstance(tool, ArgsToolSpec):
+            if isinstance(tool, written.ArgsToolSpec):
                 yield from self._arguments(path, name, tool)
             match tool:
-                case PythonToolSpec():
+                case written.PythonToolSpec():
                     yield from self._python(path, name, tool)
-                case HttpToolSpec():
+                case written.HttpToolSpec():
                     yield from _http(path, tool)
-                case ShellToolSpec():
+                case written.ShellToolSpec():
                     yield from self._shell(path, tool)
-                case McpToolSpec():
+                case written.McpToolSpec():
                     yield from self._mcp(path, tool)
-                case AgentToolSpec():
-                    pass
-            if tool.description is UNSET and isinstance(tool, (HttpToolSpec, ShellToolSpec)):
+                    pinned = select_pinned_tools(tool, self._servers.get(name, {}))
+                    self.schemas |= {f"{name}.{inner}": each.args for inner, each in pinned.items()}
+                case written.AgentToolSpec():
+                    if name in self._agents:
+                        self.schemas[name] = agent_arguments(tool, self._agents[name])
+            if tool.description is UNSET and isinstance(tool, (written.HttpToolSpec, written.ShellToolSpec)):
                 yield _no_description(path, name, "describe what it does in one sentence")
 
-    def _arguments(self, path: DocumentPath, name: str, tool: ArgsToolSpec) -> Iterator[Problem]:
+    def _arguments(self, path: DocumentPath, name: str, tool: written.ArgsToolSpec) -> Iterator[Problem]:
         if tool.args is not UNSET and tool.actions is not UNSET:
             message = "a tool can have `args` or `actions`, not both"
             hint = "describe each action's arguments under `actions`"
@@ -72,6 +78,8 @@ class ToolLint:
             found = list(_object_schema(path.at("args").existing_node))
             yield from found
             self.args[name] = None if found else _property_names(tool.args)
+            if not found:
+                self.schemas[name] = argument_schema(self.spec, "tools", name, "args")
         elif tool.actions is not UNSET:
             actions = [path.at("actions", action).existing_node for action in tool.actions]
             found = [problem for action in actions for problem in _object_schema(action)]
@@ -79,10 +87,14 @@ class ToolLint:
             fields = [_property_names(schema) for schema in tool.actions.values()]
             merged = {"action"}.union(*(known for known in fields if known is not None))
             self.args[name] = None if found or None in fields else merged
-        elif not isinstance(tool, PythonToolSpec):
+            if not found:
+                names = [("tools", name, "actions", action) for action in tool.actions]
+                self.schemas[name] = merge_action_schemas([argument_schema(self.spec, *each) for each in names])
+        elif not isinstance(tool, written.PythonToolSpec):
             self.args[name] = ()
+            self.schemas[name] = NO_ARGUMENTS
 
-    def _python(self, path: DocumentPath, name: str, tool: PythonToolSpec) -> Iterator[Problem]:
+    def _python(self, path: DocumentPath, name: str, tool: written.PythonToolSpec) -> Iterator[Problem]:
         call = path.at("call")
         try:
             function = find_function(self.spec.project, tool.call)
@@ -95,9 +107,15 @@ class ToolLint:
                 what = f"the annotation of {quote_text(name_of)}" if name_of else "*args or **kwargs"
                 message = f"agentrun cannot read {what} in the signature of {quote_text(tool.call)}"
                 hint = "annotate with str, int, float, bool, list[…], dict[str, …], Literal or None, or declare `args:`"
+                if model := function.unreadable_class:
+                    hint = (
+                        f"arguments are plain JSON: annotate it with dict[str, Any], make the {model} in the function "
+                        f"(pydantic: {model}.model_validate({name_of})), and declare its fields under `args:`"
+                    )
                 yield call.problem("spec.python", message, hint)
             else:
                 self.args[name] = function.parameters
+                self.schemas[name] = function.schema
         elif tool.args is not UNSET and (declared := self.args[name]) is not None:
             yield from _declared_arguments(path.at("args"), tool.call, tool.args, declared, function)
         if tool.description is UNSET and function.description is None:
@@ -108,7 +126,7 @@ class ToolLint:
             hint = "begin with a short paragraph for the model, or add a `description:` to the tool"
             yield call.problem("spec.python", message, hint)
 
-    def _shell(self, path: DocumentPath, tool: ShellToolSpec) -> Iterator[Problem]:
+    def _shell(self, path: DocumentPath, tool: written.ShellToolSpec) -> Iterator[Problem]:
         yield from path_problems(tool.cwd, path.at("cwd"))
         if is_template(tool.argv[0]):
             message = "the command cannot be a template; only its arguments can"
@@ -138,7 +156,7 @@ class ToolLint:
         message = f"{quote_text(command)} is used as the name of one command, including the space"
         yield path.problem("spec.argv", message, f"write each word as a separate item: [{meant}]")
 
-    def _mcp(self, path: DocumentPath, tool: McpToolSpec) -> Iterator[Problem]:
+    def _mcp(self, path: DocumentPath, tool: written.McpToolSpec) -> Iterator[Problem]:
         if tool.command is not UNSET:
             yield from self._command(path.at("command", 0), tool.command)
         if (tool.command is UNSET) == (tool.url is UNSET):
@@ -146,6 +164,7 @@ class ToolLint:
             hint = "for example command: [npx, some-server]" if tool.url is UNSET else "remove one of the two"
             yield path.key_problem("spec.mcp", message, hint)
         yield from url_problems(path.at("url"))
+        yield from private_address_problems(path.at("url"), allowed=tool.private_network)
         for key, other in (("env", "command"), ("headers", "url")):
             if getattr(tool, key) and getattr(tool, other) is UNSET:
                 message = f"`{key}` works only for a server with `{other}`"
@@ -169,7 +188,6 @@ def _object_schema(node: Node) -> Iterator[Problem]:
 def _declared_arguments(
     path: DocumentPath, call: str, schema: dict[str, Any], declared: Collection[str], function: PythonFunction
 ) -> Iterator[Problem]:
-    """Compare declared arguments with the parameters of the function."""
     for field in declared:
         argument = path.at("properties", field)
         if field not in function.parameters and not function.takes_any:
@@ -184,9 +202,9 @@ def _declared_arguments(
             yield path.problem("spec.args", message, f"add {parameter} to `required`, or give the parameter a default")
 
 
-def _http(path: DocumentPath, tool: HttpToolSpec) -> Iterator[Problem]:
+def _http(path: DocumentPath, tool: written.HttpToolSpec) -> Iterator[Problem]:
     found = list(url_problems(path.at("url")))
-    yield from found
+    yield from found or private_address_problems(path.at("url"), allowed=tool.private_network)
     try:
         check_url_template(tool.url)
     except UnusableUrl as unusable:
@@ -227,19 +245,31 @@ def url_problems(path: DocumentPath) -> Iterator[Problem]:
         yield path.problem("spec.url", f"{quote_text(url.text)} is not a valid URL", hint)
 
 
+def private_address_problems(path: DocumentPath, *, allowed: bool) -> Iterator[Problem]:
+    """Warn of a URL with a loopback or private address, to which no request would be sent."""
+    found = _HOST.fullmatch(path.scalar.text) if path.scalar and not allowed else None
+    if found is not None and _is_private(found[2].strip("[]").lower()):
+        message = f"{quote_text(found[2])} is a loopback or private address, so requests to it are blocked"
+        yield Problem(path.place, "spec.url", message, "add `private_network: true` to allow it", "warning")
+
+
+def _is_private(host: str) -> bool:
+    try:
+        return not ip_address(host).is_global
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
 def path_problems(written: str, path: DocumentPath) -> Iterator[Problem]:
-    """Check that a path of a file is relative and inside the project."""
     is_absolute = written.startswith("/") or re.match(r"[A-Za-z]:", written)
     if is_absolute or ".." in written.split("/") or "\\" in written or "\0" in written:
         message = f"{quote_text(written)} is not a path inside the project"
         yield path.problem("spec.path", message, "write a path relative to the project root, without ..")
 
 
-_HOST = re.compile(r"(https?)://([^/?$]+?)(?::(\d+))?(?:[/?].*)?", re.DOTALL)
-_PORTS = {"http": "80", "https": "443"}
-
-
-def header_problems(path: DocumentPath, headers: Mapping[str, str], auth: AuthSpec | UnsetType) -> Iterator[Problem]:
+def header_problems(
+    path: DocumentPath, headers: Mapping[str, str], auth: written.AuthSpec | UnsetType
+) -> Iterator[Problem]:
     """Find reserved, repeated and invalid headers. `path`: the path of the tool or sink."""
     places = {name: path.at("headers", name).key_place for name in headers}
     texts = dict(headers)

@@ -24,6 +24,7 @@ _MILLISECONDS = re.compile(
 )
 _MICRO_DOLLARS = re.compile(r"budgets\.cost|model\.routes\.(?!.*\.options\.).+\.price\.\w+")
 _SUB_AGENTS = re.compile(r"(agents\.[^.]+\.)*")
+PinnedServers = Mapping[str, Mapping[str, PinnedTool]]
 
 
 class PackageDifference(Struct, frozen=True):
@@ -45,7 +46,9 @@ class PackageDifference(Struct, frozen=True):
             shown = "" if isinstance(value, (dict, list)) else f" ({self._format_value(value)})"
             return f"{self.name}: {self.change}{shown}"
         if isinstance(self.before, str) and isinstance(self.after, str) and "\n" in self.before + self.after:
-            return "\n".join([f"{self.name}: changed", *_text_diff(self.before, self.after)])
+            diff = difflib.unified_diff(self.before.split("\n"), self.after.split("\n"), n=1, lineterm="")
+            lines = islice(diff, 2, None)  # without the two lines with file names
+            return "\n".join([f"{self.name}: changed", *(f"    {line}" for line in lines)])
         return f"{self.name}: {self._format_value(self.before)} → {self._format_value(self.after)}"
 
     def _format_value(self, value: Any) -> str:
@@ -116,15 +119,6 @@ def _join_instructions(found: PackageDifference) -> PackageDifference:
         return found
     before, after = "\n\n".join(found.before), "\n\n".join(found.after)
     return found if before == after else PackageDifference(found.section, found.path, "changed", before, after)
-
-
-def _text_diff(before: str, after: str) -> Iterator[str]:
-    diff = difflib.unified_diff(before.split("\n"), after.split("\n"), n=1, lineterm="")
-    for line in islice(diff, 2, None):  # skip the two lines with file names
-        yield f"    {line}"
-
-
-PinnedServers = Mapping[str, Mapping[str, PinnedTool]]
 
 
 def describe_pin_changes(before: PinnedServers, after: PinnedServers) -> Iterator[str]:

@@ -50,7 +50,6 @@ def package_bytes(file: PackageFile) -> bytes:
 
 
 def read_package(path: Path) -> PackageFile:
-    """Read and verify a package file."""
     try:
         with path.open("rb") as stream:
             data = stream.read(MAX_PACKAGE_BYTES + 1)

@@ -26,8 +26,6 @@ _MEMORY = 2 * 1024 * 1024
 
 
 class PatternCheck(NamedTuple):
-    """The weight of a pattern."""
-
     weight: int
     reason: str | None = None
     """Why the pattern cannot be used."""

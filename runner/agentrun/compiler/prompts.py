@@ -1,19 +1,21 @@
 """The params and prompts of one run.
 
-Rule 1  Params must be declared in the package. Defaults are filled in. Values are never converted or shown.
-Rule 2  Values are data. Text in them is never interpreted as a template.
+Params must be declared in the package. Defaults are filled in. Values are never converted or shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from agentrun.compiler.json_schemas import first_error
+from agentrun.compiler.spec_reader import Spec
 from agentrun.compiler.template import TemplateRenderError, render_template
 from agentrun.core.package import Package
 from agentrun.errors import RequestError
-from agentrun.spec.problems import did_you_mean, quote_text
+from agentrun.spec.problems import SourcePlace, did_you_mean, quote_text
+from agentrun.spec.tree import ScalarNode, node_at
 
 
 def complete_params(package: Package, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,31 +34,56 @@ def complete_params(package: Package, given: Mapping[str, Any]) -> dict[str, Any
             *(f"the param {quote_text(name)} is missing" for name in missing),
             *(f"the param {quote_text(name)} is invalid: {error}" for name, error in wrong.items()),
         ]
-        near = did_you_mean(unknown[0], declared) if unknown else None
+        hint = None
+        if unknown:
+            names = ", ".join(sorted(declared)) or "none"
+            hint = did_you_mean(unknown[0], declared) or f"params of this agent: {names}"
+        elif missing:
+            hint = f"set it, for example with --param {missing[0]}=VALUE"
         raise RequestError(
             "input.rejected",
             "; ".join(words),
-            hint=near or f"params of this agent: {', '.join(sorted(declared)) or 'none'}",
+            hint=hint,
             fields={"reason": "params", "unknown": unknown, "missing": missing, "wrong": sorted(wrong)},
         )
     return {name: given[name] if name in given else declared[name]["default"] for name in sorted(declared)}
 
 
 def render_instructions(package: Package, values: Mapping[str, Any]) -> str:
-    """Render the system prompt."""
-    return "\n\n".join(render_prompt(part, values, "instructions") for part in package.instructions)
+    parts = enumerate(package.instructions)
+    return "\n\n".join(render_prompt(part, values, "instructions", index) for index, part in parts)
 
 
 def render_input(package: Package, values: Mapping[str, Any]) -> str | None:
-    """Render the default message, if the package has one."""
     return None if package.input is None else render_prompt(package.input, values, "input")
 
 
-def render_prompt(source: str, values: Mapping[str, Any], what: str) -> str:
+def render_prompt(source: str, values: Mapping[str, Any], what: str, part: int = 0) -> str:
+    """`what`, `part`: the key of the prompt, and its place in a list of texts."""
     try:
         return render_template(source, values)
     except TemplateRenderError as stopped:
-        place = f"{what}, line {stopped.line}"
-        raise RequestError(
-            "input.rejected", f"{place}: {stopped.message}", fields={"reason": "template", "line": stopped.line}
-        ) from None
+        place = f"{what}, {f'file {quote_text(stopped.file)}, ' if stopped.file else ''}line {stopped.line}"
+        fields = {"reason": "template", "prompt": what, "part": part, "problem": stopped.message}
+        fields |= {"file": stopped.file, "line": stopped.line, "column": stopped.column}
+        raise RequestError("input.rejected", f"{place}: {stopped.message}", fields=fields) from None
+
+
+@contextmanager
+def locate_render_errors(spec: Spec) -> Iterator[None]:
+    """Name the file, line and column of a prompt that cannot be rendered. A package does not know its files."""
+    try:
+        yield
+    except RequestError as error:
+        fields = error.fields
+        if fields.get("reason") != "template":
+            raise
+        path = fields["prompt"].split(".")
+        node = node_at(spec.root, [*path, fields["part"]]) or node_at(spec.root, path)
+        if not isinstance(node, ScalarNode):
+            raise
+        place = node.place_at_line(fields["line"], fields["column"])
+        if fields["file"]:
+            place = SourcePlace(spec.templates[fields["file"]], fields["line"], fields["column"])
+        message = f"{place.source.display_name}:{place.line}:{place.column}: {fields['problem']}"
+        raise RequestError(error.code, message, hint=error.hint, fields=fields) from None

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from agentrun.canonical_json import text_hash
 from agentrun.compiler.annotation_schemas import AnnotationReader, literal_default
-from agentrun.spec.problems import Problem, Refusal, Source, SourcePlace, did_you_mean, is_utf8_text, quote_text
+from agentrun.spec.problems import Problem, ProblemError, Source, SourcePlace, did_you_mean, is_utf8_text, quote_text
 from agentrun.spec.project import Project
 from agentrun.spec.source_files import FileRefused, read_project_file
 
@@ -31,15 +31,17 @@ MAX_MODULE_WORDS = 40_000
 """Words and signs in one module: about 4,000 lines."""
 
 _word = re.compile(r"\w+|[^\w\s]|\n")
+MAX_PARAMETER_DESCRIPTION = 1000
+MAX_DOCSTRING_LINES = 500
+MAX_DOCSTRING_LENGTH = 32 * 1024
+"""The rest of a longer docstring is ignored."""
 
 
-class FunctionRefused(Refusal):
+class FunctionRefused(ProblemError):
     """Why a function cannot be used."""
 
 
 class PythonFunction(Struct, frozen=True):
-    """A function, as far as its source shows it."""
-
     module: str
     name: str
     source: str
@@ -52,6 +54,8 @@ class PythonFunction(Struct, frozen=True):
     schema: dict[str, Any] | None
     """The schema of its arguments; None if an annotation cannot be read."""
     unreadable_parameter: str | None = None
+    unreadable_class: str | None = None
+    """Its annotation, if that is the name of a class."""
     positional_only_parameter: str | None = None
     """A parameter that cannot be passed by name."""
     types: dict[str, str] = {}
@@ -111,7 +115,7 @@ def module_source(project: Project, module: str) -> Source:
 
 
 def count_words(text: str) -> int:
-    """Count the words and signs of a module, up to one more than allowed."""
+    """Count the words and symbols of a module, up to one more than allowed."""
     return sum(1 for _ in islice(_word.finditer(text), MAX_MODULE_WORDS + 1))
 
 
@@ -119,7 +123,7 @@ def count_words(text: str) -> int:
 def _functions(module: str, shown: str, text: str) -> dict[str, PythonFunction] | FunctionRefused:
     """Return the functions at the top level of a module by name, or why it cannot be read."""
     if count_words(text) > MAX_MODULE_WORDS:
-        hint = f"move the functions to a module with fewer than {MAX_MODULE_WORDS:,} words and signs"
+        hint = f"move the functions to a module with fewer than {MAX_MODULE_WORDS:,} tokens"
         return FunctionRefused("spec.python", f"{shown} is too large", hint)
     try:
         with warnings.catch_warnings():
@@ -136,6 +140,12 @@ def _functions(module: str, shown: str, text: str) -> dict[str, PythonFunction] 
         return FunctionRefused("spec.python", f"{shown} cannot be read as Python")
 
 
+def _class_name(annotation: ast.expr | None) -> str | None:
+    """The name in an annotation such as `Order` or `models.Order`, by the usual spelling of classes."""
+    name = ast.unparse(annotation) if isinstance(annotation, ast.Name | ast.Attribute) else ""
+    return name if name.rpartition(".")[2][:1].isupper() else None
+
+
 def _function(
     module: str, node: ast.FunctionDef | ast.AsyncFunctionDef, source: str, annotations: AnnotationReader
 ) -> PythonFunction:
@@ -148,12 +158,12 @@ def _function(
     docstring = ast.get_docstring(node) or ""
     words = parameter_descriptions(docstring, [arg.arg for arg in parameters])
     properties: dict[str, Any] = {}
-    unread = None
+    unread: ast.arg | None = None
     for arg in parameters:
         if arg.arg in properties:  # Python reports this only when it compiles the module
             raise SyntaxError
         schema = annotations.schema(arg.annotation)
-        unread = unread or (arg.arg if schema is None else None)
+        unread = unread or (arg if schema is None else None)
         default = literal_default(defaults.get(arg.arg))
         properties[arg.arg] = schema and _parameter_schema(schema, words.get(arg.arg), default)
     required = tuple(arg.arg for arg in parameters if arg.arg not in defaults)
@@ -167,7 +177,8 @@ def _function(
         required=required,
         takes_any=node.args.kwarg is not None,
         schema=None if unread or node.args.kwarg or node.args.vararg else schema,
-        unreadable_parameter=unread,
+        unreadable_parameter=None if unread is None else unread.arg,
+        unreadable_class=_class_name(unread.annotation) if unread is not None else None,
         positional_only_parameter=next((arg.arg for arg in node.args.posonlyargs), None),
         takes_one=bool(node.decorator_list) or _takes_one(node.args),
         is_async=isinstance(node, ast.AsyncFunctionDef),
@@ -182,7 +193,6 @@ def _takes_one(args: ast.arguments) -> bool:
 
 
 def _parameter_schema(schema: dict[str, Any], words: str | None, default: object) -> dict[str, Any]:
-    """Add the description and the default of a parameter to its schema."""
     description = {} if words is None or not is_utf8_text(words) else {"description": words}
     return {**description, **schema, **({} if default is ... else {"default": default})}
 
@@ -190,15 +200,6 @@ def _parameter_schema(schema: dict[str, Any], words: str | None, default: object
 def _first_paragraph(docstring: str) -> str | None:
     text = docstring.partition("\n\n")[0].replace("\n", " ").strip()
     return text if text and is_utf8_text(text) else None
-
-
-# --- descriptions of parameters in docstrings: Google, NumPy and Sphinx style ---
-
-
-MAX_PARAMETER_DESCRIPTION = 1000
-MAX_DOCSTRING_LINES = 500
-MAX_DOCSTRING_LENGTH = 32 * 1024
-"""The rest of a longer docstring is ignored."""
 
 
 def _compile_re2(pattern: str) -> Any:

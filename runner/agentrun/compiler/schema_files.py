@@ -10,19 +10,6 @@ from agentrun.core.facts import Record
 from agentrun.spec.model_schemas import DOCUMENT_MODELS, assemble_schema, document_schema, struct_schemas
 
 SCHEMA_NAMES = (*DOCUMENT_MODELS, "package", "journal")
-
-
-def schema_text(name: str) -> str:
-    if name in DOCUMENT_MODELS:
-        schema = document_schema(name)
-    elif name == "package":
-        schema = assemble_schema("agentrun package", PackageFile.__name__, struct_schemas((PackageFile,)))
-    else:
-        described = struct_schemas((Record,), JOURNAL_FIELD_DESCRIPTIONS)
-        schema = assemble_schema("agentrun journal, one line", Record.__name__, described)
-    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
-
-
 # Descriptions of fields that have the same meaning in every fact.
 JOURNAL_FIELD_DESCRIPTIONS: Mapping[str, str] = {
     "agent": "The name of the agent.",
@@ -78,3 +65,14 @@ JOURNAL_FIELD_DESCRIPTIONS: Mapping[str, str] = {
     "waits_for": "What the run waits for.",
     "why": "Why the message is added.",
 }
+
+
+def schema_text(name: str) -> str:
+    if name in DOCUMENT_MODELS:
+        schema = document_schema(name)
+    elif name == "package":
+        schema = assemble_schema("agentrun package", PackageFile.__name__, struct_schemas((PackageFile,)))
+    else:
+        described = struct_schemas((Record,), JOURNAL_FIELD_DESCRIPTIONS)
+        schema = assemble_schema("agentrun journal, one line", Record.__name__, described)
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"

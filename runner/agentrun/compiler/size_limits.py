@@ -1,9 +1,7 @@
 """Size limits of specs.
 
-Rule 1  Every limit is far beyond what people write. A spec beyond a limit is refused before the other checks run, so
-        checking an untrusted file takes at most about a second and some tens of megabytes.
-Rule 2  The limits count what is expensive: words of templates and Python modules, program sizes of patterns, the length
-        of conditions, and the globs of a policy times the number of tools.
+Every limit is far beyond what people write. A spec beyond a limit is refused before the other checks run, so checking
+an untrusted file takes at most about a second and some tens of megabytes.
 """
 
 from __future__ import annotations
@@ -82,7 +80,7 @@ def _templates(spec: Spec) -> Iterator[Problem]:
         words = (
             (each.place, sum(1 for _ in islice(_word.finditer(each.text), MAX_TEMPLATE_WORDS + 1))) for each in nodes
         )
-        message = f"all templates together have more than {MAX_TEMPLATE_WORDS:,} words and signs"
+        message = f"all templates together have more than {MAX_TEMPLATE_WORDS:,} tokens"
         yield from _beyond(words, MAX_TEMPLATE_WORDS, message, "move long texts without templates to files")
 
 
@@ -115,7 +113,6 @@ def _all_patterns(spec: Spec) -> Iterator[tuple[str, SourcePlace]]:
 
 
 def patterns_in_document(root: Node) -> Iterator[tuple[str, SourcePlace]]:
-    """Yield everything in a document that may be a pattern."""
     for key, node in walk(root):
         match node:
             case ScalarNode(value=str()) if key in ("pattern", "mask"):

@@ -18,10 +18,28 @@ from agentrun.spec.document_loader import Document, apply_overlay, load_document
 from agentrun.spec.problems import DocumentError, Problem, Source, SourcePlace, did_you_mean, quote_text
 from agentrun.spec.project import Project, find_project
 from agentrun.spec.schema_check import SchemaProblem, find_schema_problems
-from agentrun.spec.source_files import read_project_file, read_source
+from agentrun.spec.source_files import read_referenced_file, read_source
 from agentrun.spec.tree import DocumentPath, MappingEntry, MappingNode, Node, SequenceNode, make_mapping, plain_data
 from agentrun.spec.v1.agent import SHARED_KEYS, Agent
 from agentrun.spec.yaml_parser import MAX_DOCUMENT_DEPTH
+
+AGENT_SECTIONS = frozenset(Agent.__struct_fields__)
+_LISTS = (("tools",), ("params",), ("sinks",), ("profiles",), ("hooks",), ("policy", "rules"), ("replay", "redact"))
+"""Sections whose entries can be removed one by one."""
+SECTIONS_BEHIND_PROBLEM: dict[str, frozenset[str]] = {
+    "spec.template_unknown_name": frozenset({"params"}),
+    "spec.unknown_tool": frozenset({"tools"}),
+    "spec.unknown_arg": frozenset({"tools"}),
+    "spec.unknown_param": frozenset({"params"}),
+    "spec.no_budget": frozenset({"budgets"}),
+    "spec.no_price": frozenset({"model", "budgets"}),
+    "spec.no_schema": frozenset({"output"}),
+    "spec.env_here": frozenset({"params"}),
+}
+"""Problems that can be a consequence of an incomplete section, with these sections. `lint_policy.py` does the same for
+the policy."""
+_PLACEHOLDERS = {"agentrun": "1", "name": "x", "model": {"provider": "x", "name": "x"}, "instructions": "x"}
+"""Values for missing required keys."""
 
 
 class Spec(Struct, frozen=True):
@@ -50,7 +68,7 @@ class Spec(Struct, frozen=True):
     def sub_agent_path(self, tool: str, written: str) -> Path:
         """Return the path of the spec that a tool names. Raises `FileRefused`."""
         folder = self.at("tools", tool, "spec").place.source.path.parent
-        return read_project_file(self.project.root, folder, written).path
+        return read_referenced_file(self.project.root, folder, written).path
 
 
 class SpecReadResult(Struct, frozen=True):
@@ -132,30 +150,7 @@ def _to_models(root: MappingNode) -> Agent:
     return msgspec.convert(plain_data(root), Agent)
 
 
-# --- removing the invalid parts of a document ---
-
-
-AGENT_SECTIONS = frozenset(Agent.__struct_fields__)
-
-_LISTS = (("tools",), ("params",), ("sinks",), ("profiles",), ("hooks",), ("policy", "rules"), ("replay", "redact"))
-"""Sections whose entries can be removed one by one."""
-
-SECTIONS_BEHIND_PROBLEM: dict[str, frozenset[str]] = {
-    "spec.template_unknown_name": frozenset({"params"}),
-    "spec.unknown_tool": frozenset({"tools"}),
-    "spec.unknown_arg": frozenset({"tools"}),
-    "spec.unknown_param": frozenset({"params"}),
-    "spec.no_budget": frozenset({"budgets"}),
-    "spec.no_price": frozenset({"model", "budgets"}),
-    "spec.no_schema": frozenset({"output"}),
-    "spec.env_here": frozenset({"params"}),
-}
-"""Problems that can be a consequence of an incomplete section, with these sections. `lint_policy.py` does the same for
-the policy."""
-
-
 def is_consequence(problem: Problem, doubtful: frozenset[str]) -> bool:
-    """Return whether a problem may be only the consequence of another one."""
     return not doubtful.isdisjoint(SECTIONS_BEHIND_PROBLEM.get(problem.code, frozenset()))
 
 
@@ -164,19 +159,16 @@ def remove_problems(root: MappingNode, problems: Iterable[SchemaProblem]) -> tup
     doubtful: set[str] = set()
     removed: set[tuple[str | int, ...]] = set()
     for each in problems:
-        top = each.path[0] if each.path else None
+        path = each.path
+        top = path[0] if path else None
         # An unknown or missing key may be any section under a wrong name.
         doubtful |= {top} if isinstance(top, str) and top in AGENT_SECTIONS else AGENT_SECTIONS
-        removed.add(_removable_path(each.path))
+        depth = next((len(above) for above in _LISTS if path[: len(above)] == above and len(path) > len(above)), 0)
+        removed.add(path[: depth + 1])
     rest = _without_paths(root, removed, ())
     assert isinstance(rest, MappingNode)
     missing = {key: value for key, value in _PLACEHOLDERS.items() if key not in rest.entries}
     return MappingNode(rest.entries | make_mapping(missing, root.place).entries, root.place), frozenset(doubtful)
-
-
-def _removable_path(path: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    depth = next((len(each) for each in _LISTS if path[: len(each)] == each and len(path) > len(each)), 0)
-    return path[: depth + 1]
 
 
 def _without_paths(node: Node, removed: set[tuple[str | int, ...]], path: tuple[str | int, ...]) -> Node:
@@ -199,7 +191,3 @@ def _without_paths(node: Node, removed: set[tuple[str | int, ...]], path: tuple[
             return SequenceNode(tuple(items), node.place)
         case _:
             return node
-
-
-_PLACEHOLDERS = {"agentrun": "1", "name": "x", "model": {"provider": "x", "name": "x"}, "instructions": "x"}
-"""Values for missing required keys."""

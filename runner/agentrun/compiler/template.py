@@ -4,31 +4,33 @@ Rule 1  Values are data. They are inserted into the text once and never interpre
 Rule 2  The text is that of `jinja2.Environment(undefined=StrictUndefined, keep_trailing_newline=True)`, or the render
         stops. Filters, tests, functions and methods are listed, and each pays for its work before it runs.
 Rule 3  A missing value stops the render, unless the template tests it with `is defined` or `|default`.
-Rule 4  The result depends only on source and values, not on clock, locale, hash seed, files or environment. A template
-        in a package is complete: the files that it includes follow it in a comment.
-
-`check_template` finds mistakes and their places. Mistakes that depend on values (a missing field, too much work) stop
-`render_template` with `TemplateRenderError`.
+Rule 4  The result depends only on source and values, not on clock, locale, hash seed, files or environment.
 """
 
 from __future__ import annotations
 
-import functools
-import json
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-import msgspec
-from jinja2 import TemplateError, UndefinedError, nodes
+from jinja2 import TemplateError, UndefinedError
 from jinja2.exceptions import FilterArgumentError
 from msgspec import Struct
 
+from agentrun.compiler.template_bundle import (
+    TOO_DEEP,
+    TOO_LARGE,
+    CompiledBundle,
+    TemplateRenderError,
+    bundle_template,
+    compile_bundle,
+    included_files,
+)
 from agentrun.compiler.template_grammar import NameCheck, read_template
 from agentrun.compiler.template_meter import Bounds, Json, RenderStopped
 from agentrun.compiler.template_parser import TemplateProblem, is_template, normalize_newlines
-from agentrun.compiler.template_sandbox import CompiledTemplate, compile_template, new_environment
+from agentrun.compiler.template_sandbox import new_environment
 
 __all__ = [
     "Json",
@@ -45,29 +47,15 @@ __all__ = [
 
 
 _BOUNDS = Bounds()
-_FILES = "{# files: "
-_INCLUDES = re.compile(r"\{%[-+]?\s*(?:include|import|from)\b")
-# The grammar limits the depth; this is for macros that call themselves, and for callers deep in the call stack.
-_TOO_DEEP = "the template is nested too deeply"
 RENDER_ERRORS = (
     *(RenderStopped, TemplateError, ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError),
-    *(TypeError, ValueError),
+    *(MemoryError, TypeError, ValueError),
 )
 _SAFE_WORDS = frozenset(
     {"str", "int", "float", "bool", "list", "dict", "tuple", "NoneType", "range", "<", ">", "<=", ">=", "in <string>"}
 )
 """What Python quotes in a message about types; something else may be a value."""
 _SAFE_MESSAGES = ("not enough values to unpack", "too many values to unpack", "range() arg 3", "slice step cannot be")
-
-
-class TemplateRenderError(Exception):
-    """A render that failed, with the place and the reason but never a value."""
-
-    def __init__(self, message: str, line: int, column: int = 1) -> None:
-        super().__init__(f"line {line}: {message}")
-        self.message = message
-        self.line = line
-        self.column = column
 
 
 def check_template(
@@ -88,93 +76,41 @@ def check_template(
             if included is not None:
                 included.extend(found)
     except RecursionError:
-        return [TemplateProblem(1, 1, 1, "template_syntax", _TOO_DEEP, None)]
+        return [TemplateProblem(1, 1, 1, "template_syntax", TOO_DEEP, None)]
     return faults.sorted()
 
 
-def included_files(source: str) -> list[tuple[str, int]]:
-    """Return the names of the files that a template includes or imports, each with its offset."""
-    tree = read_template(source).tree if _INCLUDES.search(source) else None
-    found: Any = tree.find_all((nodes.Include, nodes.Import, nodes.FromImport)) if tree is not None else ()
-    names = [each.template for each in found]
-    return [(name.value, name.lineno) for name in names if isinstance(name, nodes.Const) and type(name.value) is str]
-
-
-def bundle_template(source: str, files: Mapping[str, str]) -> str:
-    """Return a template that is followed by the files that it includes."""
-    used: dict[str, str] = {}
-    pending = [source]
-    while pending:
-        for name, _ in included_files(pending.pop()):
-            if name in files and name not in used:
-                used[name] = files[name]
-                pending.append(files[name])
-    text = json.dumps(used, sort_keys=True, ensure_ascii=False).replace("#}", "#\\u007d")
-    return f"{source}{_FILES}{text} #}}" if used else source
-
-
-def split_bundle(source: str) -> dict[str, str]:
-    """Return a template under the name "", and the files that follow it."""
-    template, found, rest = source.rpartition(_FILES)
-    try:
-        files = msgspec.json.decode(rest[: -len(" #}")], type=dict[str, str]) if found else {}
-    except msgspec.MsgspecError:
-        files = {}  # a comment of the author
-    return {**files, "": template} if files else {"": source}
-
-
 def render_template(source: str, values: Mapping[str, Json]) -> str:
-    """Render a template with its values."""
     if len(source) <= _BOUNDS.output >> 2 and not is_template(source):
         return normalize_newlines(source)  # compiling it would take a millisecond
-    return "".join(_pieces(split_bundle(source), values, traced=False))
+    return "".join(_pieces(compile_bundle(source), values))
 
 
 def render_template_lines(source: str, values: Mapping[str, Json]) -> list[RenderedLine]:
     """Render a template and return each line with the lines of the templates that it came from."""
-    sources = split_bundle(source)
-    pieces = _pieces(sources, values, traced=True)
-    return _trace_lines({name: normalize_newlines(text) for name, text in sources.items()}, pieces)
+    bundle = compile_bundle(source, traced=True)
+    sources = {name: normalize_newlines(text) for name, text in bundle.sources.items()}
+    return _trace_lines(sources, _pieces(bundle, values))
 
 
-def _pieces(sources: Mapping[str, str], values: Mapping[str, Json], *, traced: bool) -> Iterator[Any]:
-    compiled = {name: compile_source(text, name, traced) for name, text in sources.items()}
+def _pieces(bundle: CompiledBundle, values: Mapping[str, Json]) -> Iterator[Any]:
     try:
-        yield from new_environment().stream(compiled.pop(""), values, _BOUNDS, compiled)
+        yield from new_environment().stream(bundle.templates, values, _BOUNDS)
     except RENDER_ERRORS as error:
-        name, line, column = _error_place(error, sources, traced)
-        raise TemplateRenderError((f"{name}: " if name else "") + _describe(error), line, column) from None
+        file, line, column = _error_place(error, bundle)
+        raise TemplateRenderError(_describe(error), line, column, file) from None
 
 
-def compile_source(source: str, name: str, traced: bool = False) -> CompiledTemplate:
-    """Compile a template; short ones are kept."""
-    return (_compile_cached if len(source) <= 1 << 16 else _compile_now)(source, name, traced)
-
-
-def _compile_now(source: str, name: str, traced: bool) -> CompiledTemplate:
-    try:
-        reading = read_template(source)
-        if reading.tree is not None and not reading.faults:
-            return compile_template(reading.tree, name, traced=traced)
-    except (RecursionError, SyntaxError, MemoryError):  # of Python's own compiler: too many loops in loops
-        raise TemplateRenderError(_TOO_DEEP, 1) from None
-    fault = reading.faults.sorted()[0]
-    raise TemplateRenderError(fault.message, fault.line, fault.column)
-
-
-_compile_cached = functools.lru_cache(maxsize=64)(_compile_now)
-
-
-def _error_place(error: BaseException, sources: Mapping[str, str], traced: bool) -> tuple[str, int, int]:
-    """Return template, line and column of the innermost piece that was being rendered."""
+def _error_place(error: BaseException, bundle: CompiledBundle) -> tuple[str, int, int]:
+    """Return file, line and column of the innermost piece that was being rendered."""
     place = "", 1, 1
     trace = error.__traceback__
     while trace is not None:
         filename = trace.tb_frame.f_code.co_filename
         if filename.startswith("<template "):
             name = filename[len("<template ") : -1]
-            offset = compile_source(sources[name], name, traced).offset(trace.tb_lineno)
-            place = name, *read_template(sources[name]).faults.place(offset)
+            offset = bundle.templates[name].offset(trace.tb_lineno)
+            place = name, *read_template(bundle.sources[name]).faults.place(offset)
         trace = trace.tb_next
     return place
 
@@ -187,7 +123,9 @@ def _describe(error: BaseException) -> str:
         case UndefinedError():
             return error.message or "a value is missing"
         case RecursionError():
-            return _TOO_DEEP
+            return TOO_DEEP
+        case MemoryError():
+            return TOO_LARGE
         case ZeroDivisionError():
             return "division by zero"
         case TypeError() if set(re.findall(r"'([^']*)'", str(error))) <= _SAFE_WORDS:
@@ -200,8 +138,6 @@ def _describe(error: BaseException) -> str:
 
 
 class RenderedLine(Struct, frozen=True):
-    """One line of a rendered text."""
-
     text: str
     parts: tuple[tuple[int, int], ...]
     """For each part: its first column, from 0, and its line in the template, from 1."""

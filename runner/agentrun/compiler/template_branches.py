@@ -17,10 +17,11 @@ from typing import Final
 from jinja2 import nodes
 from msgspec import Struct
 
-from agentrun.compiler.template import RENDER_ERRORS, TemplateRenderError, compile_source, split_bundle
+from agentrun.compiler.template import RENDER_ERRORS, TemplateRenderError
+from agentrun.compiler.template_bundle import compile_bundle, split_bundle
 from agentrun.compiler.template_grammar import ParsedTemplate, read_template
 from agentrun.compiler.template_meter import Bounds, Json
-from agentrun.compiler.template_sandbox import compile_template, new_environment
+from agentrun.compiler.template_sandbox import new_environment
 
 _MAX_TAG_LENGTH: Final = 60
 _ELSE: Final = re.compile(r"\{%[-+]?\s*(else)\b")
@@ -28,8 +29,6 @@ _UNSEEN: Final = re.compile(r"\s+|[^\x20-\x7e]")
 
 
 class Branch(Struct, frozen=True, order=True):
-    """One branch of a template."""
-
     offset: int
     """The offset of the deciding word; for an else, of the else itself."""
     way: str
@@ -41,46 +40,55 @@ class Branch(Struct, frozen=True, order=True):
     """The text for people: `{% if region == "eu" %}`, `{% for topic in topics %} with none`."""
     over: str = ""
     """For a loop over a variable without a filter: the variable."""
+    file: str = ""
+    """The included file that it is in, or an empty text for the template itself."""
 
     @property
     def mark(self) -> str:
         """A text that identifies the branch in its template."""
-        return f"{self.offset}:{self.way}"
+        return f"{self.file + '@' if self.file else ''}{self.offset}:{self.way}"
 
 
 def find_branches(source: str) -> list[Branch]:
-    """Return all branches of a template in order; none if it cannot be parsed."""
-    reading = read_template(source)
-    return sorted(branch for branch, _ in _ways(reading)) if reading.tree is not None else []
+    """Return all branches of a template in order, then those of the files that follow it; none if it has mistakes."""
+    return [
+        branch
+        for file, text in sorted(split_bundle(source).items())
+        if (reading := read_template(text)).tree is not None
+        for branch in sorted(branch for branch, _ in _ways(file, reading))
+    ]
 
 
 def branches_taken(source: str, values: Mapping[str, Json]) -> set[str]:
     """Return the marks of the branches that a render takes."""
-    sources = split_bundle(source)
-    reading = read_template(sources.pop(""))
-    if reading.tree is None or reading.faults:
-        return set()
     environment = new_environment()
-    marks = {id(at): str(each.offset) if isinstance(at, nodes.Node) else each.mark for each, at in _ways(reading)}
     with suppress(*RENDER_ERRORS, TemplateRenderError):  # the real render reports it
-        files = {name: compile_source(text, name) for name, text in sources.items()}
-        deque(environment.stream(compile_template(reading.tree, marks=marks), values, Bounds(), files), 0)
+        bundle = compile_bundle(source, marks=_node_marks)
+        deque(environment.stream(bundle.templates, values, Bounds()), 0)
     return environment.marks
 
 
-def _ways(reading: ParsedTemplate) -> Iterator[tuple[Branch, list[nodes.Node] | nodes.Expr]]:
+def _node_marks(file: str, reading: ParsedTemplate) -> dict[int, str]:
+    """Return the marks of bodies. The mark of a condition is only its place: the render adds the way."""
+    return {
+        id(at): each.mark.rpartition(":")[0] if isinstance(at, nodes.Node) else each.mark
+        for each, at in _ways(file, reading)
+    }
+
+
+def _ways(file: str, reading: ParsedTemplate) -> Iterator[tuple[Branch, list[nodes.Node] | nodes.Expr]]:
     """Yield each branch with its body, or with its condition."""
     assert reading.tree is not None
 
     def branch(offset: int, way: str, text: str, over: str = "") -> Branch:
-        return Branch(offset, way, *reading.faults.place(offset), text, over)
+        return Branch(offset, way, *reading.faults.place(offset), text, over, file)
 
     for node in reading.tree.find_all((nodes.If, nodes.For, nodes.CondExpr)):
         tag = _tag(reading.source, node.lineno)
         match node:
             case nodes.If():
                 yield branch(node.lineno, "true", tag), node.body
-                if not _is_elif(reading.source, node.lineno):
+                if not re.search(r"elif\s*\Z", reading.source[: node.lineno]):  # Jinja places `elif` at its condition
                     yield branch(*_else(reading.source, node, tag)), node.else_
             case nodes.For():
                 over = node.iter.name if isinstance(node.iter, nodes.Name) and node.test is None else ""
@@ -89,11 +97,6 @@ def _ways(reading: ParsedTemplate) -> Iterator[tuple[Branch, list[nodes.Node] | 
             case nodes.CondExpr():
                 for way in ("true", "false"):
                     yield branch(node.lineno, way, f"{tag} {way}"), node.test
-
-
-def _is_elif(source: str, offset: int) -> bool:
-    """Jinja places an `elif` at its condition."""
-    return re.search(r"elif\s*\Z", source[:offset]) is not None
 
 
 def _else(source: str, node: nodes.If, tag: str) -> tuple[int, str, str]:

@@ -18,7 +18,9 @@ from jinja2.filters import FILTERS as JINJA_FILTERS
 from jinja2.tests import TESTS as JINJA_TESTS
 from jinja2.utils import _PassArg
 
-from agentrun.compiler.template_meter import FILTERS, METHODS, TESTS, Bounds
+from agentrun.compiler.template_filters import FILTERS
+from agentrun.compiler.template_meter import Bounds
+from agentrun.compiler.template_operations import FUNCTIONS, METHODS, TESTS
 from agentrun.compiler.template_parser import (
     TemplateProblems,
     nearest_name_hint,
@@ -26,7 +28,7 @@ from agentrun.compiler.template_parser import (
     parse_template,
     short_name,
 )
-from agentrun.compiler.template_sandbox import FUNCTIONS, LOOP_FIELDS
+from agentrun.compiler.template_sandbox import LOOP_FIELDS, OTHER_FUNCTIONS
 from agentrun.spec.problems import is_utf8_text
 
 MAX_TEMPLATE_DEPTH: Final = 100
@@ -56,9 +58,15 @@ OTHER_FILTERS: Final = {
 """The filters of Jinja that are refused, with what to do."""
 _OTHER_METHODS: Final = {
     "format": "join parts with `~`, or use the filter: `'%s'|format(value)`",
-    "copy": "a template cannot change values, so no copy is needed",
+    "encode": "a template has text and no bytes",
 }
-_OTHER_FUNCTIONS: Final = ("cycler", "joiner", "lipsum")
+_NAMED_IN_ARGUMENTS: Final = {
+    "map": ("filter", 0),
+    **dict.fromkeys(("select", "reject"), ("test", 0)),
+    **dict.fromkeys(("selectattr", "rejectattr"), ("test", 1)),
+}
+"""Filters with the name of a filter or test at this position of their arguments."""
+KnownFields = Collection[str] | None
 
 
 class ParsedTemplate(NamedTuple):
@@ -67,6 +75,7 @@ class ParsedTemplate(NamedTuple):
     source: str
     tree: nodes.Template | None
     faults: TemplateProblems
+    tokens: int
 
 
 def read_template(source: str) -> ParsedTemplate:
@@ -74,18 +83,16 @@ def read_template(source: str) -> ParsedTemplate:
     return _read_cached(source) if len(source) <= _MAX_CACHED_LENGTH else _read(source)
 
 
-@functools.lru_cache(maxsize=16)
-def _read_cached(source: str) -> ParsedTemplate:
-    return _read(source)
-
-
 def _read(source: str) -> ParsedTemplate:
     source = normalize_newlines(source)
     faults = TemplateProblems(source)
-    tree = parse_template(source, faults)
+    tree, tokens = parse_template(source, faults)
     if tree is not None and not _Grammar(faults).check(tree):
         tree = None
-    return ParsedTemplate(source, tree, faults)
+    return ParsedTemplate(source, tree, faults, tokens)
+
+
+_read_cached = functools.lru_cache(maxsize=16)(_read)
 
 
 class _Grammar:
@@ -146,7 +153,7 @@ class _Grammar:
         self._faults.forbidden(self._faults.find(name, offset), len(name), message, hint)
 
     def _name(self, name: str, offset: int, *, is_set: bool = True) -> None:
-        if name.startswith("_"):
+        if name.startswith("_") and name != "_":  # `{% for _ in range(3) %}` is usual
             self._underscore(name, offset, None)
         elif not name.isascii():  # a Cyrillic letter makes a different name that looks the same
             message = f"{short_name(name)} is not allowed; names have the letters a to z, digits and underscores"
@@ -175,7 +182,7 @@ class _Grammar:
 
     def _function(self, node: nodes.Filter | nodes.Test) -> None:
         is_filter = isinstance(node, nodes.Filter)
-        what, known = ("filter", frozenset(FILTERS)) if is_filter else ("test", TESTS)
+        what, known = ("filter", frozenset(FILTERS)) if is_filter else ("test", frozenset(TESTS))
         offset, width = self._faults.find(node.name.partition(".")[0], node.lineno), len(node.name)
         if node.name not in known:
             hint = OTHER_FILTERS.get(node.name) if is_filter else None
@@ -216,7 +223,7 @@ class _Grammar:
         called = node.node
         if isinstance(called, nodes.Name) and called.name == "range":
             return self._range(node)
-        if isinstance(called, nodes.Name) and called.name in _OTHER_FUNCTIONS:
+        if isinstance(called, nodes.Name) and called.name in OTHER_FUNCTIONS:
             name, offset, hint = called.name, called.lineno, f"functions: {', '.join(sorted(FUNCTIONS))}"
         elif isinstance(called, nodes.Getattr) and _is_refused_method(called.attr):
             name, offset = called.attr, self._faults.find(called.attr, called.lineno)
@@ -239,20 +246,9 @@ class _Grammar:
         return True
 
 
-_NAMED_IN_ARGUMENTS: Final = {
-    "map": ("filter", 0),
-    **dict.fromkeys(("select", "reject"), ("test", 0)),
-    **dict.fromkeys(("selectattr", "rejectattr"), ("test", 1)),
-}
-"""Filters with the name of a filter or test at this position of their arguments."""
-
-
 def _is_refused_method(name: str) -> bool:
     """Whether a name is a method of data that templates cannot call."""
     return any(hasattr(owner, name) for owner in METHODS) and not any(name in METHODS[owner] for owner in METHODS)
-
-
-KnownFields = Collection[str] | None
 
 
 class NameCheck:
@@ -264,12 +260,7 @@ class NameCheck:
         self._names = names
         self._faults = faults
         self._set_anywhere = dict.fromkeys(name for node in tree.find_all(nodes.Stmt) for name in _defined_by(node))
-        self._body(tree.body, {})
-
-    def _body(self, statements: list[nodes.Node], scope: dict[str, KnownFields]) -> None:
-        """Check statements in order, and add the names they set to `scope`."""
-        for statement in statements:
-            self._visit(statement, scope)
+        self._visit_all(tree.body, {})
 
     def _visit(self, node: nodes.Node, scope: dict[str, KnownFields]) -> None:
         match node:
@@ -283,13 +274,13 @@ class NameCheck:
                     self._field(node.node, node.arg.value, fields, node.lineno)
                 else:
                     self._visit(node.arg, scope)
-            case nodes.Call(node=nodes.Name(name=name)) if name in {*FUNCTIONS, *_OTHER_FUNCTIONS}:
+            case nodes.Call(node=nodes.Name(name=name)) if name in {*FUNCTIONS, *OTHER_FUNCTIONS}:
                 self._visit_all(node.iter_child_nodes(exclude=("node",)), scope)
             case nodes.For() | nodes.Macro() | nodes.CallBlock() | nodes.With() | nodes.FilterBlock():
                 self._scoped(node, scope)
             case nodes.Assign() | nodes.AssignBlock():
                 self._visit_all(node.iter_child_nodes(exclude=("target", "body")), scope)
-                self._body(getattr(node, "body", []), dict(scope))
+                self._visit_all(getattr(node, "body", []), dict(scope))
             case nodes.Include() | nodes.Import() | nodes.FromImport() if isinstance(node.template, nodes.Const):
                 sees = {*self._names, *scope} if node.with_context else set()
                 self.included.append((node.template.value, frozenset(sees)))
@@ -298,6 +289,7 @@ class NameCheck:
         scope.update(dict.fromkeys(_defined_by(node)))
 
     def _visit_all(self, children: Iterable[nodes.Node], scope: dict[str, KnownFields]) -> None:
+        """Check nodes in order, and add the names they set to `scope`."""
         for child in children:
             self._visit(child, scope)
 
@@ -315,7 +307,7 @@ class NameCheck:
                 self._visit(node.iter, scope)
                 inner.update(dict.fromkeys(_targets(node.target)))
                 self._visit_all([node.test] if node.test is not None else [], inner)
-                self._body(node.else_, dict(scope))
+                self._visit_all(node.else_, dict(scope))
                 inner["loop"] = LOOP_FIELDS
             case nodes.With():
                 self._visit_all(node.values, scope)
@@ -327,7 +319,7 @@ class NameCheck:
                 own = [*(arg.name for arg in node.args), "caller", "varargs", "kwargs", *_defined_by(node)]
                 inner = {**self._set_anywhere, **inner, **dict.fromkeys(own)}
                 inner.pop("loop", None)
-        self._body(node.body, inner)  # type: ignore[attr-defined]  # all of these have one
+        self._visit_all(node.body, inner)  # type: ignore[attr-defined]  # all of these have one
 
     def _check_name(self, node: nodes.Name, scope: dict[str, KnownFields]) -> None:
         if node.name in scope:

@@ -14,11 +14,51 @@ from jinja2.parser import Parser
 
 MAX_TEMPLATE_PROBLEMS: Final = 100
 _UNSEEN: Final = re.compile("[^ -~]")
+MAX_OPEN_TAGS: Final = 32
+_REFUSED: Final = {
+    "extends": "use `{% include %}`, or list several files under `instructions:`",
+    "block": "use `{% include %}`, or list several files under `instructions:`",
+    "autoescape": "remove it; nothing is escaped here",
+    "print": "write `{{ value }}`",
+    "do": "remove it; a template only produces text",
+    "break": "filter the items instead: `{% for x in list if x.open %}`",
+    "continue": "filter the items instead: `{% for x in list if x.open %}`",
+    "trans": "write the text as it is",
+    "debug": "use `agentrun render` to see the text",
+}
+_CLOSED: Final = ("autoescape", "block", "call", "filter", "for", "if", "macro", "set", "with")
+_OTHER: Final = ("elif", "else", "extends", "from", "import", "include", "print")
+_KNOWN: Final = (*_CLOSED, *(f"end{name}" for name in _CLOSED), *_OTHER)
+"""The tags that Jinja's parser knows."""
+MAX_TEMPLATE_LENGTH: Final = 1 << 20
+MAX_TEMPLATE_TOKENS: Final = 8_000
+"""Python's compiler takes up to 5 KiB for a token."""
+_MAX_FRAMES: Final = 300
+"""The maximum number of stacked parser calls for one expression; with its tags, half of Python's limit."""
+_FRAMES_PER_BRACKET: Final = 15
+_MAX_NUMERAL: Final = 32
+_MAX_BACKSLASHES: Final = 100_000
+"""Jinja's lexer takes 160 bytes for each escape in a quoted text."""
+_MAX_REREAD: Final = 40_000
+"""The maximum number of tokens that are parsed again after syntax errors; more would take seconds."""
+_ENVIRONMENT: Final = Environment(keep_trailing_newline=True)  # noqa: S701  # it never renders
+_LEXER: Final = _ENVIRONMENT.lexer
+_NEWLINE: Final = re.compile(r"\r\n?")
+_ESCAPE: Final = re.compile(
+    r"\\(?:[\\'\"\nabfnrtv]|[0-3]?[0-7]{1,2}|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U000[0-9a-fA-F]{5}|U0010[0-9a-fA-F]{4}|(.))",
+    re.DOTALL,
+)
+# Jinja's lexer matches a numeral digit by digit: a million of them take a second and 240 MiB.
+_LONG_NUMERAL: Final = re.compile(r"(?<![\d_])[\d_]{10000}|0[xX][\da-fA-F_]{10000}")
+_HINTS: Final = {
+    "Expected an expression": "write a value here",
+    "end of print statement": "`{{ }}` contains one expression; join parts with `~`",
+    "end of statement block": "close the tag with `%}`",
+    "can't assign": "`{% set %}` and `{% for %}` need a name",
+}
 
 
 class TemplateProblem(msgspec.Struct, frozen=True, order=True):
-    """One mistake in a template."""
-
     line: int
     """Counted from 1, in the text of the template."""
     column: int
@@ -29,7 +69,6 @@ class TemplateProblem(msgspec.Struct, frozen=True, order=True):
     """template_syntax, template_unknown_name, template_forbidden or template_unknown_filter."""
     message: str
     hint: str | None
-    """What to do."""
 
 
 class TemplateProblems:
@@ -48,7 +87,6 @@ class TemplateProblems:
         return len(self._found) >= MAX_TEMPLATE_PROBLEMS
 
     def place(self, offset: int) -> tuple[int, int]:
-        """Return line and column of an offset."""
         return self._source.count("\n", 0, offset) + 1, offset - self._source.rfind("\n", 0, offset)
 
     def find(self, word: str, offset: int) -> int:
@@ -94,26 +132,6 @@ def nearest_name_hint(name: str, known: Collection[str]) -> str | None:
     return f"known: {', '.join(sorted(known))}" if len(known) <= 8 else None
 
 
-# --- tags ---
-
-MAX_OPEN_TAGS: Final = 32
-_REFUSED: Final = {
-    "extends": "use `{% include %}`, or list several files under `instructions:`",
-    "block": "use `{% include %}`, or list several files under `instructions:`",
-    "autoescape": "remove it; nothing is escaped here",
-    "print": "write `{{ value }}`",
-    "do": "remove it; a template only produces text",
-    "break": "filter the items instead: `{% for x in list if x.open %}`",
-    "continue": "filter the items instead: `{% for x in list if x.open %}`",
-    "trans": "write the text as it is",
-    "debug": "use `agentrun render` to see the text",
-}
-_CLOSED: Final = ("autoescape", "block", "call", "filter", "for", "if", "macro", "set", "with")
-_OTHER: Final = ("elif", "else", "extends", "from", "import", "include", "print")
-_KNOWN: Final = (*_CLOSED, *(f"end{name}" for name in _CLOSED), *_OTHER)
-"""The tags that Jinja's parser knows."""
-
-
 class TemplateToken(NamedTuple):
     offset: int
     kind: str
@@ -127,7 +145,6 @@ class TemplateTag(NamedTuple):
     last: int
     begin: TemplateToken
     name: TemplateToken | None
-    """The name of a statement."""
 
 
 def find_tags(tokens: list[TemplateToken]) -> list[TemplateTag]:
@@ -163,35 +180,6 @@ def _check_names(tags: list[TemplateTag], faults: TemplateProblems) -> list[Temp
     return left_out
 
 
-# --- parsing ---
-
-MAX_TEMPLATE_LENGTH: Final = 1 << 20
-MAX_TEMPLATE_TOKENS: Final = 20_000
-_MAX_FRAMES: Final = 300
-"""The maximum number of stacked parser calls for one expression; with its tags, half of Python's limit."""
-_FRAMES_PER_BRACKET: Final = 15
-_MAX_NUMERAL: Final = 32
-_MAX_BACKSLASHES: Final = 100_000
-"""Jinja's lexer takes 160 bytes for each escape in a quoted text."""
-_MAX_REREAD: Final = 40_000
-"""The maximum number of tokens that are parsed again after syntax errors; more would take seconds."""
-
-_ENVIRONMENT: Final = Environment(keep_trailing_newline=True)  # noqa: S701  # it never renders
-_LEXER: Final = _ENVIRONMENT.lexer
-_NEWLINE: Final = re.compile(r"\r\n?")
-_ESCAPE: Final = re.compile(
-    r"\\(?:[\\'\"\nabfnrtv]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U000[0-9a-fA-F]{5}|U0010[0-9a-fA-F]{4}|(.))", re.DOTALL
-)
-# Jinja's lexer matches a numeral digit by digit: a million of them take a second and 240 MiB.
-_LONG_NUMERAL: Final = re.compile(r"(?<![\d_])[\d_]{10000}|0[xX][\da-fA-F_]{10000}")
-_HINTS: Final = {
-    "Expected an expression": "write a value here",
-    "end of print statement": "`{{ }}` contains one expression; join parts with `~`",
-    "end of statement block": "close the tag with `%}`",
-    "can't assign": "`{% set %}` and `{% for %}` need a name",
-}
-
-
 class _OffsetParser(Parser):
     """Jinja's parser for a list of tokens. It remembers the tags that are open."""
 
@@ -210,8 +198,18 @@ class _OffsetParser(Parser):
         return parsed
 
 
-def parse_template(source: str, faults: TemplateProblems) -> nodes.Template | None:
-    """Return the tree of a template, or None if it cannot be parsed. After mistakes the tree is incomplete."""
+def parse_template(source: str, faults: TemplateProblems) -> tuple[nodes.Template | None, int]:
+    """Return the tree of a template, or None if it cannot be parsed, and the number of its tokens.
+
+    After mistakes the tree is incomplete."""
+    tokens = _lex_checked(source, faults)
+    if tokens is None:
+        return None, 0
+    return _parse_tokens(tokens, faults), sum(token.kind != "whitespace" for token in tokens)
+
+
+def _lex_checked(source: str, faults: TemplateProblems) -> list[TemplateToken] | None:
+    """Return the tokens of a template that Jinja can parse in little time and memory."""
     if len(source) > MAX_TEMPLATE_LENGTH:
         faults.syntax(0, 1, f"the template is longer than {MAX_TEMPLATE_LENGTH} characters")
         return None
@@ -225,7 +223,7 @@ def parse_template(source: str, faults: TemplateProblems) -> nodes.Template | No
         hint = f"add `{'}}' if last.kind == 'variable_begin' else '%}'}`"
         faults.syntax(last.offset, len(last.text), f"`{last.text}` is never closed", hint)
         return None
-    return _parse_tokens(tokens, faults)
+    return tokens
 
 
 def is_template(source: str) -> bool:
@@ -252,7 +250,7 @@ def _is_lexable(source: str, faults: TemplateProblems) -> bool:
 
 def _lex(source: str, faults: TemplateProblems) -> list[TemplateToken] | None:
     tokens: list[TemplateToken] = []
-    offset = 0
+    offset = count = 0
     try:
         for _, kind, text in _LEXER.tokeniter(source, None):
             offset = source.index(text, offset)  # only whitespace was stripped in between
@@ -261,7 +259,8 @@ def _lex(source: str, faults: TemplateProblems) -> list[TemplateToken] | None:
             if kind in ("integer", "float") and len(text) > _MAX_NUMERAL:
                 faults.syntax(offset - len(text), len(text), "this number is too long")
                 return None
-            if len(tokens) > MAX_TEMPLATE_TOKENS:
+            count += kind != "whitespace"
+            if count > MAX_TEMPLATE_TOKENS:
                 faults.syntax(offset, 1, f"the template has more than {MAX_TEMPLATE_TOKENS} parts")
                 return None
     except TemplateSyntaxError as error:
@@ -337,7 +336,6 @@ def _parse_tokens(tokens: list[TemplateToken], faults: TemplateProblems) -> node
 
 
 def _report_nesting(parser: _OffsetParser, offset: int, message: str, faults: TemplateProblems) -> None:
-    """Report an end tag that does not fit, or a tag without its end."""
     if "unknown tag" not in message:
         for word in parser.open_tags:
             closing = f"`{{% {word.text} %}}` is never closed"

@@ -22,32 +22,43 @@ from jinja2 import StrictUndefined, Template, Undefined, nodes, pass_context
 from jinja2.compiler import CodeGenerator, Frame, MacroRef
 from jinja2.environment import TemplateModule
 from jinja2.filters import FILTERS as JINJA_FILTERS
+from jinja2.filters import _GroupTuple as GroupTuple
 from jinja2.runtime import Context, LoopContext, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.tests import TESTS as JINJA_TESTS
 from jinja2.utils import Namespace, _PassArg, missing
 
+from agentrun.compiler.template_filters import CHOOSING_FILTERS, FILTERS
 from agentrun.compiler.template_meter import (
-    CALL_STEPS,
-    FILTERS,
-    LIST_FILTERS,
-    METHODS,
-    SIZED,
-    TESTS,
+    LISTS,
+    STEPS_PER_CALL,
+    TEXT,
     Bounds,
     RenderMeter,
     RenderStopped,
+    check_defined,
+    check_number,
+    describe_value,
     is_iterator,
-    kind,
-    pay_operator,
-    pay_test,
-    whole,
 )
+from agentrun.compiler.template_operations import FUNCTIONS, METHODS, TESTS, pay_operator
 
 LOOP_FIELDS: Final = frozenset(
-    {"changed", "cycle", "first", "index", "index0", "last", "length", "nextitem", "previtem", "revindex", "revindex0"}
+    {
+        *("changed", "cycle", "depth", "depth0", "first", "index", "index0", "last", "length", "nextitem", "previtem"),
+        *("revindex", "revindex0"),
+    }
 )
+OTHER_FUNCTIONS: Final = ("cycler", "joiner", "lipsum")
+"""The functions of Jinja that are refused."""
+STEPS_PER_FILTER: Final = 4
 _NODES_PER_STEP: Final = 4
+_NODE_WEIGHTS: Final[Mapping[type[nodes.Node], int]] = {
+    **dict.fromkeys((nodes.List, nodes.Tuple), 4),
+    **dict.fromkeys((nodes.Dict, nodes.For), 8),
+    **dict.fromkeys((nodes.CallBlock, nodes.Macro), 24),
+}
+"""Nodes that make objects, which may be kept: each takes a hundred bytes or more."""
 _COMPARISONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "eq": operator.eq,
     "ne": operator.ne,
@@ -55,8 +66,6 @@ _COMPARISONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "gteq": operator.ge,
     "lt": operator.lt,
     "lteq": operator.le,
-    "in": lambda left, right: left in right,
-    "notin": lambda left, right: left not in right,
 }
 
 
@@ -92,7 +101,8 @@ def _cost(body: list[nodes.Node]) -> int:
 def _count_nodes(node: nodes.Node) -> int:
     """Count the nodes that run once. A loop or macro in it pays for its own body."""
     repeats = isinstance(node, (nodes.For, nodes.Macro, nodes.CallBlock))
-    return 1 + sum(map(_count_nodes, node.iter_child_nodes(exclude=("body", "test") if repeats else ())))
+    inner = sum(map(_count_nodes, node.iter_child_nodes(exclude=("body", "test") if repeats else ())))
+    return _NODE_WEIGHTS.get(type(node), 1) + inner
 
 
 class _MeteredCode(CodeGenerator):
@@ -222,28 +232,20 @@ class _Missing(StrictUndefined):
         return self._undefined_hint or f"`{str(self._undefined_name)[:40]}` is not set"
 
 
-def _range(meter: RenderMeter, *ends: Any) -> range:
-    for end in ends:
-        whole(end)
-    numbers = range(*ends)
-    if len(numbers) > meter.bounds.range:
-        raise RenderStopped(f"`range` gives more than {meter.bounds.range} numbers")
-    return numbers
+class _PaidTemplate(Template):
+    def new_context(self, vars: Any = None, shared: bool = False, locals: Any = None) -> Context:
+        """Pay for the variables: an include gets a copy of all."""
+        environment: Any = self.environment
+        environment.meter.step(len(vars or ()) + len(locals or ()))
+        return super().new_context(vars, shared, locals)
 
 
-def _dict(meter: RenderMeter, *args: Any, **kwargs: Any) -> dict[Any, Any]:
-    for given in args:
-        for item in meter.items(given):
-            meter.key(item if type(given) is dict else item[0])
-    return dict(*args, **kwargs)
-
-
-def _namespace(meter: RenderMeter, *args: Any, **kwargs: Any) -> Namespace:
-    return Namespace(_dict(meter, *args, **kwargs))
-
-
-FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {"dict": _dict, "namespace": _namespace, "range": _range}
-"""The functions of templates: all there are."""
+class _RenderContext(Context):
+    def resolve_or_missing(self, key: str) -> Any:
+        found = super().resolve_or_missing(key)
+        if found is missing and key in OTHER_FUNCTIONS:
+            raise RenderStopped(f"there is no `{key}` in templates")
+        return found
 
 
 def _metered_filter(name: str) -> Callable[..., Any]:
@@ -251,15 +253,15 @@ def _metered_filter(name: str) -> Callable[..., Any]:
     passed = _PassArg.from_obj(function)
 
     @pass_context
-    def metered(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
+    def metered(context: Context, value: Any, /, *args: Any, **kwargs: Any) -> Any:
         environment: Any = context.environment
         meter: RenderMeter = environment.meter
-        if name in LIST_FILTERS and type(value) not in SIZED:
-            value = list(meter.items(value))
-        FILTERS[name](meter, value, *args, **kwargs)
+        meter.step(STEPS_PER_FILTER)
+        value = FILTERS[name](meter, value, *args, **kwargs)
         first = {_PassArg.context: context, _PassArg.eval_context: context.eval_ctx, _PassArg.environment: environment}
         given = (first[passed], value) if passed else (value,)
-        return meter.result(function(*given, *args, **kwargs))
+        result = function(*given, *args, **kwargs)
+        return result if name in CHOOSING_FILTERS else meter.result(result)
 
     return metered
 
@@ -268,12 +270,17 @@ def _metered_test(name: str) -> Callable[..., Any]:
     function: Any = JINJA_TESTS[name]
 
     @pass_context
-    def metered(context: Context, value: Any, *args: Any) -> Any:
+    def metered(context: Context, value: Any, /, *args: Any, **kwargs: Any) -> Any:
         environment: Any = context.environment
-        pay_test(environment.meter, name, value, *args)
-        return function(value, *args)
+        TESTS[name](environment.meter, value, *args, **kwargs)
+        return function(value, *args, **kwargs)
 
-    return metered
+    @pass_context
+    def contained(context: Context, value: Any, /, seq: Any) -> Any:
+        environment: Any = context.environment
+        return environment.contains(value, seq)
+
+    return contained if name == "in" else metered
 
 
 class MeteredEnvironment(ImmutableSandboxedEnvironment):
@@ -281,9 +288,10 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
 
     intercepted_binops = frozenset({"+", "-", "*", "/", "//", "%", "**"})
     intercepted_unops = frozenset({"+", "-"})
+    context_class = _RenderContext
     meter: RenderMeter
     marks: set[str]
-    files: Mapping[str, CompiledTemplate]
+    templates: Mapping[str, CompiledTemplate]
 
     def __init__(self) -> None:
         super().__init__(undefined=_Missing, keep_trailing_newline=True, optimized=False)
@@ -293,56 +301,57 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
         self._loaded: dict[str, Template] = {}
 
     def stream(
-        self,
-        compiled: CompiledTemplate,
-        values: Mapping[str, Any],
-        bounds: Bounds,
-        files: Mapping[str, CompiledTemplate],
+        self, templates: Mapping[str, CompiledTemplate], values: Mapping[str, Any], bounds: Bounds
     ) -> Iterator[Any]:
-        """Yield the pieces of the output while they fit into the limits. `files`: the templates it can include."""
-        self.meter, self.files, self.marks, self._loaded = RenderMeter(bounds), files, set(), {}
-        template = Template.from_code(self, compiled.code, self.globals)
+        """Yield the pieces of the output while they fit into the limits.
+
+        `templates`: the template under the name "", and those it can include."""
+        self.meter, self.templates, self._loaded = RenderMeter(bounds, self), templates, {}
+        template = _PaidTemplate.from_code(self, templates[""].code, self.globals)
         room = bounds.output
         for piece in template.root_render_func(template.new_context(dict(values))):
             if type(piece) is str:
                 room -= len(piece) if piece.isascii() else len(piece.encode("utf-8", "surrogatepass"))
                 if room < 0:
-                    raise RenderStopped(f"the text grows over {bounds.output} bytes")
+                    raise RenderStopped(f"the text is longer than {bounds.output} bytes")
             yield piece
 
     def get_template(self, name: Any, *_: Any) -> Template:
         """Load an included or imported template; only those of the package exist."""
-        if name not in self.files:
+        if name not in self.templates:
             raise RenderStopped("a file that is included is not in the package")
-        self.meter.step(CALL_STEPS + self.files[name].cost)
+        self.meter.step(STEPS_PER_CALL + self.templates[name].cost)
         if name not in self._loaded:
-            self._loaded[name] = Template.from_code(self, self.files[name].code, self.globals)
+            self._loaded[name] = _PaidTemplate.from_code(self, self.templates[name].code, self.globals)
         return self._loaded[name]
 
     # --- called by the generated code
 
     def text(self, value: Any) -> str:
-        """Print a value."""
         if type(value) is not str:
             self.meter.size(value)
             value = str(value)
-        self.meter.made(len(value))
+        self.meter.pay_text(len(value))
         return value  # type: ignore[no-any-return]  # mypy does not narrow on type()
 
     def joined(self, *parts: Any) -> str:
         """`a ~ b`."""
-        for part in parts:
-            self.meter.size(part)
-        texts = [str(part) for part in parts]
-        self.meter.made(sum(map(len, texts)))
+        self.meter.step(len(parts))
+        texts = [*map(self.meter.text, parts)]
+        self.meter.pay_text(sum(map(len, texts)))
         return "".join(texts)
 
     def compare(self, sign: str, left: Any, right: Any) -> Any:
         if sign in ("in", "notin"):
-            self.meter.contains(right, left)
-        else:
-            self.meter.compare(left, right)
+            return self.contains(left, right) is (sign == "in")
+        self.meter.compare(left, right)
         return _COMPARISONS[sign](left, right)
+
+    def contains(self, item: Any, container: Any) -> bool:
+        self.meter.contains(container, item)
+        if is_iterator(container):
+            return any(each is item or self.compare("eq", each, item) for each in container)
+        return item in container
 
     def decide(self, mark: str, value: Any) -> bool:
         """Remember which way a condition goes."""
@@ -352,67 +361,83 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         pay_operator(self.meter, operator, left, right)
         result = super().call_binop(context, operator, left, right)
+        if type(result) in TEXT:
+            self.meter.pay_text(len(result))
         if isinstance(result, float) and not math.isfinite(result):
             raise RenderStopped("the result is not a finite number")
         return result
 
     def call_unop(self, context: Context, operator: str, arg: Any) -> Any:
-        whole(arg)
+        check_number(arg)
         return super().call_unop(context, operator, arg)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        found = self._find(obj, attribute)
-        if found is missing and type(obj) is dict and not hasattr(dict, attribute):
+        found = self._attribute(obj, attribute)
+        if found is missing and type(obj) is dict:
             found = obj.get(attribute, missing)
-        if found is not missing:
-            return found
-        return self.undefined(f"there is no `.{attribute[:40]}`: add `|default(…)` if that may be")
+        return self._or_undefined(found, f"there is no `.{attribute[:40]}`: add `|default(…)` if that may be")
 
     def getitem(self, obj: Any, argument: Any) -> Any:
+        if isinstance(argument, slice):
+            return self._slice(obj, argument)
         found: Any = missing
-        if isinstance(argument, slice) and type(obj) in SIZED:
-            for end in (argument.start, argument.stop, argument.step):
-                whole(end)
-            self.meter.copied(obj, len(obj))
-            return obj[argument]
         if type(obj) is dict:
-            self.meter.key(argument)
-            found = obj.get(argument, missing)
-        elif type(obj) in SIZED and isinstance(argument, int):
+            found = obj.get(self.meter.key(argument), missing)
+        elif type(obj) in (*TEXT, *LISTS, range) and isinstance(argument, int):
             found = obj[argument] if -len(obj) <= argument < len(obj) else missing
-        if found is missing and isinstance(argument, str):
-            found = self._find(obj, argument)
-        return self.undefined("there is no such item: add `|default(…)` if that may be") if found is missing else found
+        if found is missing:
+            found = self._attribute(obj, argument)
+        return self._or_undefined(found, "there is no such item: add `|default(…)` if that may be")
 
-    def _find(self, obj: Any, name: str) -> Any:
+    def _or_undefined(self, found: Any, hint: str) -> Any:
+        self.meter.step(1 if found is not missing else 2)
+        return self.undefined(hint) if found is missing else found
+
+    def _slice(self, obj: Any, part: slice) -> Any:
+        check_defined(obj)
+        if type(obj) not in (*TEXT, *LISTS, range):
+            raise RenderStopped(f"{describe_value(obj)} has no slices")
+        for end in (part.start, part.stop, part.step):
+            check_number(end)
+        size = len(range(*part.indices(len(obj))))
+        if type(obj) in TEXT:
+            self.meter.pay_text(size)
+        else:
+            self.meter.step(1 + size)
+        return obj[part]
+
+    def _attribute(self, obj: Any, name: Any) -> Any:
         """Return what an object has under a name; for a mapping, its methods and not its items."""
+        check_defined(obj)
+        if not isinstance(name, str):
+            return missing
         allowed = name in METHODS.get(type(obj), ()) or (type(obj) is LoopContext and name in LOOP_FIELDS)
         allowed |= type(obj) in (Namespace, TemplateModule) and not name.startswith("_")
-        allowed |= type(obj).__name__ == "_GroupTuple" and name in ("grouper", "list")
-        if isinstance(obj, Undefined):
-            str(obj)  # raises
-        return getattr(obj, name, missing) if allowed else missing
+        allowed |= type(obj) is GroupTuple and name in ("grouper", "list")
+        if not allowed and hasattr(obj, name):
+            raise RenderStopped(f"there is no `.{name[:40]}` in templates")
+        return getattr(obj, name, missing)
 
-    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805  # as in Jinja
-        meter = __self.meter
-        meter.step(CALL_STEPS)
-        if type(__obj) is Macro:
-            return __context.call(__obj, *args, **kwargs)
+    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
+        meter = self.meter
+        meter.step(STEPS_PER_CALL + len(args) + len(kwargs))
+        if type(obj) is Macro:
+            return context.call(obj, *args, **kwargs)
         args = tuple(list(arg) if is_iterator(arg) else arg for arg in args)
         kwargs.pop("_loop_vars", None)
-        if any(__obj is function for function in FUNCTIONS.values()):
-            return __obj(meter, *args, **kwargs)
-        owner = None if isinstance(__obj, Undefined) else getattr(__obj, "__self__", None)
-        if owner is None or __obj.__name__ not in METHODS.get(type(owner), ()):
-            raise RenderStopped(f"{kind(__obj)} cannot be called")
-        given = (args,) if type(owner) is LoopContext else (owner, *args)
-        METHODS[type(owner)][__obj.__name__](meter, *given, **kwargs)
-        return meter.result(__obj(*args, **kwargs))
+        if any(obj is function for function in FUNCTIONS.values()):
+            return obj(meter, *args, **kwargs)
+        owner = None if isinstance(obj, Undefined) else getattr(obj, "__self__", None)
+        if owner is None or obj.__name__ not in METHODS.get(type(owner), ()):
+            raise RenderStopped(f"{describe_value(obj)} cannot be called")
+        METHODS[type(owner)][obj.__name__](meter, owner, *args, **kwargs)
+        return meter.result(obj(*args, **kwargs))
 
 
 ENVIRONMENT: Final = MeteredEnvironment()
 
 
 def new_environment() -> MeteredEnvironment:
-    """Return an environment for one render."""
-    return copy.copy(ENVIRONMENT)
+    environment = copy.copy(ENVIRONMENT)
+    environment.marks = set()
+    return environment

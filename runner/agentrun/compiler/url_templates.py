@@ -1,11 +1,8 @@
-"""The URL of an HTTP tool: fixed text with templates.
+"""The URL of an HTTP tool: fixed text with templates. The messages about values are results that a model reads.
 
 Rule 1  `{{ }}` is allowed only in the path and in the values of query parameters. Other tags are not allowed.
 Rule 2  A value cannot leave its position: it is percent-encoded, and a path segment has no slash, is not empty and is
         not a dot.
-Rule 3  There is no fragment. Fragments are for browsers, and they make URLs hard to read.
-
-The messages about values are results that a model reads.
 """
 
 from __future__ import annotations
@@ -45,7 +42,9 @@ def render_url(url: str, query: Mapping[str, str], text: Callable[[str], str]) -
     base = _fill_template(url, text)
     pairs = [f"{percent_encode(name)}={percent_encode(text(value))}" for name, value in query.items()]
     if pairs:
-        base += ("" if base[-1] in "?&" else "&" if "?" in base else "?") + "&".join(pairs)
+        if base[-1] not in "?&":
+            base += "&" if "?" in base else "?"
+        base += "&".join(pairs)
     if len(base) > MAX_URL_LENGTH:
         raise UnusableUrl(texts.URL_TOO_LONG.format(MAX_URL_LENGTH))
     return base
@@ -71,7 +70,10 @@ def _fill_template(url: str, text: Callable[[str], str]) -> str:
             if "=" not in before.rpartition("?")[2].rpartition("&")[2]:
                 raise UnusableUrl("a template in the query must be a value, after `name=`")
         else:
-            _check_segment(value)
+            if "/" in value or "\\" in value:
+                raise UnusableUrl(texts.URL_SLASH)
+            if any(ord(letter) < 32 or ord(letter) == 127 for letter in value):
+                raise UnusableUrl(texts.URL_CONTROL)
             segments.append(before.count("/"))
         parts.append(percent_encode(value))
         end = tag.end()
@@ -90,10 +92,3 @@ def _encode_fixed_text(text: str) -> str:
     if "#" in text or "\\" in text or not all(map(str.isprintable, text)) or " " in text:
         raise UnusableUrl("a URL cannot have a fragment, a backslash or a space")
     return quote(text, safe=_UNENCODED)
-
-
-def _check_segment(value: str) -> None:
-    if "/" in value or "\\" in value:
-        raise UnusableUrl(texts.URL_SLASH)
-    if any(ord(letter) < 32 or ord(letter) == 127 for letter in value):
-        raise UnusableUrl(texts.URL_CONTROL)

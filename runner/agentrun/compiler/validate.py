@@ -45,7 +45,6 @@ def find_documents(path: Path) -> Iterator[Path]:
 
 
 def _is_agentrun_document(path: Path) -> bool:
-    """Return whether a YAML file in a directory is an agentrun document. It has the key `agentrun`."""
     try:
         text = read_source(path).text
     except DocumentError:
@@ -69,7 +68,7 @@ def _problems(path: Path) -> Iterable[Problem]:
         return ()
     if path.name.endswith(CASES_FILE_SUFFIX):
         return _cases(path)
-    kind = _kind(path)
+    kind = document_kind(path)
     if kind != "provider" and kind not in SHARED_KEYS:
         return validate_spec(path)
     source = read_source(path, root=project_root(path))
@@ -80,7 +79,7 @@ def _problems(path: Path) -> Iterable[Problem]:
     return [*document.problems, *_secrets(source, document.root)]
 
 
-def _kind(path: Path) -> str:
+def document_kind(path: Path) -> str:
     """Return the kind of a document. A script has `turns`, and a shared part has only one key."""
     try:
         text = read_source(path).text

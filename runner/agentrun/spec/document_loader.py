@@ -12,10 +12,22 @@ from agentrun.spec.schema_check import SchemaProblem, find_schema_problems
 from agentrun.spec.tree import MappingEntry, MappingNode, Node, ScalarNode
 from agentrun.spec.yaml_parser import parse_yaml_document
 
+_PACKAGE_KEYS = {"agent", "fingerprint", "sections"}
+_DOCUMENT_NOUNS = {
+    "agent": "an agent spec",
+    "tools": "a tools file",
+    "policy": "a policy file",
+    "budgets": "a budgets file",
+    "cases": "a cases file",
+    "provider": "a provider script",
+}
+Upgrade = Callable[[MappingNode], MappingNode]
+LATEST_VERSION = "1"
+UPGRADES: dict[str, tuple[str, Upgrade]] = {}
+"""Old version → the next version and the function that upgrades to it."""
+
 
 class Document(Struct, frozen=True):
-    """A document as far as it could be read, with all its problems."""
-
     source: Source
     root: MappingNode | None
     """The tree in the latest version; None if the document could not be parsed."""
@@ -24,7 +36,6 @@ class Document(Struct, frozen=True):
 
 
 def load_document(source: Source, kind: str) -> Document:
-    """Load a document of a kind: agent, tools, policy, budgets, cases or provider."""
     document = load_mapping(source, "spec.wrong_type", f"{_DOCUMENT_NOUNS[kind]} must be a mapping")
     root = document.root
     if root is None:
@@ -62,27 +73,7 @@ def _with_version(root: MappingNode) -> MappingNode | None:
     return MappingNode({**root.entries, "agentrun": MappingEntry(entry.key_place, version)}, root.place)
 
 
-_PACKAGE_KEYS = {"agent", "fingerprint", "sections"}
-"""Top-level keys that only a compiled package has."""
-_DOCUMENT_NOUNS = {
-    "agent": "an agent spec",
-    "tools": "a tools file",
-    "policy": "a policy file",
-    "budgets": "a budgets file",
-    "cases": "a cases file",
-    "provider": "a provider script",
-}
-
-
-Upgrade = Callable[[MappingNode], MappingNode]
-
-LATEST_VERSION = "1"
-UPGRADES: dict[str, tuple[str, Upgrade]] = {}
-"""Old version → the next version and the function that upgrades to it."""
-
-
 def upgrade_document(root: MappingNode) -> MappingNode | Problem:
-    """Return the document in the latest version, or the problem with its version."""
     node = root.get("agentrun")
     if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
         return root if node is None else _unknown_version(node)
@@ -110,25 +101,19 @@ def apply_overlay(base: MappingNode, overlay: MappingNode) -> MappingNode:
     """Merge an overlay (a profile or `--set`) into a document. Null removes a key."""
     entries = dict(base.entries)
     for key, entry in overlay.entries.items():
-        below = base.get(key)
         if isinstance(entry.node, ScalarNode) and entry.node.value is None:
             entries.pop(key, None)
-        elif isinstance(below, MappingNode) and isinstance(entry.node, MappingNode):
-            entries[key] = MappingEntry(entry.key_place, apply_overlay(below, entry.node))
+        elif isinstance(entry.node, MappingNode):
+            below = base.get(key)
+            new = MappingNode({}, entry.node.place)  # also drops nulls that have nothing to remove
+            merged = apply_overlay(below if isinstance(below, MappingNode) else new, entry.node)
+            entries[key] = MappingEntry(entry.key_place, merged)
         else:
-            entries[key] = MappingEntry(entry.key_place, _without_nulls(entry.node))
+            entries[key] = entry
     return MappingNode(entries, base.place)
 
 
-def _without_nulls(node: Node) -> Node:
-    """Drop the nulls of a new part of the tree, because they have nothing to remove."""
-    if not isinstance(node, MappingNode):
-        return node
-    return apply_overlay(MappingNode({}, node.place), node)
-
-
 def parse_setting(text: str) -> MappingNode:
-    """Return the overlay for one `--set path=value`. The value is parsed as YAML."""
     path, equals, value = text.partition("=")
     source = Source(Path("--set"), "--set", text)
     steps = path.split(".")

@@ -1,8 +1,7 @@
 """JSON Schemas of the documents that users write, generated from the models.
 
 Rule 1  The models are the source. `schemas/*.schema.json` is generated and checked in; a test compares them.
-Rule 2  The description of a field is the docstring under the field.
-Rule 3  Alternatives are if/then on the kind or the JSON type, never anyOf or oneOf. An error then names the branch
+Rule 2  Alternatives are if/then on the kind or the JSON type, never anyOf or oneOf. An error then names the branch
         that the author meant, and an editor completes the right keys.
 """
 
@@ -17,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from agentrun.spec.schema_check import child_values
 from agentrun.spec.v1.agent import SHARED_KEYS, Agent, BudgetsFile, PolicyFile, ToolsFile
 from agentrun.spec.v1.assertions import NEGATION_PREFIX
 from agentrun.spec.v1.cases import CasesFile
@@ -33,10 +33,8 @@ DOCUMENT_MODELS: dict[str, type[msgspec.Struct]] = {
     "cases": CasesFile,
     "provider": ProviderFile,
 }
-"""The model of each document, by the name of its schema."""
 
 SHARED_PART_NAMES = {key: f"{key.title()}Part" for key in SHARED_KEYS}
-"""Keys of an agent that may be inline, `{file: …}`, or a list of both."""
 
 KEYS_NOT_IN_PROFILES = ("agentrun", "name", "profiles")
 
@@ -55,43 +53,30 @@ def document_schema(name: str) -> SchemaDict:
 
 
 def assemble_schema(title: str, root: str, defs: SchemaDict) -> SchemaDict:
-    """Return a complete schema: the keywords of `root`, then the definitions it refers to."""
     top = defs.pop(root)
     return {"$schema": DIALECT_URL, **top, "title": title, "$defs": _reachable_definitions(top, defs)}
 
 
 def struct_schemas(models: Iterable[type], words: Mapping[str, str] | None = None) -> SchemaDict:
-    """Return the schemas of structs and of everything they contain, with descriptions and if/then alternatives.
-
-    `words`: descriptions of fields without a docstring, by `Struct.field` or by `field`.
-    """
+    """Return the schemas of structs and of everything they contain. `words`: descriptions of fields without a
+    docstring, by `Struct.field` or by `field`."""
     models = tuple(models)
     _, components = msgspec.json.schema_components(models, ref_template="#/$defs/{name}")
     known = {struct.__name__: struct for struct in _reachable_structs(models)}
     for name, component in components.items():
-        texts = {**_shared_descriptions(known[name], words or {}), **field_descriptions(known[name])}
-        keys = {field.encode_name: field.name for field in msgspec.structs.fields(known[name])}
-        tag = known[name].__struct_config__.tag_field
+        properties, texts, words = component["properties"], field_descriptions(known[name]), words or {}
         component.pop("title", None)
         if not component.get("required"):
             component.pop("required", None)
-        _add_factory_defaults(known[name], component["properties"])
-        for key, schema in component["properties"].items():
-            text = component["description"] if key == tag else texts[keys[key]]
-            component["properties"][key] = {"description": text, **_replace_any_of(schema)}
+        for field in msgspec.structs.fields(known[name]):
+            key = field.encode_name
+            text = texts.get(field.name) or words.get(f"{name}.{field.name}") or words[field.name]
+            if field.default_factory is not msgspec.NODEFAULT:  # msgspec adds only those of `list` and `dict`
+                properties[key]["default"] = msgspec.to_builtins(field.default_factory())
+            properties[key] = {"description": text, **_replace_any_of(properties[key])}
+        if tag := known[name].__struct_config__.tag_field:
+            properties[tag] = {"description": component["description"], **_replace_any_of(properties[tag])}
     return components
-
-
-def _shared_descriptions(struct: type[msgspec.Struct], words: Mapping[str, str]) -> dict[str, str]:
-    found = ((name, words.get(f"{struct.__name__}.{name}", words.get(name))) for name in struct.__struct_fields__)
-    return {name: text for name, text in found if text is not None}
-
-
-def _add_factory_defaults(struct: type[msgspec.Struct], properties: SchemaDict) -> None:
-    """Add the defaults that a factory makes. msgspec adds only those of `list` and `dict`."""
-    for field in msgspec.structs.fields(struct):
-        if field.default_factory is not msgspec.NODEFAULT:
-            properties[field.encode_name]["default"] = msgspec.to_builtins(field.default_factory())
 
 
 def _reachable_structs(models: Iterable[type]) -> Iterable[type[msgspec.Struct]]:
@@ -116,7 +101,6 @@ def _reachable_structs(models: Iterable[type]) -> Iterable[type[msgspec.Struct]]
 
 
 def field_descriptions(struct: type) -> dict[str, str]:
-    """Return the docstrings under the fields of a struct and its bases, by field name."""
     texts: dict[str, str] = {}
     for cls in reversed(struct.__mro__):
         if not issubclass(cls, msgspec.Struct) or not cls.__struct_fields__:
@@ -131,7 +115,6 @@ def field_descriptions(struct: type) -> dict[str, str]:
 
 
 def _replace_any_of(schema: SchemaDict) -> SchemaDict:
-    """Replace anyOf by if/then everywhere in a schema."""
     below = ("items", "additionalProperties", "propertyNames")
     schema = {
         key: _replace_any_of(value) if key in below and isinstance(value, dict) else value
@@ -195,11 +178,8 @@ def _allow_sharing(defs: SchemaDict) -> None:
 def _describe_profiles(defs: SchemaDict) -> None:
     """Check only the keys of a profile, which may contain parts of anything. The merged document is checked later."""
     properties = defs["Agent"]["properties"]
-    keys = {
-        key: {"description": schema["description"]}
-        for key, schema in properties.items()
-        if key not in KEYS_NOT_IN_PROFILES
-    }
+    allowed = [key for key in properties if key not in KEYS_NOT_IN_PROFILES]
+    keys = {key: {"description": properties[key]["description"]} for key in allowed}
     defs["Profile"] = {"type": "object", "properties": keys, "additionalProperties": False}
     properties["profiles"]["additionalProperties"] = {"$ref": "#/$defs/Profile"}
 
@@ -210,34 +190,27 @@ def _allow_negation(defs: SchemaDict) -> None:
         properties = component["properties"]
         if properties.pop("negated", None) is not None:
             properties["type"]["enum"] += [f"{NEGATION_PREFIX}{kind}" for kind in properties["type"]["enum"]]
-        if "assert" in properties:
-            _allow_negated_types(properties["assert"]["items"])
-
-
-def _allow_negated_types(alternatives: SchemaDict) -> None:
-    kind = alternatives["properties"]["type"]
-    kind["enum"] += [f"{NEGATION_PREFIX}{each}" for each in kind["enum"]]
-    kind["description"] = "The type of the assertion. With the prefix not-, it passes when it would otherwise fail."
-    for choice in alternatives["allOf"]:
-        word = choice["if"]["properties"]["type"].pop("const")
-        choice["if"]["properties"]["type"]["enum"] = [word, f"{NEGATION_PREFIX}{word}"]
+        if "assert" not in properties:
+            continue
+        alternatives = properties["assert"]["items"]
+        kind = alternatives["properties"]["type"]
+        kind["enum"] += [f"{NEGATION_PREFIX}{each}" for each in kind["enum"]]
+        kind["description"] = "The type of the assertion. With the prefix not-, it passes when it would otherwise fail."
+        for choice in alternatives["allOf"]:
+            word = choice["if"]["properties"]["type"].pop("const")
+            choice["if"]["properties"]["type"]["enum"] = [word, f"{NEGATION_PREFIX}{word}"]
 
 
 def _reachable_definitions(top: SchemaDict, defs: SchemaDict) -> SchemaDict:
-    """Return the definitions that the schema uses, directly or indirectly."""
     found: dict[str, SchemaDict] = {}
 
     def visit(value: Any) -> None:
-        if isinstance(value, dict):
-            name = str(value.get("$ref", "")).removeprefix("#/$defs/")
-            if name in defs and name not in found:
-                found[name] = defs[name]
-                visit(defs[name])
-            for inner in value.values():
-                visit(inner)
-        elif isinstance(value, list):
-            for inner in value:
-                visit(inner)
+        name = str(value.get("$ref", "")).removeprefix("#/$defs/") if isinstance(value, dict) else ""
+        if name in defs and name not in found:
+            found[name] = defs[name]
+            visit(defs[name])
+        for inner in child_values(value):
+            visit(inner)
 
     visit(top)
     return dict(sorted(found.items()))

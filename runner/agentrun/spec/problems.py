@@ -26,8 +26,8 @@ PROBLEM_CODES: dict[str, str] = {
     "spec.alias_limit": "there are too many aliases, they make the document too large, or one contains itself",
     "spec.args": "the arguments of a tool are not an object, or do not match the parameters of its function",
     "spec.argv": "the command of a tool is a template, or a whole command line",
+    "spec.assertion": "an assertion can never be evaluated, or can never pass",
     "spec.case": "a case has two settings that exclude each other, the same tag twice, or an invalid date",
-    "spec.claim": "an assertion can never be evaluated, or can never pass",
     "spec.condition": "a CEL condition does not compile, reads an unknown field, or is not a boolean",
     "spec.depth_limit": "the document is nested deeper than 64 levels",
     "spec.documents": "a file has more than one document",
@@ -39,6 +39,7 @@ PROBLEM_CODES: dict[str, str] = {
     "spec.env_name": "`${…}` does not name an environment variable",
     "spec.exec_argv": "a template fills in code or the name of a program that is run (warning)",
     "spec.fault": "a fault injection has no fault, several faults, or a fault that cannot happen at its place",
+    "spec.file_hidden": "a hidden file is named as a prompt, a schema, a shared part or a sub-agent",
     "spec.file_missing": "a file does not exist",
     "spec.file_outside": "a path leads out of the project or through a symbolic link",
     "spec.file_unreadable": "a file exists but cannot be read",
@@ -102,18 +103,17 @@ PROBLEM_CODES: dict[str, str] = {
     "spec.wrong_value": "a value is not one of the allowed values",
     "spec.yaml_syntax": "the file is not valid YAML",
 }
-"""Every `spec.*` code and its meaning, in one line."""
 
 _EXCERPT_LENGTH = 100
 _MAX_MESSAGE_LENGTH = 500
 _SECRET_MARGIN = 20_000
+# Printable in Unicode, but drawn as nothing: Hangul fillers, the Braille blank, variation selectors.
+_BLANK_CHARACTERS = re.compile("[\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufe00-\ufe0e\U000e0100-\U000e01ef]")
+_KEY_WITHOUT_VALUE = re.compile(r"""[\s-]*["']?([A-Za-z0-9_.-]+)["']?\s*:\s*(?:[|>][+0-9-]*)?\s*$""")
 
 
 class Source(Struct, frozen=True):
-    """A text with the path and the display name of its file."""
-
     path: Path
-    """The absolute path."""
     display_name: str
     """The name in messages, such as `specs/support.yaml`."""
     text: str
@@ -177,8 +177,8 @@ class DocumentError(Exception):
         super().__init__("; ".join(f"{p.place}: {p.code}" for p in self.problems[:3]))
 
 
-class Refusal(Exception):
-    """Why something cannot be used. The caller knows the place that names it."""
+class ProblemError(Exception):
+    """Why something cannot be used, as an exception. The caller adds the place in the spec that names it."""
 
     def __init__(self, code: str, message: str, hint: str | None = None) -> None:
         super().__init__(f"{code}: {message}")
@@ -191,19 +191,24 @@ class Refusal(Exception):
 
 
 def sort_problems(problems: Iterable[Problem]) -> list[Problem]:
-    """Sort by place, code and message, and drop duplicates."""
     seen = {(p.file, p.line, p.column, p.code, p.message): p for p in problems}
     return [seen[key] for key in sorted(seen)]
 
 
 def did_you_mean(word: str, options: Iterable[str]) -> str | None:
-    """Return `did you mean "search"?`, or None if no option is similar. The word itself is never suggested."""
+    """Return `did you mean "search"?`, or None if no option is similar."""
+    near = similar_word(word, options)
+    return None if near is None else f"did you mean {quote_text(near)}?"
+
+
+def similar_word(word: str, options: Iterable[str]) -> str | None:
+    """The option that is most similar to a misspelt word. The word itself is never suggested."""
     others = [option for option in islice(options, 1000) if option != word and len(option) <= 100]
     if not others or len(word) > 100:
         return None
     alike = {_normalize_word(option): option for option in reversed(others)}
     near = difflib.get_close_matches(_normalize_word(word), alike, n=1, cutoff=0.6)
-    return f"did you mean {quote_text(alike[near[0]])}?" if near else None
+    return alike[near[0]] if near else None
 
 
 def _normalize_word(word: str) -> str:
@@ -217,12 +222,7 @@ def quote_text(text: str, most: int = 60) -> str:
 
 
 def is_utf8_text(text: str) -> bool:
-    """Return whether a text can be encoded as UTF-8. Half of a surrogate pair cannot."""
     return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
-
-
-# Printable in Unicode, but drawn as nothing: Hangul fillers, the Braille blank, variation selectors.
-_BLANK_CHARACTERS = re.compile("[\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufe00-\ufe0e\U000e0100-\U000e01ef]")
 
 
 def escape_invisible(text: str) -> str:
@@ -255,15 +255,13 @@ def render_problem(problem: Problem, *, color: bool = False) -> str:
     strong = "31" if problem.severity == "error" else "33"
     place = f"{_printable(problem.file)}:{problem.line}:{problem.column}"
     warning = "" if problem.severity == "error" else "warning: "
-    message = warning + _printable(problem.message)
-    lines = [f"{paint(place, '1')}  {paint(problem.code, strong)}  {message}"]
+    lines = [f"{paint(place, '1')}  {paint(problem.code, strong)}  {warning}{_printable(problem.message)}"]
     hint = "" if problem.hint is None else _printable(problem.hint)
     excerpt = _excerpt(problem.place)
     if excerpt is not None:
         text, before, under = excerpt
-        lines.append(f"{problem.line:>5} | {text}".rstrip())
         caret = f"{' ' * before}{paint('^' * under, strong)}"
-        lines.append(f"      | {caret}  {hint}".rstrip())
+        lines += [f"{problem.line:>5} | {text}".rstrip(), f"      | {caret}  {hint}".rstrip()]
     elif hint:
         lines.append(f"      {hint}")
     return "\n".join(lines)
@@ -300,9 +298,6 @@ def _cells(line: str, spans: list[tuple[int, int]], first: int, last: int) -> It
         if start < last and stop > max(position, first):
             yield start, stop, secret.MASK
         position = max(position, stop)
-
-
-_KEY_WITHOUT_VALUE = re.compile(r"""[\s-]*["']?([A-Za-z0-9_.-]+)["']?\s*:\s*(?:[|>][+0-9-]*)?\s*$""")
 
 
 def _masked_spans(place: SourcePlace, line: str) -> list[tuple[int, int]]:

@@ -1,7 +1,7 @@
 """The project that a spec belongs to, and its settings.
 
 Rule 1  The project root is the nearest folder above a spec with `[tool.agentrun]` in its pyproject.toml or with
-        `.git`, else the spec's own folder. Paths in documents cannot leave it.
+        `.git`, else the spec's own folder.
 Rule 2  `[tool.agentrun]` can name only directories inside the project. Environment variables can name any directory.
 Rule 3  Nothing is written if the spec was reached through a symbolic link from another project.
 """
@@ -19,7 +19,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from agentrun.errors import StorageError
+from agentrun.errors import HostError, StorageError
 from agentrun.files import ProjectTree
 from agentrun.spec.problems import DocumentError, Problem, Source, SourcePlace, did_you_mean, place_at, quote_text
 from agentrun.spec.source_files import FileRefused, display_path, read_text
@@ -27,24 +27,22 @@ from agentrun.spec.source_files import FileRefused, display_path, read_text
 DEFAULT_CASSETTE_LIMIT = 64 * 1024 * 1024
 DIRECTORY_VARIABLES = {"cassettes": "AGENTRUN_CASSETTES", "data": "AGENTRUN_DATA"}
 """Settings that name a directory, each with the environment variable that overrides it."""
+LIMIT_VARIABLE = "AGENTRUN_CASSETTE_LIMIT"
+_SIZE_HINT = 'write a size from 1 byte to 1 GiB, such as "64MiB"'
 SETTING_NAMES = ("import_roots", "cassettes", "data", "cassette_limit")
-"""The keys of `[tool.agentrun]`."""
 _UNITS = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 _MAX_CASSETTE_LIMIT = 1024**3
 
 
 class Project(Struct, frozen=True):
-    """The root directory of a project and its settings in `[tool.agentrun]`."""
-
     root: Path
     import_roots: tuple[str, ...] = (".",)
-    """Directories to search for the modules of Python tools, relative to the root."""
+    """Directories of the modules of Python tools, relative to the root."""
     cassettes: str = "cassettes"
     """The directory of cassettes: relative to the root, or absolute if it is from the environment variable."""
     data: str = ".agentrun"
     """The directory of run data, likewise. It has its own `.gitignore`."""
     cassette_limit: int = DEFAULT_CASSETTE_LIMIT
-    """The maximum size of a cassette in bytes, for reading and writing."""
     link: str | None = None
     """If the spec was reached through a symbolic link from another project, a description of the link."""
 
@@ -65,7 +63,6 @@ class Project(Struct, frozen=True):
         return self._tree("data", "data", self.data)
 
     def source_tree(self, kind: str) -> ProjectTree:
-        """The directory tree to write files next to the specs. `kind`: what the files are."""
         return self._tree(kind, "", "")
 
     def _tree(self, kind: str, setting: str, directory: str) -> ProjectTree:
@@ -79,25 +76,26 @@ class Project(Struct, frozen=True):
 
 
 def project_root(spec_path: Path) -> Path:
-    """Return the nearest ancestor that is a project, else the folder of the spec."""
     folder = Path(os.path.realpath(spec_path.parent))
     return _nearest_project(folder) or folder
 
 
 def _nearest_project(folder: Path) -> Path | None:
-    for candidate in (folder, *folder.parents):
-        if os.path.lexists(candidate / ".git") or _settings_text(candidate) is not None:
-            return candidate
-    return None
+    candidates = (folder, *folder.parents)
+    return next((at for at in candidates if os.path.lexists(at / ".git") or _settings_text(at) is not None), None)
 
 
 def find_project(spec_path: Path) -> Project:
-    """Return the project of a spec. Raises `DocumentError` if its settings are invalid."""
+    """Raises `DocumentError` if the settings are invalid, and `host.missing` if a variable is."""
     root = project_root(spec_path)
     chosen: dict[str, Any] = {"link": _link_into(spec_path, root)}
     for setting, variable in DIRECTORY_VARIABLES.items():
         if directory := os.environ.get(variable, "").strip():
             chosen[setting] = os.path.realpath(directory)
+    if size := os.environ.get(LIMIT_VARIABLE, "").strip():
+        chosen["cassette_limit"] = _parse_limit(size)
+        if chosen["cassette_limit"] is None:
+            raise HostError("host.missing", f"{LIMIT_VARIABLE} is not a valid size", hint=_SIZE_HINT)
     text = _settings_text(root)
     if text is None:
         return Project(root, **chosen)
@@ -108,16 +106,21 @@ def find_project(spec_path: Path) -> Project:
         at = re.search(r"line (\d+), column (\d+)", str(error))
         place = SourcePlace(source, int(at[1]), int(at[2])) if at else SourcePlace(source, 1, 1)
         raise DocumentError([Problem(place, "spec.project", "pyproject.toml is not valid TOML")]) from None
-    problems = list(_setting_problems(source, root, table))
-    if problems:
+    if problems := list(_setting_problems(source, root, table)):
         raise DocumentError(problems)
     roots = tuple(table.get("import_roots", (".",)))
     limit = _parse_limit(table["cassette_limit"]) if "cassette_limit" in table else DEFAULT_CASSETTE_LIMIT
     return Project(root, **{**table, "import_roots": roots, "cassette_limit": limit, **chosen})
 
 
+def declared_settings(root: Path) -> frozenset[str]:
+    """The names of the settings in the pyproject.toml of a project, which is valid."""
+    text = _settings_text(root)
+    return frozenset() if text is None else frozenset(_agentrun_table(text))
+
+
 def cassette_limit_for(cassette: Path) -> int:
-    """Return the size limit for a cassette that is named by its path: the limit of its project."""
+    """The limit of the project that a cassette is in."""
     try:
         return find_project(cassette).cassette_limit
     except DocumentError:
@@ -140,24 +143,33 @@ def _settings_text(folder: Path) -> str | None:
         text = read_text(folder / "pyproject.toml", "pyproject.toml")
     except FileRefused:
         return None
+    return text if has_agentrun_table(text) else None
+
+
+def has_agentrun_table(text: str) -> bool:
+    """Whether a pyproject.toml has `[tool.agentrun]`, valid or not."""
     if "agentrun" not in text:
-        return None
+        return False
     try:
-        return text if _agentrun_table(text) is not None else None
-    except (tomllib.TOMLDecodeError, RecursionError):  # report it if the file has settings of agentrun
-        return text if re.search(r"^\s*\[\s*tool\s*\.\s*agentrun\b", text, re.MULTILINE) else None
+        return _agentrun_table(text) is not None
+    except (tomllib.TOMLDecodeError, RecursionError):  # it is reported when the settings are read
+        return re.search(r"^\s*\[\s*tool\s*\.\s*agentrun\b", text, re.MULTILINE) is not None
 
 
 @lru_cache(maxsize=8)
 def _agentrun_table(text: str) -> Any:
-    """Return `[tool.agentrun]` of a pyproject.toml. A command looks up the project of many files: the same text."""
+    """Cached, because a command looks up the project of many files."""
     tool = tomllib.loads(text).get("tool")
     return tool.get("agentrun") if isinstance(tool, dict) else None
 
 
 def _setting_problems(source: Source, root: Path, table: Any) -> Iterator[Problem]:
     def problem(key: str, message: str, hint: str | None = None) -> Problem:
-        return Problem(_setting_place(source, key), "spec.project", message, hint)
+        section = re.search(r"^\s*\[\s*tool\s*\.\s*agentrun\b", source.text, re.MULTILINE)
+        start = section.start() if section else 0
+        found = re.compile(rf"""(?<![\w.-])["']?({re.escape(key)})["']?\s*[=\].]""").search(source.text, start)
+        place = place_at(source, found.start(1), len(key)) if found else place_at(source, start)
+        return Problem(place, "spec.project", message, hint)
 
     if not isinstance(table, dict):
         yield problem("agentrun", "[tool.agentrun] must be a table")
@@ -169,8 +181,7 @@ def _setting_problems(source: Source, root: Path, table: Any) -> Iterator[Proble
             yield problem(key, f"unknown setting {quote_text(key)}", hint)
         elif key == "cassette_limit":
             if _parse_limit(value) is None:
-                hint = 'write a size from 1 byte to 1 GiB, such as "64MiB"'
-                yield problem(key, f"{quote_text(key)} is not a valid size", hint)
+                yield problem(key, f"{quote_text(key)} is not a valid size", _SIZE_HINT)
         elif not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
             wanted = "a list of folders" if key == "import_roots" else "the name of a folder"
             yield problem(key, f"{quote_text(key)} must be {wanted}")
@@ -198,13 +209,3 @@ def _is_inside_project(root: Path, path: str) -> bool:
         return False
     lexical = os.path.normpath(path).split(os.sep)[0] != ".."
     return lexical and Path(os.path.realpath(root / path)).is_relative_to(os.path.realpath(root))
-
-
-def _setting_place(source: Source, key: str) -> SourcePlace:
-    """Return the place of a setting, found with a text search."""
-    section = re.search(r"^\s*\[\s*tool\s*\.\s*agentrun\b", source.text, re.MULTILINE)
-    found = re.compile(rf"""(?<![\w.-])["']?({re.escape(key)})["']?\s*[=\].]""").search(
-        source.text, section.start() if section else 0
-    )
-    offset = found.start(1) if found else section.start() if section else 0
-    return place_at(source, offset, len(key) if found else 1)

@@ -16,7 +16,6 @@ from agentrun.secret import MASK, names_credential
 from agentrun.spec.problems import escape_invisible
 
 SHORT_TEXT_LENGTH = 120
-"""Default length of a quoted text, in characters."""
 MASKED_LENGTH = 20_000
 """Characters of a long text that are searched for secrets: many more than are ever shown."""
 _JSON_LENGTH = 60
@@ -66,6 +65,6 @@ def json_text(value: Any, key: str = "", lead: str = "") -> str:
     try:
         text = mask_except_placeholders(msgspec.json.encode(value).decode())
     except (TypeError, ValueError, OverflowError, RecursionError):  # YAML has values that JSON does not have
-        return "something that is no JSON"
+        return "a value that is not JSON"
     text = text if len(text) <= _JSON_LENGTH else text[:_JSON_LENGTH] + "…"
     return text[:1] + lead + text[1:] if lead else text

@@ -1,10 +1,9 @@
 """Check documents against their JSON Schemas and report every error at its place.
 
-Rule 1  The shipped `*.schema.json` files are used, the same files that editors use.
-Rule 2  Nothing is fetched. The schemas contain everything they refer to.
-Rule 3  The validator only finds the places. The messages are made from the schema and the document, because each error
+Rule 1  The shipped `*.schema.json` files are used, the same files that editors use. Nothing is fetched.
+Rule 2  The validator only finds the places. The messages are made from the schema and the document, because each error
         object of the validator copies the value: a hundred wrong names in a mapping of 15,000 keys take 1.8 GB.
-Rule 4  A large document is checked in chunks, until there are enough problems to report.
+Rule 3  A large document is checked in chunks, until there are enough problems to report.
 """
 
 from __future__ import annotations
@@ -31,11 +30,51 @@ from agentrun.spec.yaml_parser import MAX_PROBLEMS
 NodePath = tuple[str | int, ...]
 
 CHUNK_ENTRIES = 100
-"""Entries of a collection that are checked together in a large document."""
 MAX_CHUNKS = 10
-"""The number of such chunks. A problem beyond them is reported without its place."""
+"""A problem beyond these chunks is reported without its place."""
 LARGE_DOCUMENT_VALUES = 2000
-"""A document with more values is checked in chunks."""
+PATTERN_DESCRIPTIONS: dict[str, str] = {
+    field_types.NAME_PATTERN: "a name of at most 64 lowercase letters, digits, - and _ that begins with a letter",
+    field_types.PARAM_NAME_PATTERN: "a name of at most 64 lowercase letters, digits and _ that begins with a letter",
+    field_types.DURATION_PATTERN: "a duration with its unit, such as 500ms, 30s, 2m or 1h",
+    field_types.MAGNITUDE_PATTERN: "a whole number, or a number with k or M, such as 50k or 1.5M",
+    field_types.BYTES_PATTERN: "a number of bytes, or a size with a unit, such as 50KiB or 2MiB",
+    field_types.REFERENCE_PATTERN: "a Python function as module:function",
+    field_types.SECRET_PATTERN: "an environment variable as ${NAME}",
+    policy.TARGET_PATTERN: "the name of a tool, server.tool, or a glob with *",
+    cases.DATETIME_PATTERN: "a date and time in UTC, such as 2026-01-31T09:00:00Z",
+    cases.FAULT_PLACE_PATTERN: (
+        "a place such as model#2, tool:refund, approval:refund, hook:ID, sink:NAME, or c1.0/model"
+    ),
+    provider.SCRIPTED_TOOL_PATTERN: "the name of a tool",
+    tools.ENV_NAME_PATTERN: "the name of an environment variable",
+    tools.HEADER_NAME_PATTERN: "the name of an HTTP header",
+    tools.HOST_PATTERN: "a host, such as shop.example, shop.example:8443 or *.shop.example",
+    tools.MCP_TOOL_PATTERN: "the name of one of the server's tools, or a glob with *",
+    agent.MODEL_NAME_PATTERN: "the name of a model",
+    agent.ROUTE_PATTERN: "a route as provider/model",
+    agent.TOOL_CHOICE_PATTERN: "auto, required, none, or the name of a tool",
+    field_types.FIELD_PATH_PATTERN: "a dotted path, such as body.user.email, in which * matches any key",
+}
+COMMAND_KEYS = (quote_text("argv"), quote_text("command"))
+_TYPE_DESCRIPTIONS = {
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "object": "a mapping",
+    "array": "a list",
+    "null": "null",
+}
+_BOUNDS = {
+    "minimum": "at least",
+    "maximum": "at most",
+    "exclusiveMinimum": "more than",
+    "exclusiveMaximum": "less than",
+}
+_SIZE_UNITS = {"Length": "character", "Items": "item", "Properties": "key"}
+_SPOKEN_DURATION = re.compile(r"([1-9]\d{0,6}) *(millisecond|second|sec|minute|min|hour|day|[smhd]|)s?", re.IGNORECASE)
+_ENV_NAME = re.compile(r"\$?\{?([A-Z][A-Z0-9_]{2,60})\}?")
 
 
 class SchemaProblem(Struct, frozen=True):
@@ -64,7 +103,6 @@ def _validator(name: str) -> jsonschema_rs.Validator:
 
 
 def find_schema_problems(root: Node, name: str) -> list[SchemaProblem]:
-    """Return the problems that the schema of a kind of document finds, at most `MAX_PROBLEMS`."""
     data = plain_data(root)
     if _validator(name).is_valid(data):
         return []
@@ -116,7 +154,6 @@ def _longest_collection(data: Any) -> int:
 
 
 def child_values(value: Any) -> list[Any]:
-    """Return the values of a dict or the items of a list."""
     return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
 
 
@@ -148,16 +185,15 @@ def _document_path(root: Node, pointer: str, first: int) -> NodePath:
 
 
 def _describe_path(path: NodePath) -> str:
-    """Describe the value at a path: by its key, or by its number in a list, from 1."""
     if not path:
         return "the document"
-    name, last = next((quote_text(step) for step in reversed(path) if isinstance(step, str)), "the list"), path[-1]
+    keys = [step for step in path if isinstance(step, str)]
+    name = quote_text(keys[-1]) if keys else "the list"
+    last = path[-1]
     return f"item {last + 1} of {name}" if isinstance(last, int) else name
 
 
 class _ErrorReader:
-    """Explains why the schema refuses the value at a path."""
-
     def __init__(self, schema: dict[str, Any], path: DocumentPath) -> None:
         self.schema = schema
         self.path = path
@@ -236,68 +272,12 @@ class _ErrorReader:
                 yield SchemaProblem(path.steps, path.key_problem("spec.name", *words))
 
 
-PATTERN_DESCRIPTIONS: dict[str, str] = {
-    field_types.NAME_PATTERN: "a name of at most 64 lowercase letters, digits, - and _ that begins with a letter",
-    field_types.PARAM_NAME_PATTERN: "a name of at most 64 lowercase letters, digits and _ that begins with a letter",
-    field_types.DURATION_PATTERN: "a duration with its unit, such as 500ms, 30s, 2m or 1h",
-    field_types.MAGNITUDE_PATTERN: "a whole number, or a number with k or M, such as 50k or 1.5M",
-    field_types.BYTES_PATTERN: "a number of bytes, or a size with a unit, such as 50KiB or 2MiB",
-    field_types.REFERENCE_PATTERN: "a Python function as module:function",
-    field_types.SECRET_PATTERN: "an environment variable as ${NAME}",
-    policy.TARGET_PATTERN: "the name of a tool, server.tool, or a glob with *",
-    cases.DATETIME_PATTERN: "a date and time in UTC, such as 2026-01-31T09:00:00Z",
-    cases.FAULT_PLACE_PATTERN: (
-        "a place such as model#2, tool:refund, approval:refund, hook:ID, sink:NAME, or c1.0/model"
-    ),
-    provider.SCRIPTED_TOOL_PATTERN: "the name of a tool",
-    tools.ENV_NAME_PATTERN: "the name of an environment variable",
-    tools.HEADER_NAME_PATTERN: "the name of an HTTP header",
-    tools.HOST_PATTERN: "a host, such as shop.example, shop.example:8443 or *.shop.example",
-    tools.MCP_TOOL_PATTERN: "the name of one of the server's tools, or a glob with *",
-    agent.MODEL_NAME_PATTERN: "the name of a model",
-    agent.ROUTE_PATTERN: "a route as provider/model",
-    agent.TOOL_CHOICE_PATTERN: "auto, required, none, or the name of a tool",
-    agent.FIELD_PATH_PATTERN: "a dotted path, such as body.user.email, in which * matches any key",
-}
-
-COMMAND_KEYS = (quote_text("argv"), quote_text("command"))
-"""Keys whose value is a command and its arguments."""
-
-_TYPE_DESCRIPTIONS = {
-    "string": "text",
-    "integer": "a whole number",
-    "number": "a number",
-    "boolean": "true or false",
-    "object": "a mapping",
-    "array": "a list",
-    "null": "null",
-}
-
-
 def describe_json_type(value: Any) -> str:
-    """Return the JSON type of a value in words."""
     words = {bool: "true or false", str: "text", int: "a number", float: "a number", list: "a list", dict: "a mapping"}
     return words.get(type(value), "nothing")
 
 
-_BOUNDS = {
-    "minimum": "at least",
-    "maximum": "at most",
-    "exclusiveMinimum": "more than",
-    "exclusiveMaximum": "less than",
-}
-_SIZE_UNITS = {"Length": "character", "Items": "item", "Properties": "key"}
-_SPOKEN_DURATION = re.compile(r"([1-9]\d{0,6}) *(millisecond|second|sec|minute|min|hour|day|[smhd]|)s?", re.IGNORECASE)
-_ENV_NAME = re.compile(r"\$?\{?([A-Z][A-Z0-9_]{2,60})\}?")
-
-
-def _yaml_text(option: Any) -> str:
-    return str(option).lower() if isinstance(option, bool) else str(option)
-
-
 class RejectedValue(Struct, frozen=True):
-    """A value that the schema refuses, and its key."""
-
     key: str
     value: Any
     is_secret: bool = False
@@ -340,9 +320,8 @@ class RejectedValue(Struct, frozen=True):
         return words or [line]
 
     def wrong_value(self, options: list[Any], types: list[str]) -> tuple[str, str | None]:
-        """`types`: the allowed types besides the options."""
         plain = [option for option in options if f"{NEGATION_PREFIX}{option}" in options] or options
-        names = ", ".join(map(_yaml_text, plain))
+        names = ", ".join(str(option).lower() if isinstance(option, bool) else str(option) for option in plain)
         either = "" if plain is options else f", each optionally with {NEGATION_PREFIX}"
         near = did_you_mean(self.value, map(str, options)) if isinstance(self.value, str) else None
         one = names if len(options) == 1 else f"one of {names}{either}"
@@ -356,7 +335,8 @@ class RejectedValue(Struct, frozen=True):
 
     def wrong_size(self, keyword: str, limit: Any) -> str:
         if keyword in _BOUNDS:
-            return f"{self.key} must be {_BOUNDS[keyword]} {_format_number(limit)}{self._actual_value}"
+            number = str(limit) if isinstance(limit, int) else f"{limit:.9f}".rstrip("0").rstrip(".")
+            return f"{self.key} must be {_BOUNDS[keyword]} {number}{self._actual_value}"
         unit = next((unit for ending, unit in _SIZE_UNITS.items() if keyword.endswith(ending)), None)
         if unit is None:
             return f"{self.key} does not match its schema ({keyword})"
@@ -370,23 +350,15 @@ class RejectedValue(Struct, frozen=True):
             return f"write ${{{named[1]}}}" if named else "put the value into an environment variable: ${NAME}"
         if pattern in (field_types.NAME_PATTERN, field_types.PARAM_NAME_PATTERN):
             fixed = value.strip().lower().replace(" ", "_")
-            if pattern == field_types.PARAM_NAME_PATTERN:
-                fixed = fixed.replace("-", "_")
+            fixed = fixed if pattern == field_types.NAME_PATTERN else fixed.replace("-", "_")
             fits = fixed != value and re.fullmatch(pattern, fixed)
             return f"for example {quote_text(fixed)}" if fits else None
         if pattern == field_types.DURATION_PATTERN and (spoken := _SPOKEN_DURATION.fullmatch(value)):
             unit = "ms" if spoken[2].startswith("mil") else spoken[2][:1].lower() or "s"
             return f"for example {spoken[1]}{unit}"
-        if (
-            pattern in (field_types.MAGNITUDE_PATTERN, field_types.BYTES_PATTERN)
-            and (digits := re.sub("[_, ]", "", value)).isdecimal()
-        ):
-            return f"for example {digits}"
-        return None
-
-
-def _format_number(limit: float) -> str:
-    return str(limit) if isinstance(limit, int) else f"{limit:.9f}".rstrip("0").rstrip(".")
+        digits = re.sub("[_, ]", "", value)
+        is_number = pattern in (field_types.MAGNITUDE_PATTERN, field_types.BYTES_PATTERN) and digits.isdecimal()
+        return f"for example {digits}" if is_number else None
 
 
 def shorten_value(value: Any) -> str:

@@ -16,28 +16,48 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
-from agentrun.spec.problems import DocumentError, Refusal, Source, SourcePlace, did_you_mean, quote_text
+from agentrun.spec.problems import (
+    DocumentError,
+    ProblemError,
+    Source,
+    SourcePlace,
+    did_you_mean,
+    quote_text,
+    similar_word,
+)
 
 MAX_FILE_BYTES = 1024 * 1024
 
-_O_CLOEXEC = getattr(os, "O_CLOEXEC", 0)
-_O_READ = (
-    os.O_RDONLY | _O_CLOEXEC | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
-)
-_O_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
-_O_FOLDER = os.O_RDONLY | _O_CLOEXEC | _O_NOFOLLOW | getattr(os, "O_DIRECTORY", 0)
-_CAN_WALK = os.open in os.supports_dir_fd and bool(_O_NOFOLLOW)
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_FOLDER = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY
 
 
-class FileRefused(Refusal):
-    """Why a file cannot be read."""
+_reads: ContextVar[set[Path] | None] = ContextVar("reads", default=None)
 
+
+@contextmanager
+def collect_reads() -> Iterator[set[Path]]:
+    """Collect the paths of all files that are read in the context, also of those that are missing or refused."""
+    paths: set[Path] = set()
+    token = _reads.set(paths)
+    try:
+        yield paths
+    finally:
+        _reads.reset(token)
+
+
+def _collect(path: Path) -> None:
+    if (paths := _reads.get()) is not None:
+        paths.add(Path(os.path.abspath(path)))
+
+
+class FileRefused(ProblemError):
     def __init__(self, code: str, message: str, hint: str | None = None, line: int = 1) -> None:
         super().__init__(code, message, hint)
         self.line = line
-        """The line of the file with the encoding error."""
 
 
 def read_source(path: Path, root: Path | None = None) -> Source:
@@ -52,11 +72,22 @@ def read_source(path: Path, root: Path | None = None) -> Source:
 
 def read_project_file(root: Path, base_dir: Path, ref: str) -> Source:
     """Read the file that a document in `base_dir` names as `ref`. It must be inside the root."""
+    parts = _path_parts(root, base_dir, ref)
     root = Path(os.path.realpath(root))
-    parts = _path_parts(root, Path(os.path.realpath(base_dir)), ref)
-    descriptor = _open_below(root, parts, ref) if _CAN_WALK else _open_strictly(root, parts, ref)
     path = root.joinpath(*parts)
-    return Source(path, display_path(path, root), _read_descriptor(descriptor, ref))
+    _collect(path)
+    return Source(path, display_path(path, root), _read_descriptor(_open_below(root, parts, ref), ref))
+
+
+def read_referenced_file(root: Path, base_dir: Path, ref: str) -> Source:
+    """Read a file whose text becomes a part of a package. Hidden files are refused, because a package has no secrets.
+
+    A document in a hidden folder can name the files next to it."""
+    folder = _path_parts(root, base_dir, "file")[:-1]
+    if any(part.startswith(".") and part not in folder for part in _path_parts(root, base_dir, ref)):
+        message = f"the file {quote_text(ref)} is hidden, because a name in its path begins with a dot"
+        raise FileRefused("spec.file_hidden", message, "hidden files may have secrets; use a file that is not hidden")
+    return read_project_file(root, base_dir, ref)
 
 
 def display_path(path: Path, root: Path | None = None) -> str:
@@ -72,15 +103,17 @@ def display_path(path: Path, root: Path | None = None) -> str:
 
 
 def read_text(path: Path, name: str) -> str:
+    _collect(path)
     try:
-        descriptor = os.open(path, _O_READ)
+        descriptor = os.open(path, _READ)
     except (OSError, ValueError) as error:
         raise _refusal(error, name) from None
     return _read_descriptor(descriptor, name)
 
 
 def _path_parts(root: Path, base_dir: Path, ref: str) -> list[str]:
-    """Return the path of a reference relative to the root. Raises `FileRefused` if its form is invalid."""
+    """Return the names on the path from the root to a file."""
+    root, base_dir = Path(os.path.realpath(root)), Path(os.path.realpath(base_dir))
     outside = FileRefused(
         "spec.file_outside",
         f"the file {quote_text(ref)} is not inside the project",
@@ -104,19 +137,18 @@ def _path_parts(root: Path, base_dir: Path, ref: str) -> list[str]:
 
 
 def _open_below(root: Path, parts: list[str], ref: str) -> int:
-    """Open a path folder by folder, each relative to the one before."""
     try:
-        folder = os.open(root, os.O_RDONLY | _O_CLOEXEC)
+        folder = os.open(root, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise _refusal(error, ref) from None
     try:
         for part in parts[:-1]:
             with _translate_errors(folder, part, ref):
-                inner = os.open(part, _O_FOLDER, dir_fd=folder)
+                inner = os.open(part, _FOLDER, dir_fd=folder)
             os.close(folder)
             folder = inner
         with _translate_errors(folder, parts[-1], ref):
-            return os.open(parts[-1], _O_READ | _O_NOFOLLOW, dir_fd=folder)
+            return os.open(parts[-1], _READ | os.O_NOFOLLOW, dir_fd=folder)
     finally:
         os.close(folder)
 
@@ -128,7 +160,8 @@ def _translate_errors(folder: int, part: str, ref: str) -> Iterator[None]:
     except (OSError, ValueError) as error:
         linked = isinstance(error, OSError) and error.errno in (errno.ELOOP, errno.EMLINK, errno.ENOTDIR)
         if linked and _is_link(folder, part):
-            raise _link_refusal(ref) from None
+            message = f"the path {quote_text(ref)} goes through a symbolic link"
+            raise FileRefused("spec.file_outside", message, "copy the file into the project") from None
         siblings = os.listdir(folder) if isinstance(error, FileNotFoundError) else []
         raise _refusal(error, ref, did_you_mean(part, sorted(siblings))) from None
 
@@ -140,29 +173,11 @@ def _is_link(folder: int, part: str) -> bool:
         return False
 
 
-def _link_refusal(ref: str) -> FileRefused:
-    message = f"the path {quote_text(ref)} goes through a symbolic link"
-    return FileRefused("spec.file_outside", message, "copy the file into the project")
-
-
-def _open_strictly(root: Path, parts: list[str], ref: str) -> int:
-    """Open a path where folders cannot be opened (Windows): the real path must equal the written one."""
-    path = Path(os.path.realpath(root)).joinpath(*parts)
-    try:
-        real = os.path.realpath(path, strict=True)
-        if os.path.normcase(real) != os.path.normcase(path):
-            raise _link_refusal(ref)
-        return os.open(path, _O_READ)
-    except (OSError, ValueError) as error:
-        siblings = os.listdir(path.parent) if os.path.isdir(path.parent) else []
-        raise _refusal(error, ref, did_you_mean(parts[-1], sorted(siblings))) from None
-
-
 def _refusal(error: OSError | ValueError, name: str, hint: str | None = None) -> FileRefused:
     """Translate an error of the operating system. Its own text may contain private paths."""
     if isinstance(error, FileNotFoundError):
         return FileRefused("spec.file_missing", f"the file {quote_text(name)} does not exist", hint)
-    if isinstance(error, PermissionError) and os.name != "nt":
+    if isinstance(error, PermissionError):
         message = f"no permission to read the file {quote_text(name)}"
         return FileRefused("spec.file_unreadable", message, "check its permissions")
     return FileRefused("spec.file_unreadable", f"{quote_text(name)} cannot be read as a file")
@@ -200,3 +215,15 @@ def decode_text(data: bytes, name: str) -> str:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise FileRefused("spec.encoding", f"{quote_text(name)} has a NUL character in line {line}", save, line)
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def did_you_mean_path(path: Path) -> str | None:
+    """`did you mean "specs/support.yaml"?` for a path with misspelt names, or None if nothing similar exists."""
+    found = Path(path.anchor)
+    for part in path.parts[bool(path.anchor) :]:
+        names = os.listdir(found) if found.is_dir() and os.access(found, os.R_OK) else []
+        near = part if part in (*names, "..") else similar_word(part, names)
+        if near is None:
+            return None
+        found /= near
+    return None if found == path else f"did you mean {quote_text(str(found), most=200)}?"

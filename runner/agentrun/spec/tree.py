@@ -17,9 +17,18 @@ from msgspec import Struct
 
 from agentrun.spec.problems import Problem, SourcePlace
 
-ScalarStyle = Literal["plain", "single", "double", "literal", "folded", "file"]
-"""How a scalar is written. `file`: it is the whole text of a separate file."""
+ScalarStyle = Literal["plain", "single", "double", "literal", "folded", "file"]  # file: the whole text of a file
 ScalarValue = str | int | float | bool | None
+_BREAK = r"[ \t]*\n[ \t\n]*"
+_FLOW: dict[ScalarStyle, re.Pattern[str]] = {
+    "plain": re.compile(rf"(?P<fold>{_BREAK})|.", re.DOTALL),
+    "single": re.compile(rf"(?P<fold>{_BREAK})|(?P<escape>'')|.", re.DOTALL),
+    "double": re.compile(
+        rf"(?P<fold>{_BREAK})|(?P<join>\\\n[ \t\n]*)|"
+        r"(?P<escape>\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\U[0-9A-Fa-f]{8}|\\.)|.",
+        re.DOTALL,
+    ),
+}
 
 
 class ScalarNode(Struct, frozen=True, gc=False):
@@ -36,7 +45,12 @@ class ScalarNode(Struct, frozen=True, gc=False):
         """Return the place in the file of an offset in `text`."""
         source = self.place.source
         raw = source.text[self.start : self.end]
-        positions = _positions(raw, self.text, self.style)
+        if self.style == "file":
+            positions: list[int] | None = list(range(len(self.text) + 1))
+        elif self.style in ("literal", "folded"):
+            positions = _block_positions(raw, self.text)
+        else:
+            positions = _flow_positions(raw, self.text, self.style)
         if positions is None or not 0 <= offset <= len(self.text):
             return self.place
         at = self.start + positions[offset]
@@ -85,9 +99,8 @@ def make_mapping(data: dict[str, Any], place: SourcePlace) -> MappingNode:
 
 
 def plain_data(node: Node) -> Any:
-    """Return the data as dict, list, str, int, float, bool and None, with no shared parts.
-
-    A whole number becomes an int even if it is written as `1.0`, because JSON has only one kind of number."""
+    """Return the data as dict, list, str, int, float, bool and None, with no shared parts. `1.0` becomes an int,
+    because JSON has only one kind of number."""
     match node:
         case ScalarNode(value=float() as number) if number.is_integer() and abs(number) < 2**53:
             return int(number)
@@ -100,12 +113,10 @@ def plain_data(node: Node) -> Any:
 
 
 def node_at(node: Node, path: Iterable[str | int]) -> Node | None:
+    found: Node | None = node
     for step in path:
-        found = _child(node, step)
-        if found is None:
-            return None
-        node = found
-    return node
+        found = _child(found, step) if found is not None else None
+    return found
 
 
 def place_at_path(node: Node, path: Iterable[str | int], *, key: bool = False) -> SourcePlace:
@@ -135,7 +146,6 @@ class DocumentPath(Struct, frozen=True):
 
     @property
     def existing_node(self) -> Node:
-        """The node of a key that is known to exist."""
         node = self.node
         assert node is not None
         return node
@@ -147,7 +157,6 @@ class DocumentPath(Struct, frozen=True):
 
     @property
     def scalars(self) -> list[ScalarNode]:
-        """The scalar, or the scalars in the list."""
         node = self.node
         items = node.items if isinstance(node, SequenceNode) else (node,)
         return [item for item in items if isinstance(item, ScalarNode)]
@@ -161,11 +170,9 @@ class DocumentPath(Struct, frozen=True):
         return place_at_path(self.root, self.steps, key=True)
 
     def problem(self, code: str, message: str, hint: str | None = None) -> Problem:
-        """Return a problem at the value."""
         return Problem(self.place, code, message, hint)
 
     def key_problem(self, code: str, message: str, hint: str | None = None) -> Problem:
-        """Return a problem at the key."""
         return Problem(self.key_place, code, message, hint)
 
 
@@ -190,27 +197,6 @@ def _child(node: Node, step: str | int) -> Node | None:
             return node.items[step]
         case _:
             return None
-
-
-def _positions(raw: str, text: str, style: ScalarStyle) -> list[int] | None:
-    """Return the offset in `raw` of each character of the text and of its end, or None if unknown."""
-    if style == "file":
-        return list(range(len(text) + 1))
-    if style in ("literal", "folded"):
-        return _block_positions(raw, text)
-    return _flow_positions(raw, text, style)
-
-
-_BREAK = r"[ \t]*\n[ \t\n]*"
-_FLOW: dict[ScalarStyle, re.Pattern[str]] = {
-    "plain": re.compile(rf"(?P<fold>{_BREAK})|.", re.DOTALL),
-    "single": re.compile(rf"(?P<fold>{_BREAK})|(?P<escape>'')|.", re.DOTALL),
-    "double": re.compile(
-        rf"(?P<fold>{_BREAK})|(?P<join>\\\n[ \t\n]*)|"
-        r"(?P<escape>\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\U[0-9A-Fa-f]{8}|\\.)|.",
-        re.DOTALL,
-    ),
-}
 
 
 def _flow_positions(raw: str, text: str, style: ScalarStyle) -> list[int] | None:
@@ -259,5 +245,6 @@ def _block_positions(raw: str, text: str) -> list[int] | None:
         if here != char and not (here == "\n" and char == " "):
             return None
         positions.append(at)
-        at = at if at >= len(raw) else next_line(at) if here == "\n" else at + 1
+        if at < len(raw):
+            at = next_line(at) if here == "\n" else at + 1
     return [*positions, min(at, len(raw))]

@@ -15,7 +15,6 @@ _QUOTE_IT = "quote the value"
 
 
 def explain_yaml_error(source: Source, error: Any) -> Problem:
-    """Convert an error of PyYAML (`MarkedYAMLError`) to a problem."""
     what = str(error.problem or "").lower()
     context = str(error.context or "").lower()
     mark = error.problem_mark or error.context_mark
@@ -27,7 +26,6 @@ def explain_yaml_error(source: Source, error: Any) -> Problem:
 
 
 def _diagnose(text: str, what: str, context: str, at: int, opened: int) -> tuple[int, str, str | None]:
-    """Return the offset, the message and the hint."""
     start = text.rfind("\n", 0, at) + 1
     char = text[at : at + 1]
     tab = re.match(r" *\t", text[start : at + 1])

@@ -22,7 +22,7 @@ from msgspec import Struct
 from agentrun.spec.problems import (
     DocumentError,
     Problem,
-    Refusal,
+    ProblemError,
     Source,
     SourcePlace,
     did_you_mean,
@@ -56,6 +56,20 @@ _ANCHOR = re.compile(r"&[^\s,\[\]{}]+(?:[ \t]+|(?:#[^\n]*)?\n)*+")
 _DIRECTIVE = re.compile(r"^%(?!YAML[ \t]+1\.2[ \t]*(?:#.*)?$).*", re.MULTILINE)
 
 _yaml_events: Callable[..., Iterator[Any]] = yaml.parse
+MAX_EXACT_INTEGER = 2**53 - 1
+_MAX_DIGITS = 400
+"""Longer numbers are not converted: conversion takes quadratic time, and no double needs more digits."""
+_WORDS: dict[str, ScalarValue] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_NUMERIC = frozenset("0123456789+-.")
+_integer = re.compile(r"[-+]?[0-9]+")
+_octal = re.compile(r"0o[0-7]+")
+_hexadecimal = re.compile(r"0x[0-9a-fA-F]+")
+_float = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_not_finite = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 
 def parse_yaml_document(source: Source, *, pure: bool = False) -> Node:
@@ -123,7 +137,6 @@ class _TreeBuilder:
 
     @property
     def root(self) -> Node | None:
-        """The root of the document, unless the document is empty."""
         root = next(iter(self.stack[0].items), None)
         return None if isinstance(root, ScalarNode) and not root.text and root.style == "plain" else root
 
@@ -165,7 +178,6 @@ class _TreeBuilder:
             self.add_problem(place_at(self.source, directive.start()), "spec.yaml_syntax", message, "remove the line")
 
     def place(self, event: Any) -> SourcePlace:
-        """Return the place of an event, without its anchor."""
         mark, end = event.start_mark, event.end_mark
         line, column = mark.line, mark.column
         if getattr(event, "anchor", None) is not None:
@@ -312,28 +324,7 @@ class _TreeBuilder:
             top.wants_key = True
 
 
-# --- unquoted scalars: the core schema of YAML 1.2, but strict ---
-
-
-MAX_EXACT_INTEGER = 2**53 - 1
-_MAX_DIGITS = 400
-"""Longer numbers are not converted: conversion takes quadratic time, and no double needs more digits."""
-
-_WORDS: dict[str, ScalarValue] = {
-    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
-    **dict.fromkeys(("true", "True", "TRUE"), True),
-    **dict.fromkeys(("false", "False", "FALSE"), False),
-}
-_NUMERIC = frozenset("0123456789+-.")
-_integer = re.compile(r"[-+]?[0-9]+")
-_octal = re.compile(r"0o[0-7]+")
-_hexadecimal = re.compile(r"0x[0-9a-fA-F]+")
-_float = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-_not_finite = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
-_NONZERO_DIGIT = re.compile(r"[1-9]")
-
-
-class BadNumber(Refusal):
+class BadNumber(ProblemError):
     """Why a scalar that looks like a number is refused: it is ambiguous or not exact."""
 
     def __init__(self, message: str, hint: str) -> None:
@@ -378,7 +369,7 @@ def _exact_integer(text: str, digits: str, base: int) -> int:
 
 def _finite_float(text: str) -> float:
     value = float(text) if len(text) <= _MAX_DIGITS else float("inf")
-    lost = value == 0 and _NONZERO_DIGIT.search(re.split("[eE]", text)[0])
+    lost = value == 0 and re.search("[1-9]", re.split("[eE]", text)[0])
     if isinf(value) or lost:
         raise BadNumber(f"the number {quote_text(text, 30)} does not fit into a double", "quote it if it is text")
     return value

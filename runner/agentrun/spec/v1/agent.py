@@ -11,6 +11,7 @@ from agentrun.spec.v1.field_types import (
     CountField,
     Duration,
     EnvText,
+    FieldPath,
     FileRef,
     JsonSchemaField,
     Name,
@@ -30,13 +31,19 @@ Dollars: TypeAlias = Annotated[float, Meta(ge=0, le=1_000_000)]
 MODEL_NAME_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}$"
 ROUTE_PATTERN = "^[a-z][a-z0-9_-]{0,63}/[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}$"
 TOOL_CHOICE_PATTERN = "^[a-z][a-z0-9_.-]{0,127}$"
-FIELD_PATH_PATTERN = "^[A-Za-z0-9_*-]+(\\.[A-Za-z0-9_*-]+)*$"
 
 RouteName: TypeAlias = Annotated[str, Meta(pattern=ROUTE_PATTERN)]
-"""A provider and a model: anthropic/claude-haiku-4-5."""
-
-FieldPath: TypeAlias = Annotated[str, Meta(pattern=FIELD_PATH_PATTERN, max_length=256)]
-"""A dotted path into a recorded request or reply; * matches any key or index."""
+SHARED_KEYS = ("tools", "policy", "budgets")
+"""Keys that may be inline, `{file: …}`, or a list of both."""
+TEXT_PATHS: tuple[tuple[str, ...], ...] = (("instructions",), ("input",), ("context", "compaction", "prompt"))
+"""Keys whose text may be in a separate file."""
+SCHEMA_PATHS: tuple[tuple[str, ...], ...] = (
+    ("output", "schema"),
+    ("params", "*"),
+    ("tools", "*", "args"),
+    ("tools", "*", "actions", "*"),
+)
+"""Keys that hold a JSON Schema, inline or `{file: …}`."""
 
 
 class PriceSpec(Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,7 +109,6 @@ class ModelSpec(FallbackModelSpec, frozen=True, forbid_unknown_fields=True, kw_o
 
     @property
     def routes(self) -> list[FallbackModelSpec]:
-        """The main route and the fallbacks."""
         return [self, *(_parse_route(one) if isinstance(one, str) else one for one in self.fallback)]
 
 
@@ -267,21 +273,6 @@ class Agent(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How cassettes are written and matched."""
     profiles: dict[Name, dict[str, Any]] = field(default_factory=dict)
     """Named variants of this document, selected with --profile. Mappings are merged, other values are replaced, and null removes a key."""
-
-
-SHARED_KEYS = ("tools", "policy", "budgets")
-"""Keys that may be inline, `{file: …}`, or a list of both."""
-
-TEXT_PATHS: tuple[tuple[str, ...], ...] = (("instructions",), ("input",), ("context", "compaction", "prompt"))
-"""Keys whose text may be in a separate file."""
-
-SCHEMA_PATHS: tuple[tuple[str, ...], ...] = (
-    ("output", "schema"),
-    ("params", "*"),
-    ("tools", "*", "args"),
-    ("tools", "*", "actions", "*"),
-)
-"""Keys that hold a JSON Schema, inline or `{file: …}`."""
 
 
 class ToolsFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

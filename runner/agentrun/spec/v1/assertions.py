@@ -4,7 +4,8 @@ Rule 1  Every type also exists with the prefix `not-`, which passes when the ass
         `negated`; that is not a key that users write.
 Rule 2  An assertion about something that did not happen (a call that was not made, an output that is not JSON) fails,
         so its `not-` passes. If an assertion cannot be evaluated (an expression that fails), both fail.
-Rule 3  A call counts whether it ran or not. Calls of sub-agents count only if a slash is written: `read/library.search`.
+Rule 3  A call counts whether it ran or not, but an expectation without `status` does not match a call that failed, unless
+        it is negated. Calls of sub-agents count only if a slash is written: `read/library.search`.
 """
 
 from __future__ import annotations
@@ -13,16 +14,30 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from agentrun.spec.v1.field_types import Condition, CountField, Duration, JsonSchemaField, Pattern, Reference
+from agentrun.spec.v1.field_types import (
+    Condition,
+    CountField,
+    Duration,
+    FieldPath,
+    JsonSchemaField,
+    Pattern,
+    Reference,
+)
 from agentrun.spec.v1.policy import TARGET_PATTERN, StageSpec, TargetGlob
 
 RulingSpec: TypeAlias = Literal["allow", "modify", "ask", "defer", "deny", "interrupt"]
 ApprovalAnswerSpec: TypeAlias = Literal[
     "approved", "approved_for_session", "denied", "timed_out", "cancelled", "unavailable"
 ]
+SnapshotUsage: TypeAlias = Literal["exact", "rounded", "none"]
 NonEmptyText: TypeAlias = Annotated[str, Meta(min_length=1, max_length=262_144)]
 CountLimit: TypeAlias = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 DollarLimit: TypeAlias = Annotated[float, Meta(ge=0, le=1_000_000)] | Annotated[int, Meta(ge=0, le=1_000_000)]
+COMPARISON_TYPES = ("string", "integer", "number", "boolean", "object", "array", "null")
+COMPARISONS = frozenset(
+    ("equals", "gt", "gte", "lt", "lte", "contains", "icontains", "starts-with", "regex", "in", "present", "type")
+)
+NEGATION_PREFIX = "not-"
 
 
 class AssertionBase(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="type"):
@@ -142,12 +157,11 @@ class TrajectoryStep(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     args: dict[str, Any] | UnsetType = UNSET
     """The expected arguments. The call may have others. Each is an exact value or a comparison: {gt: 5}, {lte: 50}, {contains: late}, {icontains: late}, {starts-with: A}, {regex: "^A"}, {in: [a, b]}, {type: integer}, {present: false}, {equals: …}."""
     status: Annotated[str, Meta(min_length=1, max_length=64)] | UnsetType = UNSET
-    """How the call ended: `ok`, an error code, a pattern such as tool.*, or `open` if it did not end."""
+    """How the call ended: `ok`, an error code, a pattern such as tool.*, or `open` if it did not end. Default: any call that did not fail; with `not-` any call."""
 
 
 # As in policy.py, only the JSON Schema has the pattern of the name.
 TrajectoryStepOrName: TypeAlias = Annotated[str, Meta(extra_json_schema={"pattern": TARGET_PATTERN})] | TrajectoryStep
-"""A call: the name of its tool, or a mapping with arguments and status."""
 
 
 class ToolsExact(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="tools-exact"):
@@ -179,7 +193,7 @@ class ToolCalled(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only
     args: dict[str, Any] | UnsetType = UNSET
     """The expected arguments. The call may have others. Each is an exact value or a comparison: {gt: 5}, {lte: 50}, {contains: late}, {icontains: late}, {starts-with: A}, {regex: "^A"}, {in: [a, b]}, {type: integer}, {present: false}, {equals: …}."""
     status: Annotated[str, Meta(min_length=1, max_length=64)] | UnsetType = UNSET
-    """How the call ended: `ok`, an error code, a pattern such as tool.*, or `open` if it did not end."""
+    """How the call ended: `ok`, an error code, a pattern such as tool.*, or `open` if it did not end. Default: any call that did not fail; with `not-` any call."""
 
 
 class ToolCalls(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="tool-calls"):
@@ -274,7 +288,12 @@ class OutcomeIs(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class JournalSnapshot(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="journal-snapshot"):
-    """The canonical journal equals the snapshot in __snapshots__. `agentrun test --update` writes the snapshot."""
+    """The journal equals a snapshot in __snapshots__. `agentrun test --update` writes the snapshot."""
+
+    usage: SnapshotUsage | UnsetType = UNSET
+    """`rounded`: no usage and cost of single replies, and one rounded total at the end. `exact`: the usage and cost of every reply. `none`: no usage. Default: the `usage` of the case or of `defaults`, or `rounded`."""
+    ignore: Annotated[list[FieldPath], Meta(max_length=256)] = []
+    """Paths of values that may differ, as in `replay.volatile`. A path begins with the kind of a fact: model_replied.reply.model, tool_finished.parts.*.text. It may lead into a text that is JSON. The snapshot contains [ignored] instead of the value."""
 
 
 AnswerAssertion: TypeAlias = (
@@ -297,20 +316,8 @@ Assertion: TypeAlias = (
 )
 
 
-COMPARISON_TYPES = ("string", "integer", "number", "boolean", "object", "array", "null")
-
-COMPARISONS = frozenset(
-    ("equals", "gt", "gte", "lt", "lte", "contains", "icontains", "starts-with", "regex", "in", "present", "type")
-)
-"""The comparisons that can be used instead of an exact value of an argument."""
-
-
 def is_comparison(value: Any) -> bool:
     return isinstance(value, dict) and bool(value) and value.keys() <= COMPARISONS
-
-
-NEGATION_PREFIX = "not-"
-"""`not-contains` is `contains`, negated."""
 
 
 def split_negations(document: dict[str, Any]) -> dict[str, Any]:
@@ -323,7 +330,6 @@ def split_negations(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def split_part_negations(part: dict[str, Any]) -> dict[str, Any]:
-    """Do the same for one part with assertions: a case, a turn or the defaults."""
     if "assert" not in part:
         return dict(part)
     return {**part, "assert": [_split_negation(each) for each in part["assert"]]}

@@ -7,7 +7,6 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from agentrun.spec.v1.field_types import CountField, Duration, FileRef, Size, TemplateText
 
 Allowance: TypeAlias = Annotated[int, Meta(ge=1, le=10_000)]
-"""How many times something may happen."""
 
 
 class BudgetsSpec(Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,11 +62,22 @@ class Guard(Struct, frozen=True, forbid_unknown_fields=True):
     """The limit of the guard. The description of each guard says what is counted."""
 
 
+class CallGuard(Struct, frozen=True, forbid_unknown_fields=True):
+    """A guard against repeated tool calls."""
+
+    limit: Allowance = 3
+    """How many repetitions trip the guard."""
+    compare: Literal["results", "calls"] = "results"
+    """`results`: calls are identical if their tool, arguments and results are, so an agent may ask for something until it changes. `calls`: if their tool and arguments are. With `calls` for `repeated_call`, identical `effect: read` calls of one reply all run, and each of them counts."""
+
+
 class BatchGuard(Struct, frozen=True, forbid_unknown_fields=True):
     """The guard against repeated batches of tool calls."""
 
     limit: Allowance = 2
     """How many equal batches are allowed. The next one trips the guard."""
+    compare: Literal["results", "calls"] = "results"
+    """`results`: batches are equal if their calls and the results are, in any order. `calls`: if their calls are, in the same order."""
     scope: Literal["consecutive", "session"] = "consecutive"
     """`consecutive` counts equal batches in a row, `session` counts equal batches in the whole session."""
 
@@ -75,9 +85,9 @@ class BatchGuard(Struct, frozen=True, forbid_unknown_fields=True):
 class GuardsSpec(Struct, frozen=True, forbid_unknown_fields=True):
     """Checks that stop an agent that repeats itself. Each is a number, an object with settings, or `off`."""
 
-    repeated_call: Allowance | Literal["off"] | Guard = 3
-    """How many identical calls in a row trip the guard. The last of them does not run (3: the third call trips)."""
-    cycle: Allowance | Literal["off"] | Guard = 3
+    repeated_call: Allowance | Literal["off"] | CallGuard = 3
+    """How many identical calls in a row, with the same result each, trip the guard. The last of them does not run (3: the third call trips). Identical `effect: read` calls of one reply run once and count once."""
+    cycle: Allowance | Literal["off"] | CallGuard = 3
     """How many repetitions of a cycle of 2 to 4 calls trip the guard, before the cycle runs again."""
     repeated_batch: Allowance | Literal["off"] | BatchGuard = 2
     """How many times the same batch of calls is allowed (2: the third one trips)."""

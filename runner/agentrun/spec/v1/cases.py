@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 from msgspec.structs import replace
 
-from agentrun.spec.v1.assertions import ApprovalAnswerSpec, Assertion
+from agentrun.spec.v1.assertions import ApprovalAnswerSpec, Assertion, SnapshotUsage
 from agentrun.spec.v1.field_types import Duration, Name, ParamName, TemplateText
 from agentrun.spec.v1.policy import TargetGlob
 
@@ -96,6 +96,8 @@ class CaseDefaults(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """Tags to select cases by: `agentrun test --tag NAME`."""
     skip: SkipReason | UnsetType = UNSET
     """Skip the case, for this reason."""
+    usage: SnapshotUsage | UnsetType = UNSET
+    """The usage and cost in snapshots of journals: `exact`, `rounded` or `none`. See `usage` of the assertion `journal-snapshot`."""
     assertions: list[Assertion] = field(default_factory=list, name="assert")
     """The assertions about the run, or about the whole conversation."""
 
@@ -127,7 +129,6 @@ class Case(CaseDefaults, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def cassette_name(self) -> str:
-        """The name of the cassette to replay."""
         return self.name if self.cassette is UNSET else self.cassette
 
 

@@ -14,44 +14,29 @@ MAGNITUDE_PATTERN = "^([1-9][0-9]{0,5}(\\.[0-9]{1,3})?k|([1-9][0-9]{0,2}(\\.[0-9
 BYTES_PATTERN = "^([1-9][0-9]{0,5}KiB|[1-9][0-9]{0,2}MiB)$"
 REFERENCE_PATTERN = "^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
 DIALECT_URL = "https://json-schema.org/draft/2020-12/schema"
-"""The dialect of all JSON Schemas, in specs and of specs."""
+FIELD_PATH_PATTERN = "^[A-Za-z0-9_*-]+(\\.[A-Za-z0-9_*-]+)*$"
 SECRET_PATTERN = "^\\$\\{[A-Za-z_][A-Za-z0-9_]{0,127}\\}$"
 
 Name: TypeAlias = Annotated[str, Meta(pattern=NAME_PATTERN)]
-"""The name of an agent, tool, sink or profile."""
-
 ParamName: TypeAlias = Annotated[str, Meta(pattern=PARAM_NAME_PATTERN)]
-"""A name that templates and conditions can use as a variable."""
-
 Duration: TypeAlias = Annotated[str, Meta(pattern=DURATION_PATTERN)]
-"""A length of time with its unit: 500ms, 30s, 2m, 1h, 1d."""
-
 CountField: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000_000)] | Annotated[str, Meta(pattern=MAGNITUDE_PATTERN)]
-"""A count, optionally with a magnitude: 800, 50k, 1.5M."""
-
 Size: TypeAlias = Annotated[int, Meta(ge=1, le=1_073_741_824)] | Annotated[str, Meta(pattern=BYTES_PATTERN)]
-"""A size in bytes, optionally with a unit: 4096, 50KiB, 2MiB."""
-
 EnvText: TypeAlias = Annotated[str, Meta(min_length=1, max_length=4096)]
 """Text in which ${NAME} is replaced by an environment variable when the run starts."""
-
 TemplateText: TypeAlias = Annotated[str, Meta(max_length=262_144)]
-"""Text in Jinja syntax."""
-
 Condition: TypeAlias = Annotated[str, Meta(min_length=1, max_length=8192)]
 """A CEL expression that is true or false."""
-
 Pattern: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1024)]
-"""A regular expression in RE2 syntax."""
-
 Reference: TypeAlias = Annotated[str, Meta(pattern=REFERENCE_PATTERN, max_length=256)]
-"""A Python function as module:function, with the module under the project's import roots."""
-
+FieldPath: TypeAlias = Annotated[str, Meta(pattern=FIELD_PATH_PATTERN, max_length=256)]
+"""A dotted path into JSON data; * matches any key or index (`spec/field_paths.py`)."""
 SecretRef: TypeAlias = Annotated[str, Meta(pattern=SECRET_PATTERN)]
-"""An environment variable that holds a credential, as ${NAME}."""
-
 JsonSchemaField: TypeAlias = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/$defs/JsonSchema"})]
 """A JSON Schema (draft 2020-12), inline or {file: …}. References to other files or hosts are not allowed."""
+_MILLISECONDS_PER_UNIT = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_MAGNITUDES = {"k": 1000, "M": 1_000_000}
+_BYTES_PER_UNIT = {"KiB": 1024, "MiB": 1024 * 1024}
 
 
 class FileRef(Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,11 +44,6 @@ class FileRef(Struct, frozen=True, forbid_unknown_fields=True):
 
     file: Annotated[str, Meta(min_length=1, max_length=1024)]
     """The path of the file, relative to this document. It must be inside the project, also after symbolic links."""
-
-
-_MILLISECONDS_PER_UNIT = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_MAGNITUDES = {"k": 1000, "M": 1_000_000}
-_BYTES_PER_UNIT = {"KiB": 1024, "MiB": 1024 * 1024}
 
 
 def milliseconds(duration: str) -> int:
@@ -74,9 +54,7 @@ def milliseconds(duration: str) -> int:
 
 def parse_count(value: int | str) -> int:
     """`50k` → 50000, `1.5M` → 1500000."""
-    if isinstance(value, int):
-        return value
-    return int(Decimal(value[:-1]) * _MAGNITUDES[value[-1]])
+    return value if isinstance(value, int) else int(Decimal(value[:-1]) * _MAGNITUDES[value[-1]])
 
 
 def parse_size(value: int | str) -> int:

@@ -7,12 +7,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from agentrun.spec.v1.field_types import Condition, Duration, Name, Pattern
 
 StageSpec: TypeAlias = Literal["run_start", "input", "model_request", "tool_call", "tool_result", "output", "delivery"]
-"""A point of a run at which the policy is evaluated."""
-
 TARGET_PATTERN = "^[a-z*][A-Za-z0-9_.*/-]{0,127}$"
-
 TargetGlob: TypeAlias = Annotated[str, Meta(pattern=TARGET_PATTERN)]
-"""The exact name of a tool or sink, an MCP tool as server.tool, or a glob with *."""
 
 # Only the JSON Schema has the pattern of a single target: msgspec 0.22 frees a string pattern twice if it is in a
 # union with a list or dict, and the process crashes at exit (tests/spec/test_models.py looks for such unions).
@@ -20,7 +16,6 @@ TargetGlobs: TypeAlias = (
     Annotated[str, Meta(extra_json_schema={"pattern": TARGET_PATTERN})]
     | Annotated[list[TargetGlob], Meta(min_length=1, max_length=256)]
 )
-"""One target or a list of targets."""
 
 
 class RuleSpec(Struct, frozen=True, forbid_unknown_fields=True):

@@ -10,15 +10,10 @@ from agentrun.spec.v1.tools import HeaderName
 
 ScriptedTokens: TypeAlias = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 ScriptedText: TypeAlias = Annotated[str, Meta(max_length=262_144)]
-"""A text, sent unchanged."""
-
 BytePosition: TypeAlias = Annotated[int, Meta(ge=0, le=1_073_741_824)]
-"""A byte of the reply's body, counted from 0."""
-
 RepeatCount: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000)]
 SCRIPTED_TOOL_PATTERN = "^[A-Za-z0-9_.-]{1,128}$"
 ToolName: TypeAlias = Annotated[str, Meta(pattern=SCRIPTED_TOOL_PATTERN)]
-"""The name of a tool, as in the spec."""
 
 
 class ScriptedUsage(Struct, frozen=True, forbid_unknown_fields=True):

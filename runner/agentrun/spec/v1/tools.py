@@ -27,7 +27,11 @@ MCP_TOOL_PATTERN = "^[A-Za-z0-9_.*/-]{1,128}$"
 EnvName: TypeAlias = Annotated[str, Meta(pattern=ENV_NAME_PATTERN)]
 HeaderName: TypeAlias = Annotated[str, Meta(pattern=HEADER_NAME_PATTERN)]
 AllowedHost: TypeAlias = Annotated[str, Meta(pattern=HOST_PATTERN)]
-"""A host, optionally with a port, or *.domain for all its subdomains."""
+TOOL_TEMPLATE_KEYS: dict[str, tuple[str, ...]] = {
+    "http": ("url", "query", "headers", "body"),
+    "shell": ("argv", "stdin"),
+}
+"""The keys of each kind that are templates, which can use `args` too."""
 
 
 class ToolSpecBase(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
@@ -177,12 +181,5 @@ class AgentToolSpec(ToolSpecBase, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 ArgsToolSpec: TypeAlias = PythonToolSpec | HttpToolSpec | ShellToolSpec
-"""A tool whose arguments are declared in the spec."""
 
 ToolSpec: TypeAlias = PythonToolSpec | HttpToolSpec | ShellToolSpec | McpToolSpec | AgentToolSpec
-
-TOOL_TEMPLATE_KEYS: dict[str, tuple[str, ...]] = {
-    "http": ("url", "query", "headers", "body"),
-    "shell": ("argv", "stdin"),
-}
-"""The keys of each kind that are templates, which can use `args` too."""

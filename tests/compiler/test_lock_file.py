@@ -12,7 +12,7 @@ from genai_prices import data_snapshot
 from genai_prices.types import ConditionalPrice, ModelPrice, StartDateConstraint, Tier, TieredPrices
 
 from agentrun.compiler.compile import compile, compile_spec
-from agentrun.compiler.lock import Lock, _highest_price, agent_routes, lock_path, lock_text, make_lock, read_lock
+from agentrun.compiler.lock_file import Lock, _highest_price, agent_routes, lock_path, lock_text, make_lock, read_lock
 from agentrun.core.package import Price
 from agentrun.errors import SpecError
 from agentrun.spec.problems import DocumentError

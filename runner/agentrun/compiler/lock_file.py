@@ -33,6 +33,17 @@ from agentrun.spec.v1.agent import Agent
 from agentrun.spec.v1.tools import McpToolSpec
 from agentrun.spec.yaml_parser import parse_yaml_document
 
+MAX_PINNED_TOOLS = 256
+MAX_TOOL_DESCRIPTION_BYTES = 16 * 1024
+MAX_TOOL_SCHEMA_BYTES = 64 * 1024
+MAX_TOOL_SCHEMA_DEPTH = 24
+MCP_TOOL_NAME = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+"""No characters with a meaning in paths, because the name of a tool becomes part of other names."""
+MCP_TOOL_NAME_RULE = "use up to 128 letters, digits, `_` and `-`, with single dots between them"
+LOCK_AGAIN_HINT = "run `agentrun lock SPEC`"
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_MAYBE_INVISIBLE = re.compile(r"[^\n\x20-\x7e]")
+
 
 class RoutePin(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     price: Price | None
@@ -138,22 +149,6 @@ def _amounts(price: Any) -> list[Decimal]:
     return [Decimal(str(price.base)), *(Decimal(str(tier.price)) for tier in price.tiers)]
 
 
-# --- the pinned tools of MCP servers ---
-
-
-MAX_PINNED_TOOLS = 256
-MAX_TOOL_DESCRIPTION_BYTES = 16 * 1024
-MAX_TOOL_SCHEMA_BYTES = 64 * 1024
-MAX_TOOL_SCHEMA_DEPTH = 24
-MCP_TOOL_NAME = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
-"""No characters with a meaning in paths, because the name of a tool becomes part of other names."""
-MCP_TOOL_NAME_RULE = "use up to 128 letters, digits, `_` and `-`, with single dots between them"
-
-LOCK_AGAIN_HINT = "run `agentrun lock SPEC`"
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_MAYBE_INVISIBLE = re.compile(r"[^\n\x20-\x7e]")
-
-
 def select_pinned_tools(tool: McpToolSpec, pinned: Mapping[str, PinnedTool]) -> dict[str, PinnedTool]:
     return {
         name: pinned[name] for name in sorted(pinned) if any(matches_pattern(pattern, name) for pattern in tool.tools)
@@ -231,7 +226,6 @@ def _schema_problems(args: Node, whose: str) -> Iterator[Problem]:
 
 
 def schema_size_error(schema: Any) -> str | None:
-    """Return why a schema is too large for a tool."""
     if is_too_deep(schema):
         return f"is nested deeper than {MAX_TOOL_SCHEMA_DEPTH} levels"
     if len(sorted_json(schema)) > MAX_TOOL_SCHEMA_BYTES:
