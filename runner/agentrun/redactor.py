@@ -7,8 +7,7 @@ Rule 3  Placeholders are never searched, so redacting twice gives the same resul
         contains placeholders, the parts between them are the values to look for.
 Rule 4  A value of a few digits is found only if no other digit is next to it: 123 is not found in 91234.
 Rule 5  If a JSON number is redacted, its placeholder is quoted, so that the JSON stays valid.
-Rule 6  RE2 finds the places where a form may begin, so the time is linear for any number of values.
-Rule 7  No value appears in a repr or in an error.
+Rule 6  The time is linear for any number of values. No value appears in a repr or in an error.
 """
 
 from __future__ import annotations
@@ -18,16 +17,13 @@ from base64 import b64encode, urlsafe_b64encode
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from operator import is_
 from typing import Any
 from urllib.parse import quote_from_bytes
 
 import re2
 
-from agentrun.secret import Secret, find_secrets, mask_at, mask_spans
-
-# --- encoded forms of a value ---------------------------------------------------------------------------------
-
+from agentrun.canonical_json import map_json
+from agentrun.secret import Secret, find_secrets, mask_at, mask_spans, placeholder_name
 
 SHORTEST_SECRET = 8
 """Shorter values are not treated as secrets, because redacting them would damage every text. Also used for base64."""
@@ -37,17 +33,24 @@ _URL_SAFE = ("", "/", "!*'()", "!$&'()*+,;=", "!$&'()*+,;=:@/?")
 _GO_ESCAPES = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
 """Go's JSON encoder escapes the characters that are special in HTML."""
 _DOTNET_ESCAPES = str.maketrans({char: f"\\u{ord(char):04X}" for char in "<>&'+`"})
-"""The JSON encoder of .NET escapes some more."""
 _HTML_QUOTES = ("'", "&#39;", "&#039;", "&#x27;", "&apos;")
 _HTML_DOUBLE_QUOTES = ('"', "&quot;", "&#34;")
 
 _compile_text: Callable[[str], Any] = re2.compile  # google-re2 ships no type information
 _escape = _compile_text(r"(?s)\\(?:u[0-9a-f]{4}|.)")
 _percent = _compile_text(r"%[0-9A-F]{2}")
+_ANCHOR = 24
+"""RE2 looks for this many bytes of a form. A private key of kilobytes would need an RE2 program of megabytes."""
+_MEMORY = 1 << 28  # an upper limit: a few thousand values need a tenth of it
+_OPEN = b"[redacted:"
+_REVEALING_LENGTH = 4
+"""The first characters of a value reveal something about it from this length on."""
+_JSON_CONTEXT = 256
+"""The number of bytes around a number that are examined to see whether it is a JSON value."""
+_space = rb"(?:[ \t\r\n]|\\+[nrt])*"
 
 
 def encoded_forms(value: str) -> Iterator[str]:
-    """All encoded forms of a value. Some may be equal."""
     raw = value.encode("utf-8", "surrogatepass")
     yield value
     yield repr(value)[1:-1]
@@ -96,20 +99,6 @@ def _base64_forms(raw: bytes, encode: Callable[[bytes], bytes]) -> Iterator[str]
         yield text[(before * 8 + 5) // 6 : (before + len(raw)) * 8 // 6]
 
 
-# --- finding and replacing values -----------------------------------------------------------------------------
-
-
-_ANCHOR = 24
-"""RE2 looks for this many bytes of a form. A private key of kilobytes would need an RE2 program of megabytes."""
-_MEMORY = 1 << 28  # an upper limit: a few thousand values need a tenth of it
-_OPEN = b"[redacted:"
-
-_REVEALING_LENGTH = 4
-"""The first characters of a value reveal something about it from this length on."""
-_JSON_CONTEXT = 256
-"""The number of bytes around a number that are examined to see whether it is a JSON value."""
-
-
 def _compile_bytes(pattern: bytes) -> Any:
     options = re2.Options()
     options.log_errors = False  # RE2 would write the pattern to standard error
@@ -126,7 +115,6 @@ def _any_of(texts: Iterable[bytes]) -> Any:
     return pattern
 
 
-_space = rb"(?:[ \t\r\n]|\\+[nrt])*"
 _any_placeholder = _compile_bytes(rb"\[redacted:[^\[\]]*\]")
 _placeholder = _compile_bytes(rb"\[redacted:[A-Za-z0-9_.-]{1,128}\]")
 _number = _compile_bytes(rb"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -140,8 +128,16 @@ def placeholder(name: str) -> str:
     return f"[redacted:{name}]"
 
 
+def redact_shapes(text: str) -> str:
+    """Replace keys of a known shape by placeholders with their kind, as cassettes have them."""
+    pieces, at = [], 0
+    for start, end, kind in find_secrets(text):
+        pieces += [text[at:start], placeholder(placeholder_name(kind))]
+        at = end
+    return "".join([*pieces, text[at:]])
+
+
 def mask_except_placeholders(text: str) -> str:
-    """Replace everything that may be a credential by `***`, except placeholders."""
     return mask_at(text, mask_spans_except_placeholders(text))
 
 
@@ -151,15 +147,12 @@ def mask_spans_except_placeholders(text: str) -> list[tuple[int, int]]:
 
 
 def _is_placeholder(text: str) -> bool:
-    """Whether a text is a placeholder, with at most one character after it. A name in the shape of a key does not
-    count as a placeholder."""
+    """At most one character may follow. A name in the shape of a key does not count."""
     match = _placeholder.match(_bytes(text))
     return match is not None and match.end() >= len(text) - 1 and not find_secrets(text)
 
 
 class _Finder:
-    """Finds the encoded forms of values in bytes."""
-
     def __init__(self, values: Iterable[tuple[str, Secret]]) -> None:
         self._names: dict[bytes, str] = {}
         names = []
@@ -174,14 +167,12 @@ class _Finder:
             self._by_anchor.setdefault(form[:_ANCHOR], []).append(form)
         self._lengths = sorted(set(map(len, self._by_anchor)), reverse=True)
         self._begins = _any_of(self._by_anchor)
-        has_numbers = any(map(_number.fullmatch, self._names))
-        self.context = _JSON_CONTEXT if has_numbers else 1
+        self.context = _JSON_CONTEXT if any(map(_number.fullmatch, self._names)) else 1
         """The number of characters before a match that may influence it."""
         self._made = _any_of(map(_bytes, self.placeholders))
 
     @cached_property
     def tokens(self) -> list[str]:
-        """All forms and placeholders, sorted."""
         return sorted({*map(_text, self._names), *self.placeholders})
 
     @cached_property
@@ -189,7 +180,6 @@ class _Finder:
         return max(map(len, self.tokens))
 
     def placeholder_spans(self, data: bytes, start: int = 0) -> list[tuple[int, int]]:
-        """The spans of the placeholders of these values."""
         return [match.span() for match in self._made.finditer(data, start)] if _OPEN in data else []
 
     def spans(self, data: bytes, start: int = 0) -> Iterator[tuple[int, int, str]]:
@@ -205,10 +195,36 @@ class _Finder:
             start = after
 
     def changes(self, data: bytes, start: int = 0) -> Iterator[tuple[int, int, bytes]]:
-        """The replacements in bytes: (start, end, new)."""
         for first, end, name in self.spans(data, start):
             quote = _quote(data, first, end) if self.context > 1 else b""
             yield first, end, quote + placeholder(name).encode() + quote
+
+    def found_tokens(self, text: str, at: int) -> Iterator[tuple[int, int, str]]:
+        """Values and placeholders from an index on, in order, with the texts to show for them."""
+        data = _bytes(text)
+        first = len(_bytes(text[:at]))
+        found = [(start, end, new.decode()) for start, end, new in self.changes(data, first)]
+        found += [(start, end, data[start:end].decode()) for start, end in self.placeholder_spans(data, first)]
+        for start, end, new in sorted(found):
+            yield (start, end, new) if text.isascii() else (len(_text(data[:start])), len(_text(data[:end])), new)
+
+    def undecided(self, text: str, at: int) -> int:
+        """The first index from which the rest of the text may be the beginning of a form or placeholder."""
+        tokens, longest = self.tokens, self.longest
+        for start in range(max(at, len(text) - longest + 1), len(text)):
+            rest = text[start:]
+            index = bisect_left(tokens, rest)
+            index += index < len(tokens) and tokens[index] == rest
+            if index < len(tokens) and tokens[index].startswith(rest):
+                return start
+        return len(text)
+
+    def open_placeholder(self, text: str) -> int:
+        """The index of a placeholder that is not complete yet, or the length of the text."""
+        start = text.rfind("[")
+        rest = text[start:]
+        is_open = start >= 0 and any(one != rest and one.startswith(rest) for one in self.placeholders)
+        return start if is_open else len(text)
 
     def _form_at(self, data: bytes, first: int, stop: int) -> bytes:
         for length in self._lengths:
@@ -233,8 +249,6 @@ def _quote(data: bytes, start: int, end: int) -> bytes:
 
 
 class Redactor:
-    """Replaces known values by the placeholders of their names."""
-
     def __init__(self, values: Iterable[tuple[str, Secret]], *, shortest: int = SHORTEST_SECRET) -> None:
         """Values with fewer characters than `shortest` are ignored. Several may share a name."""
         self._values = [
@@ -255,7 +269,6 @@ class Redactor:
         return f"Redactor({len(self._values)} values)"
 
     def with_values(self, values: Iterable[tuple[str, Secret]], *, shortest: int = SHORTEST_SECRET) -> Redactor:
-        """A redactor that knows these values too."""
         more = Redactor(values, shortest=shortest)
         more._values = self._values + more._values
         return more
@@ -277,7 +290,6 @@ class Redactor:
         return safe if len(stream.end()) >= _REVEALING_LENGTH else text
 
     def find_first(self, text: str) -> str | None:
-        """The name of the first value in a text."""
         return next((name for _, _, name in self._byte_spans(text)), None)
 
     def spans(self, text: str) -> list[tuple[int, int, str]]:
@@ -294,7 +306,6 @@ class Redactor:
         return moved
 
     def redact_bytes(self, data: bytes) -> bytes:
-        """Redact bytes. Forms are searched as UTF-8."""
         pieces, at = [], 0
         for start, end, new in self.changes(data):
             pieces += [data[at:start], new]
@@ -307,24 +318,12 @@ class Redactor:
 
     def redact_data(self, value: Any) -> Any:
         """Redact the texts and keys of plain JSON data. Returns the same object if it contains no value."""
-        match value:
-            case str():
-                return self.redact_text(value)
-            case dict():
-                items = [(self.redact_data(key), self.redact_data(item)) for key, item in value.items()]
-                same = all(a is b and c is d for (a, c), (b, d) in zip(items, value.items(), strict=True))
-                return value if same else dict(items)
-            case list() | tuple():
-                parts = [self.redact_data(item) for item in value]
-                return value if all(map(is_, parts, value)) else type(value)(parts)
-        return value
+        return map_json(value, text=self.redact_text, keys=True)
 
     def stream(self) -> RedactedStream:
-        """A redactor for a text that arrives in pieces."""
         return RedactedStream(self._finder if self._values else None)
 
     def _byte_spans(self, text: str) -> Iterator[tuple[int, int, str]]:
-        """The values in the UTF-8 bytes of a text."""
         return self._finder.spans(_bytes(text)) if self._values else iter(())
 
 
@@ -344,63 +343,33 @@ class RedactedStream:
         return self._pass(self._before + self._held + piece, ended=False)
 
     def end(self) -> str:
-        """Return the rest of the text."""
         return "" if self._finder is None else self._pass(self._before + self._held, ended=True)
 
     def _pass(self, text: str, *, ended: bool) -> str:
-        assert self._finder is not None
+        finder = self._finder
+        assert finder is not None
         at, shown = len(self._before), []
-        undecided = len(text) if ended else self._undecided(text, at)
-        opened = len(text) if ended else self._open_placeholder(text)
-        for start, end, new in self._tokens(text, at):
+        undecided = len(text) if ended else finder.undecided(text, at)
+        opened = len(text) if ended else finder.open_placeholder(text)
+        for start, end, new in finder.found_tokens(text, at):
             if at > undecided:
-                undecided = self._undecided(text, at)
+                undecided = finder.undecided(text, at)
             if start >= undecided or start < opened < end or (not ended and self._unsure(text, start, end)):
                 undecided = min(undecided, start)
                 break
             shown += [text[at:start], new]
             at = end
         if at > undecided:
-            undecided = self._undecided(text, at)
+            undecided = finder.undecided(text, at)
         shown.append(text[at:undecided])
-        self._before, self._held = text[:undecided][-self._finder.context :], text[undecided:]
+        self._before, self._held = text[:undecided][-finder.context :], text[undecided:]
         return "".join(shown)
-
-    def _tokens(self, text: str, at: int) -> Iterator[tuple[int, int, str]]:
-        """Values and placeholders from an index on, in order, with the texts to show for them."""
-        assert self._finder is not None
-        data = _bytes(text)
-        first = len(_bytes(text[:at]))
-        found = [(start, end, new.decode()) for start, end, new in self._finder.changes(data, first)]
-        found += [(start, end, data[start:end].decode()) for start, end in self._finder.placeholder_spans(data, first)]
-        for start, end, new in sorted(found):
-            yield (start, end, new) if text.isascii() else (_chars(data, start), _chars(data, end), new)
-
-    def _undecided(self, text: str, at: int) -> int:
-        """The first index from which the rest of the text may be the beginning of a form or placeholder."""
-        assert self._finder is not None
-        tokens, longest = self._finder.tokens, self._finder.longest
-        for start in range(max(at, len(text) - longest + 1), len(text)):
-            rest = text[start:]
-            index = bisect_left(tokens, rest)
-            index += index < len(tokens) and tokens[index] == rest
-            if index < len(tokens) and tokens[index].startswith(rest):
-                return start
-        return len(text)
 
     def _unsure(self, text: str, start: int, end: int) -> bool:
         """Whether a span is a number whose following context has not arrived yet (see rule 5)."""
         rest = _bytes(text[end:])
         is_number = _number.fullmatch(_bytes(text[start:end])) is not None
         return is_number and len(rest) < _JSON_CONTEXT and _to_the_end.match(rest) is not None
-
-    def _open_placeholder(self, text: str) -> int:
-        """The index of a placeholder that is not complete yet, or the length of the text."""
-        assert self._finder is not None
-        start = text.rfind("[")
-        rest = text[start:]
-        is_open = start >= 0 and any(one != rest and one.startswith(rest) for one in self._finder.placeholders)
-        return start if is_open else len(text)
 
 
 def _bytes(text: str) -> bytes:
@@ -409,7 +378,3 @@ def _bytes(text: str) -> bytes:
 
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "surrogatepass")
-
-
-def _chars(data: bytes, end: int) -> int:
-    return len(_text(data[:end]))

@@ -10,6 +10,7 @@ Rule 5  Patterns run in RE2, so the time is linear even for a megabyte of hostil
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from hmac import compare_digest
@@ -21,6 +22,55 @@ import re2
 MASK = "***"
 
 _compile: Callable[[str], Any] = re2.compile  # google-re2 ships no type information
+_SHAPES = {
+    "anthropic key": r"\bsk-ant-[A-Za-z0-9_-]{16,}",
+    "openai key": r"\bsk-[A-Za-z0-9_-]{20,}",
+    "google key": r"\bAIza[A-Za-z0-9_-]{30,}|\bya29\.[A-Za-z0-9_-]{20,}",
+    "aws key id": r"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b",
+    "github token": r"\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_[A-Za-z0-9_]{20,}",
+    "gitlab token": r"\bglpat-[A-Za-z0-9_-]{16,}",
+    "slack token": r"\b(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{10,}",
+    "stripe key": r"\b(?:[sr]k_(?:live|test)|whsec)_[A-Za-z0-9]{16,}",
+    "npm token": r"\bnpm_[A-Za-z0-9]{30,}",
+    "hugging face token": r"\bhf_[A-Za-z0-9]{30,}",
+    "service key": r"\b(?:gsk_|xai-|pplx-|r8_|dop_v1_)[A-Za-z0-9]{30,}|\btvly-[A-Za-z0-9-]{20,}"
+    r"|\bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}",
+    "json web token": r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
+    "private key": r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
+    r"(?:(?:\s|\\[nr])*[A-Za-z0-9+/=]{16,})*",
+    "bearer token": r"(?i:\bbearer)\s+[A-Za-z0-9._~+/=-]{20,}",
+    "password in a url": r"""://[^\s/?#:@"]*:[^\s/?#@"]+@""",
+}
+_KINDS = list(_SHAPES)
+_shape = _compile("|".join(f"({pattern})" for pattern in _SHAPES.values()))
+# Every shape contains one of these, so a few substring searches rule out most texts.
+_MARK_LIST = """
+    sk- AIza ya29. AKIA ASIA ABIA ACCA ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox xapp- sk_ rk_ whsec_
+    npm_ hf_ gsk_ xai- pplx- r8_ dop_v1_ tvly- SG. eyJ -----BEGIN earer EARER
+"""
+_MARKS = tuple(_MARK_LIST.split())
+_SHORTEST = 8
+_MAX_FINDINGS = 1000
+"""After this many findings the rest of a text is hidden: no normal text has so many, and each costs 10 µs."""
+_placeholder = _compile(
+    r"(?i)x{5,}|\*{3,}|\.{3}|…|<|example|placeholder|redacted|change[_-]?me|your[_-]|\bdummy|insert[_-]|replace[_-]"
+)
+_reference = _compile(r"\$\{|\$[A-Za-z_]|\{\{|\{%")
+_credential = _compile(
+    r"(?:^|_)(?:(?:api|access|secret|private|signing|encryption|account|auth|subscription|license)_?key|apikey|secret|token"
+    r"|password|passwd|passphrase|pwd|authorization|credentials?|bearer|cookie)$"
+)
+_camel = _compile(r"([a-z0-9])([A-Z])")
+_scheme = _compile(r"(?i)^(?:bearer|basic|token|apikey|digest)\s+")
+_digest = _compile(r"^(?:md5|sha[0-9]{1,3})[:-]")
+_words = _compile(r"^(?:[A-Za-z]{0,15}[0-9]{0,3}(?:[-_./: ]+|$))+$")
+_letters = _compile(r"^[A-Za-z_./: -]*$")
+_not_in_names = _compile(r"[^A-Za-z0-9_.-]")
+_LONGEST_NAME = 60
+_pair = _compile(
+    r"(?i)([A-Za-z0-9_.-]{0,40}(?:key|secret|token|password|passwd|passphrase|pwd|authorization|credentials?|bearer|cookie))"
+    r"""["']?\s*[:=]\s*["']?(?:bearer\s+|basic\s+)?([^\s"',;}\]]{6,})"""
+)
 
 
 class Secret:
@@ -50,23 +100,16 @@ class Secret:
     # By identity, so that no hash of the value is kept in memory or in a dump.
     __hash__ = object.__hash__
 
-    def __copy__(self) -> Secret:
+    def __deepcopy__(self, *_: object) -> Secret:
         return self
 
-    def __deepcopy__(self, memo: object) -> Secret:
-        return self
-
-    def __setattr__(self, name: str, value: object) -> Never:
+    def __setattr__(self, *_: object) -> Never:
         raise AttributeError("a Secret cannot be changed")
 
-    def __delattr__(self, name: str) -> Never:
-        raise AttributeError("a Secret cannot be changed")
-
-    def __getstate__(self) -> Never:
+    def __reduce_ex__(self, *_: object) -> Never:
         raise TypeError("a Secret cannot be pickled")
 
-    def __reduce_ex__(self, protocol: object) -> Never:
-        raise TypeError("a Secret cannot be pickled")
+    __copy__, __delattr__, __getstate__ = __deepcopy__, __setattr__, __reduce_ex__
 
 
 def enc_hook(value: Any) -> Any:
@@ -74,57 +117,6 @@ def enc_hook(value: Any) -> Any:
     if isinstance(value, Secret):
         return MASK
     raise NotImplementedError(f"objects of type {type(value).__name__} cannot be encoded")
-
-
-_SHAPES = {
-    "anthropic key": r"\bsk-ant-[A-Za-z0-9_-]{16,}",
-    "openai key": r"\bsk-[A-Za-z0-9_-]{20,}",
-    "google key": r"\bAIza[A-Za-z0-9_-]{30,}|\bya29\.[A-Za-z0-9_-]{20,}",
-    "aws key id": r"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b",
-    "github token": r"\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_[A-Za-z0-9_]{20,}",
-    "gitlab token": r"\bglpat-[A-Za-z0-9_-]{16,}",
-    "slack token": r"\b(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{10,}",
-    "stripe key": r"\b(?:[sr]k_(?:live|test)|whsec)_[A-Za-z0-9]{16,}",
-    "npm token": r"\bnpm_[A-Za-z0-9]{30,}",
-    "hugging face token": r"\bhf_[A-Za-z0-9]{30,}",
-    "service key": r"\b(?:gsk_|xai-|pplx-|r8_|dop_v1_)[A-Za-z0-9]{30,}|\btvly-[A-Za-z0-9-]{20,}"
-    r"|\bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}",
-    "json web token": r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
-    "private key": r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
-    r"(?:(?:\s|\\[nr])*[A-Za-z0-9+/=]{16,})*",
-    "bearer token": r"(?i:\bbearer)\s+[A-Za-z0-9._~+/=-]{20,}",
-    "password in a url": r"://[^\s/?#:@]*:[^\s/?#@]+@",
-}
-_KINDS = list(_SHAPES)
-_shape = _compile("|".join(f"({pattern})" for pattern in _SHAPES.values()))
-
-# Every shape contains one of these, so a few substring searches rule out most texts.
-_MARK_LIST = """
-    sk- AIza ya29. AKIA ASIA ABIA ACCA ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox xapp- sk_ rk_ whsec_
-    npm_ hf_ gsk_ xai- pplx- r8_ dop_v1_ tvly- SG. eyJ -----BEGIN earer EARER
-"""
-_MARKS = tuple(_MARK_LIST.split())
-_SHORTEST = 8
-_MAX_FINDINGS = 1000
-"""After this many findings the rest of a text is hidden: no normal text has so many, and each costs 10 µs."""
-
-_placeholder = _compile(
-    r"(?i)x{5,}|\*{3,}|\.{3}|…|<|example|placeholder|redacted|change[_-]?me|your[_-]|\bdummy|insert[_-]|replace[_-]"
-)
-_reference = _compile(r"\$\{|\$[A-Za-z_]|\{\{|\{%")
-_credential = _compile(
-    r"(?:^|_)(?:(?:api|access|secret|private|signing|encryption|account|auth|subscription|license)_?key|apikey|secret|token"
-    r"|password|passwd|passphrase|pwd|authorization|credentials?|bearer|cookie)$"
-)
-_camel = _compile(r"([a-z0-9])([A-Z])")
-_scheme = _compile(r"(?i)^(?:bearer|basic|token|apikey|digest)\s+")
-_digest = _compile(r"^(?:md5|sha[0-9]{1,3})[:-]")
-_words = _compile(r"^(?:[A-Za-z]{0,15}[0-9]{0,3}(?:[-_./: ]+|$))+$")
-_letters = _compile(r"^[A-Za-z_./: -]*$")
-_pair = _compile(
-    r"(?i)([A-Za-z0-9_.-]{0,40}(?:key|secret|token|password|passwd|passphrase|pwd|authorization|credentials?|bearer|cookie))"
-    r"""["']?\s*[:=]\s*["']?(?:bearer\s+|basic\s+)?([^\s"',;}\]]{6,})"""
-)
 
 
 @lru_cache(maxsize=1024)
@@ -142,14 +134,20 @@ def find_secrets(text: str, key: str | None = None) -> list[tuple[int, int, str]
         value = text.strip()
         scheme = _scheme.search(value)
         rest = value[scheme.end() :] if scheme else value
-        if _looks_random(rest):
+        if looks_random(rest):
             start = text.index(rest)
             found.append((start, start + len(rest), "credential"))
     return found
 
 
+def placeholder_name(kind: str, key: str | None = None) -> str:
+    """The name of a found credential in its placeholder: its kind, or the key whose value it is."""
+    name = key if kind == "credential" and key and not find_secrets(key) else kind
+    clean: str = _not_in_names.sub("-", name[-_LONGEST_NAME:])
+    return clean
+
+
 def mask(text: str) -> str:
-    """Replace everything that may be a credential by `***`."""
     return mask_at(text, mask_spans(text))
 
 
@@ -199,7 +197,7 @@ def _find_shapes(text: str) -> Iterator[tuple[int, int, str]]:
         start, end = match.span()
         if start < covered:
             continue
-        kind = _KINDS[next(i for i in range(1, len(_KINDS) + 1) if match.start(i) >= 0) - 1]
+        kind = next(kind for group, kind in enumerate(_KINDS, 1) if match.start(group) >= 0)
         if kind == "private key":
             end = _end_of_private_key(text, end)
         elif kind == "bearer token":
@@ -227,7 +225,7 @@ def _is_real(value: str, kind: str) -> bool:
     return kind == "private key" or any(c.isdigit() for c in value)
 
 
-def _looks_random(value: str) -> bool:
+def looks_random(value: str) -> bool:
     if len(value) < _SHORTEST or any(c.isspace() for c in value):
         return False
     if any(harmless.search(value) for harmless in (_reference, _placeholder, _digest, _words)):
@@ -236,8 +234,4 @@ def _looks_random(value: str) -> bool:
 
 
 def entropy(value: str) -> float:
-    """Shannon entropy in bits per character."""
-    counts: dict[str, int] = {}
-    for char in value:
-        counts[char] = counts.get(char, 0) + 1
-    return -sum(n / len(value) * log2(n / len(value)) for n in counts.values())
+    return -sum(n / len(value) * log2(n / len(value)) for n in Counter(value).values())

@@ -19,7 +19,7 @@ NOT_FILES = [
 """What can be there, what is said about it, and its errno."""
 
 
-def put(path: Path, kind: str) -> Path:
+def put_non_file(path: Path, kind: str) -> Path:
     """Put one of them at a path where nothing is."""
     match kind:
         case "directory":

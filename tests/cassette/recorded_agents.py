@@ -20,7 +20,7 @@ from agentrun.wire import HttpCall, HttpReply
 
 from ..core.script import tool
 from ..packages import ROUTE, package
-from ..providers.exchange import encoded
+from ..providers.exchange import encode
 
 MODELS = {
     "openai": "gpt-4.1-mini",
@@ -79,7 +79,7 @@ class Agent(Struct, frozen=True):
             own.output.schema,
             offered_tools(own, ()),
         )
-        return encoded(codec_for(route.provider), asked)
+        return encode(codec_for(route.provider), asked)
 
     def metadata(self) -> dict[str, Any]:
         return {"params": self.params, "sections": seal_package(self.package).sections}

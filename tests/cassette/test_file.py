@@ -17,14 +17,15 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.cassette.file import cassette_exists, dump_cassette, load_cassette
+from agentrun.cassette.file import cassette_exists, load_cassette
 from agentrun.cassette.interactions import Interaction
+from agentrun.cassette.writer import dump_cassette
 from agentrun.errors import CassetteError, StorageError
 from agentrun.wire import HttpCall, HttpReply
 
 from ..packages import typed
 from ..scripted_service import BAD, GOOD, completion, record
-from .not_files import NOT_FILES, put
+from .not_files import NOT_FILES, put_non_file
 
 CALL = HttpCall(
     "POST", "https://api.example/v1/chat", (("content-type", "application/json"),), b'{"b":1,"a":"\xc3\xa4"}'
@@ -35,7 +36,7 @@ METADATA = {"recorded_at": "2026-01-31T12:00:00Z", "spec": "specs/triage.yaml", 
 
 
 def write(folder: Path, text: str) -> Path:
-    path = folder / "tape.yaml"
+    path = folder / "cassette.yaml"
     path.write_text(text, encoding="utf-8")
     return path
 
@@ -104,15 +105,15 @@ def test_written_cassette_is_read_back(tmp_path: Path) -> None:
     path = write(
         tmp_path, dump_cassette([Interaction(CALL, REPLY, start=3, end=812), Interaction(CALL, REPLY)], METADATA)
     )
-    tape = load_cassette(path)
-    one, two = tape.interactions
+    cassette = load_cassette(path)
+    one, two = cassette.interactions
     assert one.reply == REPLY
     assert json.loads(one.call.body) == json.loads(CALL.body)
     assert (one.call.method, one.call.url, one.call.headers) == (CALL.method, CALL.url, CALL.headers)
     assert (one.start, one.end, two.start, two.end) == (3, 812, None, None)
     assert [path.read_text(encoding="utf-8").splitlines()[i.line - 1].strip() for i in (one, two)] == ["- request:"] * 2
-    assert tape.metadata == METADATA
-    assert tape.recorded_at == 1_769_860_800_000
+    assert cassette.metadata == METADATA
+    assert cassette.recorded_at == 1_769_860_800_000
 
 
 def test_only_allowed_headers_are_written() -> None:
@@ -155,7 +156,7 @@ BODIES = (
 def test_any_response_body_is_read_back_by_us_and_vcrpy(tmp_path_factory: pytest.TempPathFactory, body: bytes) -> None:
     """Whatever the bytes: ours and vcrpy's reader both give them back."""
     text = dump_cassette([Interaction(CALL, HttpReply(200, (), body))], {})
-    path = write(tmp_path_factory.mktemp("tape"), text)
+    path = write(tmp_path_factory.mktemp("cassette"), text)
     assert load_cassette(path).interactions[0].reply.body == body
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -168,16 +169,16 @@ def test_any_response_body_is_read_back_by_us_and_vcrpy(tmp_path_factory: pytest
 
 def test_vcrpy_replays_a_recorded_run(tmp_path: Path) -> None:
     """The file of a recorded run, played by plain vcrpy through httpx, with the body in the match."""
-    path = record(tmp_path / "tape.yaml", typed(), completion(BAD), completion(GOOD))
+    path = record(tmp_path / "cassette.yaml", typed(), completion(BAD), completion(GOOD))
     before = path.read_bytes()
     player = VCR.VCR(record_mode="none", match_on=["method", "uri", "body"])
-    with player.use_cassette(str(path)) as tape, httpx.Client() as client:
+    with player.use_cassette(str(path)) as cassette, httpx.Client() as client:
         for interaction in load_cassette(path).interactions:
             call = interaction.call
             compact = json.dumps(json.loads(call.body)).encode()
             got = client.request(call.method, call.url, headers=dict(call.headers), content=compact)
             assert (got.status_code, got.reason_phrase, got.content) == (200, "OK", interaction.reply.body)
-        assert tape.all_played
+        assert cassette.all_played
     assert path.read_bytes() == before
 
 
@@ -223,7 +224,7 @@ def test_cassette_recorded_by_vcrpy_is_read(tmp_path: Path) -> None:
     """A cassette that vcrpy recorded of a real exchange, on this machine."""
     path = tmp_path / "theirs.yaml"
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever).start()
+        Thread(target=server.serve_forever, args=(0.01,)).start()
         url = f"http://127.0.0.1:{server.server_port}"
         with VCR.use_cassette(str(path)), httpx.Client(trust_env=False) as client:
             client.post(f"{url}/a", json={"b": [1]})
@@ -252,7 +253,7 @@ def test_cassette_path_that_is_not_a_file_raises_storage_failed(
 ) -> None:
     """It is an error at once: nobody waits for a writer of a pipe, and it is not taken for a missing cassette."""
     (tmp_path / "desk").mkdir()
-    path = put(tmp_path / "desk" / "desk.yaml", kind)
+    path = put_non_file(tmp_path / "desk" / "desk.yaml", kind)
     for read in (load_cassette, cassette_exists):
         with pytest.raises(StorageError, match=f"desk.yaml cannot be read: {why}") as caught:
             read(path)
@@ -273,7 +274,7 @@ def test_cassette_exists(tmp_path: Path) -> None:
 INTERACTION: dict[str, Any] = yaml.safe_load(dump_cassette([Interaction(CALL, REPLY, end=1)], {}))["interactions"][0]
 
 
-def changed(path: str, value: Any) -> str:
+def cassette_with(path: str, value: Any) -> str:
     """A cassette with one value replaced."""
     whole = {"version": 1, "interactions": [json.loads(json.dumps(INTERACTION))], "metadata": {}}
     node: Any = whole
@@ -285,7 +286,7 @@ def changed(path: str, value: Any) -> str:
 
 
 def test_unchanged_cassette_is_valid(tmp_path: Path) -> None:
-    assert len(load_cassette(write(tmp_path, changed("version", 1))).interactions) == 1
+    assert len(load_cassette(write(tmp_path, cassette_with("version", 1))).interactions) == 1
 
 
 @pytest.mark.parametrize(
@@ -332,7 +333,7 @@ def test_unchanged_cassette_is_valid(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_value_is_reported_with_its_line(tmp_path: Path, path: str, value: Any) -> None:
-    text = changed(path, value)
+    text = cassette_with(path, value)
     line, _ = line_and_reason(write(tmp_path, text))
     assert 1 <= line <= text.count("\n") + 1
 
@@ -352,7 +353,7 @@ def test_invalid_value_is_reported_with_its_line(tmp_path: Path, path: str, valu
     ],
 )
 def test_optional_values_are_accepted(tmp_path: Path, path: str, value: Any) -> None:
-    assert len(load_cassette(write(tmp_path, changed(path, value))).interactions) == 1
+    assert len(load_cassette(write(tmp_path, cassette_with(path, value))).interactions) == 1
 
 
 def test_missing_key_is_reported_at_its_interaction(tmp_path: Path) -> None:
@@ -369,13 +370,13 @@ def test_empty_file_is_not_a_cassette(tmp_path: Path, text: str) -> None:
 
 
 def test_non_utf8_file_is_reported_with_its_line(tmp_path: Path) -> None:
-    path = tmp_path / "tape.yaml"
+    path = tmp_path / "cassette.yaml"
     path.write_bytes(b"version: 1\nmetadata: \xff\n")
     assert line_and_reason(path) == (2, "it is not UTF-8")
 
 
 def test_size_limit_of_a_cassette(tmp_path: Path) -> None:
-    path = write(tmp_path, changed("version", 1))
+    path = write(tmp_path, cassette_with("version", 1))
     size = path.stat().st_size
     assert len(load_cassette(path, size).interactions) == 1
     with pytest.raises(CassetteError, match="more than") as caught:
@@ -390,7 +391,7 @@ def test_any_damage_is_read_or_reported_as_damaged(
     """A cassette with a byte changed or cut off: a cassette or an error of ours, never another exception."""
     whole = bytearray(dump_cassette([Interaction(CALL, REPLY, end=1)], METADATA).encode())
     whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
-    path = tmp_path_factory.mktemp("tape") / "tape.yaml"
+    path = tmp_path_factory.mktemp("cassette") / "cassette.yaml"
     path.write_bytes(whole[: data.draw(st.integers(0, len(whole)))])
     code = None
     try:

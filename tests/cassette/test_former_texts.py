@@ -76,11 +76,11 @@ FORMER: list[tuple[str, str]] = [
     ("tool.aborted: the run ended before this call did", NOW("tool.aborted", texts.RUN_ENDED)),
     (
         "tool.execution: agent failed: budget.turns: the run has used its 1 turns",
-        NOW("tool.execution", texts.child_failed("budget.turns", texts.budget_used_up("turn", 1, 0, 1))),
+        NOW("tool.execution", texts.child_failed_text("budget.turns", texts.budget_used_up("turn", 1, 0, 1))),
     ),
     (
         "tool.execution: agent failed: provider.fatal: status 401\nsee there",
-        NOW("tool.execution", texts.child_failed("provider.fatal", "")),
+        NOW("tool.execution", texts.child_failed_text("provider.fatal", "")),
     ),
     ("the agent took longer than 500 ms and was stopped", texts.CHILD_TIMED_OUT.format(500)),
     ("the message has 20 characters; 10 are allowed", texts.message_too_long(20, 10)),
@@ -109,6 +109,16 @@ FORMER: list[tuple[str, str]] = [
     ("a value for the address's path holds a control character", texts.URL_CONTROL),
     ("a part of the address's path would be empty, or a dot", texts.URL_EMPTY_SEGMENT),
     ("the endpoint redirects to something that is no whole http or https address", texts.REDIRECT_UNUSABLE),
+    ("[1 bytes that are not text; content type: unknown]", texts.binary_body(1, None)),
+    (
+        (
+            "Be brief.\n\nYour final answer is one JSON value and nothing else, no text or code fence around it."
+            ' It keeps this schema:\n{"type":"object"}'
+        ),
+        f'Be brief.\n\n{texts.SCHEMA_GUIDANCE}{{"type":"object"}}',
+    ),
+    ("What the agent is to do.", texts.CHILD_MESSAGE),
+    ("It is shown below.", texts.ATTACHED_BELOW),
 ]
 
 

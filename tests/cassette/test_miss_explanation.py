@@ -106,7 +106,7 @@ def test_describe_differences_names_the_path() -> None:
 # --- reasons
 
 
-def here(source: str, params: dict[str, Any], **more: Any) -> MissContext:
+def make_context(source: str, params: dict[str, Any], **more: Any) -> MissContext:
     return MissContext(params=params, instructions=(Template("p.j2", 1, source),), **more)
 
 
@@ -116,7 +116,7 @@ def because(source: str, was: dict[str, Any], now: dict[str, Any], **more: Any) 
         chat(render_template(source, now)),
         chat(render_template(source, was)),
         metadata={"params": was},
-        here=here(source, now, **more),
+        here=make_context(source, now, **more),
     )
     return [difference.because for difference in found.differences]
 
@@ -154,7 +154,7 @@ def test_value_of_a_credential_param_is_masked() -> None:
 def test_unchanged_template_is_not_the_cause() -> None:
     def reason(now: dict[str, str]) -> str | None:
         metadata = {"params": {}, "sections": {"instructions": "1", "model": "1"}}
-        found = explain(chat("b"), chat("a"), metadata=metadata, here=here("b", {}, sections=now))
+        found = explain(chat("b"), chat("a"), metadata=metadata, here=make_context("b", {}, sections=now))
         return found.differences[0].because
 
     assert reason({"instructions": "2", "model": "1"}) == "the template changed"
@@ -162,14 +162,16 @@ def test_unchanged_template_is_not_the_cause() -> None:
 
 
 def test_line_that_no_template_renders_has_no_template_place() -> None:
-    found = explain(chat("a\nb"), chat("a\nc"), metadata={"params": {}}, here=here("b", {}))
+    found = explain(chat("a\nb"), chat("a\nc"), metadata={"params": {}}, here=make_context("b", {}))
     assert found.differences[0].template is None
     assert found.differences[0].because is None
 
 
 def test_template_that_fails_with_the_recorded_params_names_no_cause() -> None:
     source = "{{ a.b }}"
-    found = explain(chat("2"), chat("1"), metadata={"params": {"a": "text"}}, here=here(source, {"a": {"b": 2}}))
+    found = explain(
+        chat("2"), chat("1"), metadata={"params": {"a": "text"}}, here=make_context(source, {"a": {"b": 2}})
+    )
     assert found.differences[0].template == "p.j2"
     assert found.differences[0].because is None
 
@@ -180,7 +182,7 @@ def test_difference_names_the_template_line_of_the_character() -> None:
         chat(render_template(source, {"eu": False})),
         chat(render_template(source, {"eu": True})),
         metadata={"params": {"eu": True}},
-        here=here(source, {"eu": False}),
+        here=make_context(source, {"eu": False}),
     )
     assert (found.differences[0].template_line, found.differences[0].line) == (3, 1)
 
@@ -216,14 +218,14 @@ def test_cause_names_changed_sections_and_params(metadata: dict[str, Any], cause
 
 # --- hostile recordings
 
-ODD = st.recursive(
+ODD_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.binary(max_size=3) | st.dates(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3),
     max_leaves=5,
 )
 
 
-@given(st.dictionaries(st.sampled_from(["params", "sections", "spec", "case"]), ODD))
+@given(st.dictionaries(st.sampled_from(["params", "sections", "spec", "case"]), ODD_VALUES))
 def test_any_metadata_gives_an_explanation(metadata: dict[str, Any]) -> None:
     now = agent(given={"region": "us"})
     found = explain_miss(now.call(), unplayed_interactions(agent().call()), metadata, now.here())
@@ -316,7 +318,7 @@ def test_secret_in_any_place_is_masked(secret: str) -> None:
 
 
 def test_secret_in_params_is_masked() -> None:
-    known = here("{{ a }}", {"a": KEY})
+    known = make_context("{{ a }}", {"a": KEY})
     found = explain(chat(KEY), chat("x"), metadata={"params": {"a": f"{KEY}1"}, "sections": {KEY: "1"}}, here=known)
     assert KEY[8:] not in full_text(found)
 

@@ -11,7 +11,7 @@ from agentrun.core.messages import Assistant, Text, ToolCall, ToolResult
 from ..core.script import tool
 from .recorded_agents import REFUND, SUPPORT, TONE, agent, call_of, explanation_of_change, unplayed_interactions
 
-ASKS = Assistant((Text("I look."), ToolCall("c1.0", "refund", '{"order":"1042","amount":50}', None, None)))
+REPLY_WITH_CALL = Assistant((Text("I look."), ToolCall("c1.0", "refund", '{"order":"1042","amount":50}', None, None)))
 
 
 def result(text: str) -> ToolResult:
@@ -26,7 +26,7 @@ def more_tools() -> MissExplanation:
 
 def history() -> MissExplanation:
     run = agent()
-    now, was = run.call(ASKS, result("paid 50")), run.call(ASKS, result("paid 60"))
+    now, was = run.call(REPLY_WITH_CALL, result("paid 50")), run.call(REPLY_WITH_CALL, result("paid 60"))
     return explain_miss(now, unplayed_interactions(was, first=3), run.metadata(), run.here())
 
 
@@ -173,13 +173,13 @@ likely cause: the package did not change, so the difference comes from params or
 to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
     "once too often": (
-        lambda: one_call(agent().call(), agent().call(ASKS, result("paid")), played=True),
+        lambda: one_call(agent().call(), agent().call(REPLY_WITH_CALL, result("paid")), played=True),
         """\
 the cassette has no reply to this request
   the request was recorded, but fewer times than the run sends it
 to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
-    "an empty tape": (
+    "an empty cassette": (
         lambda: one_call(agent().call()),
         """\
 the cassette has no reply to this request

@@ -145,7 +145,7 @@ CHANGES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "stream": ({"model": {"stream": True}}, ["stream is new: true"]),
     "output": ({"output": {"schema": TRIAGE}}, [""]),
 }
-SPELLED = {
+PROVIDER_DIFFERENCES = {
     "gemini temperature": ["generationConfig.temperature is 0.5, but the cassette has 0"],
     "openai stream": ["stream is new: true", "stream_options is new: "],
     "openai output": ["response_format is new: "],
@@ -161,7 +161,7 @@ def test_change_is_described_the_same_in_every_format(change: str, format: str) 
     changes, expected = CHANGES[change]
     now = agent(format, **changes)
     found = explanation_of_change(agent(format), now)
-    expected = SPELLED.get(f"{format} {change}", expected)
+    expected = PROVIDER_DIFFERENCES.get(f"{format} {change}", expected)
     assert len(found.differences) == len(expected)
     for sentence, beginning in zip(sentences(found), expected, strict=True):
         assert sentence.startswith(beginning)
@@ -178,7 +178,7 @@ def test_change_is_described_the_same_in_every_format(change: str, format: str) 
 def test_changed_conversation_is_described_the_same_in_every_format(format: str) -> None:
     run = agent(format)
 
-    def told(*later: Message) -> list[str]:
+    def explain(*later: Message) -> list[str]:
         found = explain_miss(
             run.call(*later), unplayed_interactions(run.call(*CONVERSATION)), run.metadata(), run.here()
         )
@@ -188,24 +188,24 @@ def test_changed_conversation_is_described_the_same_in_every_format(format: str)
     assert isinstance(asks, Assistant)
     text, refund, now = asks.parts
     more = Assistant((text, ToolCall("c1.0", "refund", '{"order":"1042","amount":60}', None, None), now))
-    assert told(more, paid, noon, answer, thanks) == [
+    assert explain(more, paid, noon, answer, thanks) == [
         "message 2 (assistant): the call of refund: amount is 60, but the cassette has 50"
     ]
     other = Assistant((text, refund, ToolCall("c1.1", "refund", "{}", None, None)))
-    assert told(other, paid, noon, answer, thanks) == [
+    assert explain(other, paid, noon, answer, thanks) == [
         "message 2 (assistant): it is a call of refund, but the cassette has a call of now"
     ]
-    assert told(asks, paid, ToolResult("c1.1", (Text("one"),)), answer, thanks) == [
+    assert explain(asks, paid, ToolResult("c1.1", (Text("one"),)), answer, thanks) == [
         'message 3 (tool): the result of now is "one", but the cassette has "noon"'
     ]
-    assert told(asks, paid, noon, answer, user_message("Thank you.")) == [
+    assert explain(asks, paid, noon, answer, user_message("Thank you.")) == [
         'message 5 (user): the text is "Thank you.", but the cassette has "Thanks."'
     ]
-    assert told(asks, paid, noon) == ["the conversation has 3 messages, but the cassette has 5"]
+    assert explain(asks, paid, noon) == ["the conversation has 3 messages, but the cassette has 5"]
 
 
 def test_model_request_is_compared_with_a_model_request() -> None:
-    """A request to a model is compared with one, not with what stands nearer on the tape."""
+    """A request to a model is compared with one, not with what stands nearer on the cassette."""
     lookup = HttpCall("POST", "https://shop.example/orders", (), b"{}")
     now = agent("gemini", route={"name": "gemini-2.5-pro"})
     found = explain_miss(
@@ -220,7 +220,7 @@ def test_model_request_is_compared_with_a_model_request() -> None:
 
 def request(format: str, messages: list[Message]) -> HttpCall:
     made = exchange.request(format, MODELS[format], *messages, tools=(exchange.NOW,))
-    return exchange.encoded(codec_for(format), made)
+    return exchange.encode(codec_for(format), made)
 
 
 @given(st.sampled_from(FORMATS), conversations(), conversations())

@@ -14,15 +14,15 @@ from agentrun.providers.registry import CODECS
 from agentrun.testing.provider import ScriptedProvider
 from agentrun.wire import HttpCall, HttpReply
 
-from ..testing.provider_requests import asked as request
 from ..testing.provider_requests import call_of, script, send
+from ..testing.provider_requests import model_request as request
 
 TURN = {"text": "I look.", "calls": [{"tool": "search", "args": {"q": "vcr"}}]}
 OPENAI = "https://api.openai.com/v1/chat/completions"
 BODY = b'{"model": "m", "stream": true, "messages": []}'
 
 
-def recorded(provider: str, *, stream: bool) -> Interaction:
+def record_interaction(provider: str, *, stream: bool) -> Interaction:
     call = call_of(request(provider, stream=stream))
     with ScriptedProvider(script(TURN)) as server:
         got = send(server, call)
@@ -38,7 +38,7 @@ def question(interaction: Interaction) -> ParsedRequest:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("provider", CODECS)
 def test_reply_of_every_format_is_parsed(provider: str, stream: bool) -> None:
-    interaction = recorded(provider, stream=stream)
+    interaction = record_interaction(provider, stream=stream)
     reply = parse_reply(interaction, question(interaction))
     assert isinstance(reply, Reply)
     assert reply.message.text == "I look."

@@ -31,7 +31,7 @@ def call(body: Any, url: str = URL, method: str = "POST") -> HttpCall:
 def cassette_of(*calls: HttpCall) -> Cassette:
     """A recording whose replies are numbered from 1."""
     played = [Interaction(one, HttpReply(200, (), b"%d" % n), end=n * 100, line=n) for n, one in enumerate(calls, 1)]
-    return Cassette(tuple(played), {}, 0, "sha256:tape")
+    return Cassette(tuple(played), {}, 0, "sha256:cassette")
 
 
 def player(*calls: HttpCall, **given: Any) -> Player:
@@ -47,6 +47,46 @@ def miss(on: Player, asked: HttpCall, path: str = "") -> dict[str, Any]:
         play(on, asked, path)
     assert (caught.value.code, caught.value.exit_code) == ("cassette.miss", 3)
     return caught.value.fields
+
+
+def tool_call(argument: int = 1) -> HttpCall:
+    return call({"at": argument}, "tool://look", "CALL")
+
+
+def test_repeat_is_found_only_before_the_next_model_request() -> None:
+    on = player(call({"turn": 1}), tool_call(), tool_call(), call({"turn": 2}), tool_call(), call({"turn": 3}))
+    assert not on.has_repeat(tool_call()), "no model was asked yet, so the turns are not known"
+    play(on, call({"turn": 1}))
+    assert play(on, tool_call()) == 2
+    assert on.has_repeat(tool_call())
+    assert not on.has_repeat(tool_call(2)), "another request"
+    assert play(on, tool_call()) == 3, "asking does not play it"
+    assert not on.has_repeat(tool_call()), "the next one belongs to the next turn"
+    play(on, call({"turn": 2}))
+    assert play(on, tool_call()) == 5
+    assert not on.has_repeat(tool_call())
+    play(on, call({"turn": 3}))
+    assert on.unused() == ()
+
+
+def test_repeat_of_another_run_does_not_count() -> None:
+    calls = [call({"turn": 1}), tool_call(), tool_call()]
+    paths = ["", "", "c1.0"]
+    recorded = [Interaction(each, HttpReply(200, (), b"1"), path=path) for each, path in zip(calls, paths, strict=True)]
+    on = Player(Cassette(tuple(recorded), {}, 0, "sha256:cassette"))
+    play(on, call({"turn": 1}))
+    play(on, tool_call())
+    assert not on.has_repeat(tool_call())
+    assert not on.has_repeat(tool_call(), "c1.0"), "the model of the sub-agent was not asked yet"
+
+
+def test_looking_for_a_repeat_does_not_change_the_tier() -> None:
+    calls = [call({"turn": 1}), tool_call(), call({"turn": 2}), call({"at": 9}, "tool://look", "CALL")]
+    on = player(*calls, volatile=["at"], require="normalised")
+    play(on, call({"turn": 1}))
+    play(on, tool_call())
+    assert not on.has_repeat(tool_call())
+    assert on.tier == "exact"
 
 
 def test_requests_are_matched_in_any_order() -> None:
@@ -223,21 +263,21 @@ def test_unused_error_names_the_unplayed_interactions() -> None:
     assert error.message == f"2 of 3 recorded interactions were not played: {what}, and 1 more"
 
 
-VALUES = st.recursive(
+JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-2, 2) | st.text("ab", max_size=2),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab", max_size=1), inner, max_size=3),
     max_leaves=6,
 )
 
 
-@given(VALUES, VALUES)
+@given(JSON_VALUES, JSON_VALUES)
 def test_requests_match_exactly_when_no_difference_is_named(one: Any, two: Any) -> None:
     """Two requests are told apart exactly when a difference can be named."""
     assert (match_key(call(one)) == match_key(call(two))) == (not list(describe_differences(call(one), call(two))))
 
 
 def test_matching_time_does_not_grow_with_the_cassette() -> None:
-    """Finding a reply does not get slower with the tape."""
+    """Finding a reply does not get slower with the cassette."""
     calls = [call({"n": n, "text": "x" * 200}) for n in range(5000)]
     on = player(*calls)
     with at_most(800_000):

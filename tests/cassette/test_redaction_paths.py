@@ -24,7 +24,7 @@ def _bytes(body: Any) -> bytes:
     return body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
 
 
-def found(interaction: Interaction, path: str | None = None, pattern: str | None = None) -> list[str]:
+def find_values(interaction: Interaction, path: str | None = None, pattern: str | None = None) -> list[str]:
     values = find_redacted_values([interaction], [RedactionRule("it", path, pattern)])
     assert {name for name, _ in values} <= {"it"}
     return [value.reveal() for _, value in values]
@@ -58,18 +58,18 @@ ORDER = {
     ],
 )
 def test_path_selects_values_in_request_and_reply(path: str, values: list[str]) -> None:
-    assert found(call(ORDER), path) == values
-    assert found(call(None, reply=ORDER), path) == values
-    assert found(call(None, reply=json.dumps(ORDER, indent=2).encode()), path) == values
+    assert find_values(call(ORDER), path) == values
+    assert find_values(call(None, reply=ORDER), path) == values
+    assert find_values(call(None, reply=json.dumps(ORDER, indent=2).encode()), path) == values
 
 
 def test_numbers_are_found_in_every_spelling() -> None:
-    assert found(call(b'{"a": 12.50, "b": 1e3, "c": -100}'), "*") == ["12.50", "12.5", "1e3", "1000.0", "-100"]
+    assert find_values(call(b'{"a": 12.50, "b": 1e3, "c": -100}'), "*") == ["12.50", "12.5", "1e3", "1000.0", "-100"]
 
 
 def test_path_with_a_pattern_selects_the_match() -> None:
-    assert found(call(ORDER), "items.*.name", MAIL) == ["ann@home.example"]
-    assert found(call(ORDER), "user.mail", "^[a-z]+") == ["ann"]
+    assert find_values(call(ORDER), "items.*.name", MAIL) == ["ann@home.example"]
+    assert find_values(call(ORDER), "user.mail", "^[a-z]+") == ["ann"]
 
 
 def test_pattern_is_searched_in_every_text() -> None:
@@ -78,30 +78,33 @@ def test_pattern_is_searched_in_every_text() -> None:
         HttpReply(200, (("y", "c@answer.example"),), b"plain d@text.example\n\xff"),
         failure=Failure("x", "e@failure.example", {"deep": ["f@fields.example"], "g@key.example": 1}),
     )
-    values = found(everywhere, None, MAIL)
+    values = find_values(everywhere, None, MAIL)
     names = ["a@url.example", "cat@query.example", "b@head.example", "c@answer.example", "d@text.example"]
     assert values == [*names, "e@failure.example", "g@key.example", "f@fields.example"]
-    assert found(call({"k@key.example": {"l": "m@leaf.example"}}), None, MAIL) == ["k@key.example", "m@leaf.example"]
-    assert found(call({"n": [4111111111111111, "no"]}), None, "[0-9]{16}") == ["4111111111111111"]
+    assert find_values(call({"k@key.example": {"l": "m@leaf.example"}}), None, MAIL) == [
+        "k@key.example",
+        "m@leaf.example",
+    ]
+    assert find_values(call({"n": [4111111111111111, "no"]}), None, "[0-9]{16}") == ["4111111111111111"]
 
 
 def test_paths_and_patterns_enter_json_texts() -> None:
     """Arguments and results: a path may lead through them or begin there, and a pattern does not take their signs."""
     arguments = json.dumps({"to": {"mail": "ann@shop.example"}, "n": 70012})
     asked = call({"calls": [{"function": {"arguments": arguments}}]})
-    assert found(asked, "to.mail") == ["ann@shop.example"]
-    assert found(asked, "calls.*.function.arguments.to.mail") == ["ann@shop.example"]
-    assert found(asked, "n") == ["70012"]
-    assert found(asked, "calls.*.function.arguments") == [arguments]
-    assert found(asked, None, "[^ ]+@[^ ]+") == ["ann@shop.example"]
-    assert found(call(None, reply=arguments.encode()), "to.mail") == ["ann@shop.example"]
+    assert find_values(asked, "to.mail") == ["ann@shop.example"]
+    assert find_values(asked, "calls.*.function.arguments.to.mail") == ["ann@shop.example"]
+    assert find_values(asked, "n") == ["70012"]
+    assert find_values(asked, "calls.*.function.arguments") == [arguments]
+    assert find_values(asked, None, "[^ ]+@[^ ]+") == ["ann@shop.example"]
+    assert find_values(call(None, reply=arguments.encode()), "to.mail") == ["ann@shop.example"]
 
 
 def test_short_values_and_empty_rules_are_ignored() -> None:
     asked = call({"a": "xy", "b": "xyz"})
-    assert found(asked, "*") == ["xyz"]
-    assert found(asked, None, "x?") == []
-    assert found(asked, None, None) == []
+    assert find_values(asked, "*") == ["xyz"]
+    assert find_values(asked, None, "x?") == []
+    assert find_values(asked, None, None) == []
     assert find_redacted_values([asked], []) == []
 
 
@@ -114,9 +117,9 @@ def test_values_are_listed_once_in_order() -> None:
 
 def test_placeholders_are_not_selected() -> None:
     asked = call({"a": "[redacted:other]", "b": "say [redacted:other]!"})
-    assert found(asked, "a") == []
-    assert found(asked, None, "[a-z]+") == ["https", "shop", "example", "application", "json", "say"]
-    assert found(asked, None, "say.*") == ["say [redacted:other]!"]
+    assert find_values(asked, "a") == []
+    assert find_values(asked, None, "[a-z]+") == ["https", "shop", "example", "application", "json", "say"]
+    assert find_values(asked, None, "say.*") == ["say [redacted:other]!"]
 
 
 def test_value_found_once_is_redacted_in_all_interactions() -> None:

@@ -48,7 +48,9 @@ BODIES = st.one_of(
 
 
 KINDS = (("delta", "aa"), ("start", "x1"), ("delta", "1"), ("delta", "c"))
-APART = b"".join(b'data: {"type":"t_%s","text":"%s"}\n\n' % (kind.encode(), text.encode()) for kind, text in KINDS)
+SPLIT_EVENTS = b"".join(
+    b'data: {"type":"t_%s","text":"%s"}\n\n' % (kind.encode(), text.encode()) for kind, text in KINDS
+)
 """What is taken out, x11, brings together what was apart."""
 
 
@@ -62,7 +64,7 @@ def interaction(url: str, body: bytes, reply: bytes) -> Interaction:
 
 
 @given(SECRETS, ADDRESSES, BODIES, BODIES)
-@example([("A", Secret("aac")), ("B", Secret("x11"))], "", b"", APART)
+@example([("A", Secret("aac")), ("B", Secret("x11"))], "", b"", SPLIT_EVENTS)
 def test_no_value_is_left_in_a_random_interaction(
     values: list[tuple[str, Secret]], url: str, body: bytes, reply: bytes
 ) -> None:

@@ -21,10 +21,10 @@ from agentrun.testing.provider.server import FORMATS
 from agentrun.testing.provider.wire_format import WireReply, WireRequest, WireToolCall
 from agentrun.wire import HttpCall, HttpReply
 
-from ..testing.provider_requests import PROVIDERS, asked
+from ..testing.provider_requests import PROVIDERS, model_request
 
-ASKED = WireRequest(model="m-1", stream=True, instructions="", tools=(), steps=())
-VALUES = ["sk-0123456789", 'q"uo\\te\nd ü😀/+%']
+REQUEST = WireRequest(model="m-1", stream=True, instructions="", tools=(), steps=())
+SECRETS = ["sk-0123456789", 'q"uo\\te\nd ü😀/+%']
 
 
 def stream(provider: str, text: str, chunk: int, *, reasoning: str = "", arguments: str = "") -> bytes:
@@ -42,12 +42,12 @@ def stream(provider: str, text: str, chunk: int, *, reasoning: str = "", argumen
         usage=None,
         chunk=chunk,
     )
-    return b"".join(speaks.reply_events(said, ASKED))
+    return b"".join(speaks.reply_events(said, REQUEST))
 
 
-def read(provider: str, body: bytes) -> tuple[str, Any]:
+def decode_stream(provider: str, body: bytes) -> tuple[str, Any]:
     """What a codec makes of it: the texts that passed, and the reply."""
-    decoder = codec_for(provider).stream(asked(provider, stream=True))
+    decoder = codec_for(provider).stream(model_request(provider, stream=True))
     text = "".join(decoder.feed(body))
     reply = decoder.end()
     assert isinstance(reply, Reply), reply
@@ -60,23 +60,23 @@ def read(provider: str, body: bytes) -> tuple[str, Any]:
     return text, data
 
 
-def recorded(body: bytes) -> Interaction:
+def stream_interaction(body: bytes) -> Interaction:
     call = HttpCall("POST", "https://api.example/v1", (), b"{}")
     return Interaction(call, HttpReply(200, (("content-type", "text/event-stream"),), body), chunks=(len(body),))
 
 
 def check_redacted_stream(provider: str, body: bytes, redactor: Redactor) -> None:
-    text, reply = read(provider, body)
-    found = redact_interaction(recorded(body), redactor)
+    text, reply = decode_stream(provider, body)
+    found = redact_interaction(stream_interaction(body), redactor)
     assert find_unredacted([found], redactor) is None
     assert found.chunks == (len(found.reply.body),)
-    clean, clean_reply = read(provider, found.reply.body)
+    clean, clean_reply = decode_stream(provider, found.reply.body)
     assert clean == redactor.redact_text(text)
     assert clean_reply == redactor.redact_data(reply)
     assert found.reply.body.count(b"\n") == body.count(b"\n")
 
 
-@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("value", SECRETS)
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_value_split_at_any_position_is_redacted(provider: str, value: str) -> None:
     redactor = Redactor([("KEY", Secret(value))])
@@ -85,7 +85,7 @@ def test_value_split_at_any_position_is_redacted(provider: str, value: str) -> N
         check_redacted_stream(provider, stream(provider, text, len(value)), redactor)
 
 
-@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("value", SECRETS)
 @pytest.mark.parametrize("chunk", [1, 2, 3, 7, 1000])
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_value_in_reasoning_text_and_arguments_is_redacted(provider: str, chunk: int, value: str) -> None:
@@ -94,7 +94,7 @@ def test_value_in_reasoning_text_and_arguments_is_redacted(provider: str, chunk:
     thought = f"I know {value}{value}"
     body = stream(provider, f"It is {value}.", chunk, reasoning=thought, arguments=arguments)
     check_redacted_stream(provider, body, redactor)
-    assert find_unredacted([recorded(body)], redactor) == "interaction 1, reply body", "the twin is red"
+    assert find_unredacted([stream_interaction(body)], redactor) == "interaction 1, reply body", "the twin is red"
 
 
 @given(
@@ -111,7 +111,7 @@ def test_overlapping_values_in_any_text_are_redacted(provider: str, text: str, c
 def test_redacted_number_in_arguments_becomes_text(provider: str) -> None:
     redactor = Redactor([("CARD", Secret("4111111111111111"))])
     body = stream(provider, "Well.", 3, arguments='{"card": 4111111111111111, "n": 2}')
-    _, reply = read(provider, redact_interaction(recorded(body), redactor).reply.body)
+    _, reply = decode_stream(provider, redact_interaction(stream_interaction(body), redactor).reply.body)
     call = next(part for part in reply["message"]["parts"] if "arguments" in part)
     assert json.loads(call["arguments"]) == {"card": "[redacted:CARD]", "n": 2}
 
@@ -157,7 +157,9 @@ STREAMS = {
 
 @pytest.mark.parametrize("story", STREAMS)
 def test_value_split_over_related_events_is_redacted(story: str) -> None:
-    clean = redact_interaction(recorded(STREAMS[story]), Redactor([("KEY", Secret("SECRET-VALUE"))])).reply.body
+    clean = redact_interaction(
+        stream_interaction(STREAMS[story]), Redactor([("KEY", Secret("SECRET-VALUE"))])
+    ).reply.body
     assert b"[redacted:KEY]" in clean
     assert b"SECR" not in clean
     assert b"VALUE" not in clean
@@ -165,7 +167,7 @@ def test_value_split_over_related_events_is_redacted(story: str) -> None:
 
 def test_planted_single_grouping_leaves_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin: with one way to tell, some stories are not told."""
-    monkeypatch.setattr("agentrun.cassette.redact_body.GROUPINGS", GROUPINGS[:1])
+    monkeypatch.setattr("agentrun.cassette.json_spans.GROUPINGS", GROUPINGS[:1])
     with pytest.raises(AssertionError):
         test_value_split_over_related_events_is_redacted("two texts side by side")
 
@@ -179,7 +181,7 @@ def test_patterns_and_paths_select_values_in_streams(provider: str, chunk: int) 
         RedactionRule("id", "to.id", None),
         RedactionRule("query", "q", "[a-z] [a-z]"),
     ]
-    found = {(name, value.reveal()) for name, value in find_redacted_values([recorded(body)], rules)}
+    found = {(name, value.reveal()) for name, value in find_redacted_values([stream_interaction(body)], rules)}
     mail_and_query = {("mail", "ann@shop.example"), ("query", "x y")}
     # Gemini has arguments as JSON and not as text, somewhere in its reply.
     assert found == (

@@ -8,7 +8,7 @@ import pytest
 
 from agentrun.cassette.selection import LoadedCassette, load_selected, select_cassettes
 
-from ..cli.desk_project import TAPE, add_cases, copy_cassette, edit
+from ..cli.desk_project import CASSETTE, add_cases, copy_cassette, edit
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def owners(loaded: LoadedCassette) -> list[str]:
         (".", 4),
         ("specs/desk.yaml", 4),
         ("specs/desk.cases.yaml", 4),
-        (TAPE, 1),
+        (CASSETTE, 1),
         ("python", 0),
     ],
 )
@@ -72,7 +72,7 @@ def test_cassette_belongs_to_the_spec_that_recorded_it(desk: Path, monkeypatch: 
         (desk / f"specs/again{ending}").write_bytes((desk / f"specs/desk{ending}").read_bytes())
     for folder in (desk, desk.parent):
         monkeypatch.chdir(folder)
-        (found,) = select(desk / TAPE)
+        (found,) = select(desk / CASSETTE)
         assert [owner.spec.name for owner in found.owners] == ["desk.yaml"]
         assert len(found.file.specs) == 2
 
@@ -90,7 +90,7 @@ def test_nested_project_does_not_own_outer_cassettes(desk: Path) -> None:
 
 def test_every_file_in_the_cassette_folder_is_selected(desk: Path) -> None:
     """Not even a file that looks like a spec."""
-    (desk / TAPE).write_text('agentrun: "1"\n' + (desk / TAPE).read_text())
+    (desk / CASSETTE).write_text('agentrun: "1"\n' + (desk / CASSETTE).read_text())
     (desk / "cassettes/loose.yaml").write_text("agentrun: 1\n")
     assert [(each.file.path.name, each.cassette is None) for each in select(desk)] == [
         ("loose.yaml", True),
@@ -102,7 +102,7 @@ def test_cassette_outside_of_a_project_has_no_cases(desk: Path) -> None:
     """A folder outside every project, with the cassette of another program in it."""
     folder = desk.parent / "elsewhere"
     folder.mkdir()
-    (folder / "a.yaml").write_bytes((desk / TAPE).read_bytes())
+    (folder / "a.yaml").write_bytes((desk / CASSETTE).read_bytes())
     (folder / "spec.yaml").write_bytes((desk / "specs/desk.yaml").read_bytes())
     (found,) = select(folder)
     assert (found.file.path.name, found.owners, found.file.is_in_place) == ("a.yaml", (), False)

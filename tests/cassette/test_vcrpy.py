@@ -17,14 +17,19 @@ import httpx
 import pytest
 import vcr
 
-from agentrun.cassette.file import dump_cassette, load_cassette
+from agentrun.cassette.file import load_cassette
 from agentrun.cassette.interactions import Interaction
 from agentrun.cassette.player import Player
 from agentrun.cassette.recorder import Recorder
+from agentrun.cassette.writer import CassetteSerializer, dump_cassette
 from agentrun.engine.cassette_ports import RecordingExchanger, replay_reply
 from agentrun.errors import CassetteError
+from agentrun.net.client import make_client
 from agentrun.net.sender import HttpxSender
 from agentrun.wire import HttpCall, HttpReply
+
+from ..docs.terminal import ROOT
+from ..tools.agent_runs import Runs
 
 VCR: Any = vcr  # it has no types
 
@@ -74,7 +79,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def url() -> Any:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
+        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
 
@@ -92,12 +97,14 @@ def record_with_agentrun(url: str, file: Path) -> None:
     """Record every kind of reply over real connections."""
 
     async def record() -> Recorder:
-        sender, recorder = HttpxSender(pytest.fail), Recorder(lambda: 0)
-        tape = RecordingExchanger(recorder)
-        for path in REPLIES:
-            reply = await tape.exchange(call(url, path), "", partial(send, sender, call(url, path)), lambda data: None)
-            assert reply.body == REPLIES[path][2]
-        await sender.close()
+        recorder = Recorder(lambda: 0)
+        cassette = RecordingExchanger(recorder)
+        async with make_client() as client:
+            sender = HttpxSender(client, pytest.fail)
+            for path in REPLIES:
+                asked = call(url, path)
+                reply = await cassette.exchange(asked, "", partial(send, sender, asked), lambda data: None)
+                assert reply.body == REPLIES[path][2]
         return recorder
 
     interactions = asyncio.run(record()).interactions()
@@ -115,13 +122,13 @@ def test_vcrpy_replays_our_cassette(url: str, tmp_path: Path) -> None:
     record_with_agentrun(url, file)
     before = file.read_bytes()
     player = VCR.VCR(record_mode="none", match_on=["method", "uri", "body"])
-    with player.use_cassette(str(file)) as tape, httpx.Client(trust_env=False) as client:
+    with player.use_cassette(str(file)) as cassette, httpx.Client(trust_env=False) as client:
         for path in reversed(REPLIES):
             asked = call(url, path)
             got = client.post(asked.url, content=asked.body, headers=dict(asked.headers))
             assert (got.status_code, got.content) == (200, REPLIES[path][2])
             assert got.headers["content-type"] == dict(REPLIES[path][0])["content-type"]
-        assert tape.all_played
+        assert cassette.all_played
     assert file.read_bytes() == before
 
 
@@ -147,7 +154,7 @@ def test_player_replays_a_vcrpy_cassette(url: str, tmp_path: Path) -> None:
 
 
 def test_cassette_extended_by_vcrpy_keeps_its_interactions(url: str, tmp_path: Path) -> None:
-    """A tape of ours that vcrpy adds to keeps what it has no place for."""
+    """A cassette of ours that vcrpy adds to keeps what it has no place for."""
     record_with_agentrun(url, file := tmp_path / "ours.yaml")
     before = load_cassette(file)
     adding = VCR.VCR(record_mode="new_episodes", match_on=["method", "uri", "body"])
@@ -191,3 +198,43 @@ def test_body_that_cannot_be_decompressed_is_reported(url: str, tmp_path: Path) 
         with pytest.raises(CassetteError, match="cannot decompress the body") as caught:
             load_cassette(file)
         assert caught.value.fields["line"] > 1
+
+
+SHIPPED = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "cassettes").rglob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", SHIPPED)
+def test_shipped_cassette_saved_by_vcrpy_through_our_serializer_is_the_same(path: str, tmp_path: Path) -> None:
+    persister, again = VCR.persisters.filesystem.FilesystemPersister, tmp_path / "again.yaml"
+    requests, responses, metadata = persister.load_cassette(ROOT / path, VCR.serializers.yamlserializer)
+    data = {"requests": requests, "responses": responses, "metadata": metadata}
+    persister.save_cassette(again, data, CassetteSerializer)
+    assert again.read_bytes() == (ROOT / path).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [(VCR.serializers.compat, "convert_to_unicode"), (VCR.Request, "_to_dict"), (VCR.Request, "__init__")],
+)
+def test_recording_fails_if_the_conversion_of_vcrpy_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Any, name: str
+) -> None:
+    runs = Runs(tmp_path)
+    runs.record()
+    before = runs.cassette.read_bytes()
+
+    def broken(*arguments: Any) -> None:
+        raise LookupError("vcrpy is broken")
+
+    monkeypatch.setattr(place, name, broken)
+    with pytest.raises(LookupError, match="vcrpy is broken"):
+        runs.record()
+    assert runs.cassette.read_bytes() == before
+
+
+@pytest.mark.parametrize("host", ["[redacted:HOST]", "ada:[redacted:PASSWORD]@shop.example"])
+def test_address_with_a_placeholder_as_host_is_written(host: str, tmp_path: Path) -> None:
+    """urllib, which vcrpy uses, takes the brackets for those of an IPv6 address."""
+    asked = HttpCall("GET", f"https://{host}/v1", (), b"")
+    (tmp_path / "a.yaml").write_text(dump_cassette([Interaction(asked, HttpReply(200, (), b"x"))], {}))
+    assert load_cassette(tmp_path / "a.yaml").interactions[0].call == asked

@@ -19,7 +19,7 @@ from agentrun.cassette.yaml_loader import (
 from ..steps import at_most
 
 
-def refused(text: str) -> CassetteFormatError:
+def load_error(text: str) -> CassetteFormatError:
     with pytest.raises(CassetteFormatError) as caught:
         load_yaml(text)
     return caught.value
@@ -74,7 +74,7 @@ def test_mappings_have_their_line() -> None:
     ],
 )
 def test_refused_yaml_has_its_line(text: str, line: int) -> None:
-    assert refused(text).line == line
+    assert load_error(text).line == line
 
 
 def test_binary_tag_of_a_key_is_ignored() -> None:
@@ -83,14 +83,14 @@ def test_binary_tag_of_a_key_is_ignored() -> None:
 
 def test_depth_limit() -> None:
     assert load_yaml("[" * MAX_CASSETTE_DEPTH + "]" * MAX_CASSETTE_DEPTH)
-    refused("[" * (MAX_CASSETTE_DEPTH + 1) + "]" * (MAX_CASSETTE_DEPTH + 1))
+    load_error("[" * (MAX_CASSETTE_DEPTH + 1) + "]" * (MAX_CASSETTE_DEPTH + 1))
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "- " * 100_000, "{a: " * 100_000])
 def test_deep_nesting_is_refused_quickly(text: str) -> None:
     """libyaml's own loader overruns the stack of the process here."""
     with at_most(8_000):
-        refused(text)
+        load_error(text)
 
 
 def test_alias_limit() -> None:
@@ -98,29 +98,29 @@ def test_alias_limit() -> None:
         return "a: &x [1]\nb: [" + ", ".join(["*x"] * uses) + "]"
 
     assert len(load_yaml(text(MAX_CASSETTE_ALIASES))["b"]) == MAX_CASSETTE_ALIASES
-    refused(text(MAX_CASSETTE_ALIASES + 1))
+    load_error(text(MAX_CASSETTE_ALIASES + 1))
 
 
 def test_alias_bomb_is_refused() -> None:
     lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
-    assert refused("\n".join(lines)).message == f"more than {module.MAX_CASSETTE_NODES} nodes"
+    assert load_error("\n".join(lines)).message == f"more than {module.MAX_CASSETTE_NODES} nodes"
 
 
 def test_node_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_CASSETTE_NODES", 4)
     assert load_yaml("[1, 2, 3]") == [1, 2, 3]
-    refused("[1, 2, 3, 4]")
+    load_error("[1, 2, 3, 4]")
 
 
-VALUES = st.recursive(
+YAML_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(1 - 2**53, 2**53 - 1) | st.text(max_size=8) | st.binary(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=10,
 )
 
 
-@given(VALUES, st.booleans())
+@given(YAML_VALUES, st.booleans())
 def test_output_of_pyyaml_is_loaded(value: Any, flow: bool) -> None:
     """All that vcrpy could write with plain data, in both styles, as it would read it itself."""
     text = yaml.safe_dump(value, default_flow_style=flow, allow_unicode=True)

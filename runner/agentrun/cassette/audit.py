@@ -44,8 +44,6 @@ class AuditFinding(Struct, frozen=True, kw_only=True):
 
 
 class AuditContext(Struct, frozen=True):
-    """The inputs of an audit other than the cassettes."""
-
     replays: CaseReplays
     secrets: Redactor
     """Knows the credentials of the environment."""

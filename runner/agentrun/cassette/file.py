@@ -1,4 +1,4 @@
-"""Cassette files: VCR's YAML, version 1, read and written without vcrpy.
+"""Cassette files: VCR's YAML, version 1. `writer.py` writes them with vcrpy; this reader is faster than vcrpy's.
 
     version: 1
     metadata: {recorded_at: '2026-01-31T12:00:00Z', …}      ours; vcrpy keeps it
@@ -14,27 +14,20 @@
 the body arrived), `path` (the call whose sub-agent sent the request), `failure` (why the reply is incomplete; the body
 has the part that arrived) and `stopped` (the request was cancelled before it was answered).
 
-Rule 1  vcrpy can read the files that this module writes, and this module can read the files that vcrpy writes.
+Rule 1  This module can read the files that vcrpy writes.
 Rule 2  A file that is not a cassette is an error with its line, never an empty cassette. A path that is not a regular
         file is an error too, never a missing cassette.
-Rule 3  Request bodies are written as pretty JSON, response bodies exactly as they arrived.
-Rule 4  Only headers of the allow-list are written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from errno import EFBIG, EINVAL, EISDIR
-from http import HTTPStatus
 from pathlib import Path
 from stat import S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, S_IFSOCK, S_ISDIR, S_ISREG
 from typing import Any
 
-import msgspec
-import yaml
-
-from agentrun.canonical_json import pretty_json, text_hash
+from agentrun.canonical_json import text_hash
 from agentrun.cassette.interactions import Cassette, Failure, Interaction, is_recordable_failure
 from agentrun.cassette.match import spelled_key
 from agentrun.cassette.yaml_loader import CassetteFormatError, LinedMapping, load_yaml
@@ -46,8 +39,6 @@ from agentrun.spec.source_files import display_path
 from agentrun.wire import HttpCall, HttpReply
 
 RAISE_LIMIT_HINT = "raise cassette_limit in [tool.agentrun] of pyproject.toml"
-NO_REPLY = 599
-"""The status of an interaction without a reply. Clients that ignore `response.agentrun` see a failure too."""
 
 _FILE_KINDS = {
     S_IFDIR: "a directory",
@@ -56,8 +47,9 @@ _FILE_KINDS = {
     S_IFCHR: "a device",
     S_IFBLK: "a device",
 }
-REQUEST_HEADERS = frozenset({"accept", "content-type"})
-RESPONSE_HEADERS = frozenset({"content-type", "date", "location", "retry-after"})
+_EXTRA_KEYS = frozenset({"start", "end", "path", "chunks", "failure", "stopped"})
+_PLAIN = ("", "identity")
+MAX_RECORDING_TIME = 400 * 24 * 60 * 60 * 1000
 
 
 def cassette_exists(path: Path) -> bool:
@@ -131,108 +123,6 @@ def save_cassette(tree: ProjectTree, path: Path, text: str, limit: int) -> None:
     tree.write(path, data)
 
 
-def dump_cassette(interactions: Iterable[Interaction], metadata: Mapping[str, Any]) -> str:
-    """The text of a cassette file: block style, one value per line."""
-    data: dict[str, Any] = {"version": 1}
-    if metadata:
-        data["metadata"] = dict(metadata)
-    data["interactions"] = [_interaction_data(interaction) for interaction in interactions]
-    layout: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "default_flow_style": False, "width": 2**30}
-    return str(yaml.dump(data, Dumper=_Dumper, **layout))
-
-
-def _interaction_data(interaction: Interaction) -> dict[str, Any]:
-    call, reply = interaction.call, interaction.reply
-    response = {
-        "status": {"code": reply.status, "message": _status_reason(reply.status)},
-        "headers": _allowed_headers(reply.headers, RESPONSE_HEADERS),
-        "body": {"string": _text(reply.body)},
-    }
-    if extra := _extra_fields(interaction):
-        response["agentrun"] = extra
-    return {
-        "request": {
-            "method": call.method,
-            "uri": call.url,
-            "headers": _allowed_headers(call.headers, REQUEST_HEADERS),
-            "body": _format_body(call.body),
-        },
-        "response": response,
-    }
-
-
-def _extra_fields(interaction: Interaction) -> dict[str, Any]:
-    failure = interaction.failure
-    fields = {
-        "path": interaction.path or None,
-        "start": interaction.start,
-        "end": interaction.end,
-        "chunks": _OneLine(interaction.chunks) if len(interaction.chunks) > 1 else None,
-        "failure": None if failure is None else msgspec.to_builtins(failure),
-        "stopped": interaction.stopped or None,
-    }
-    return {key: value for key, value in fields.items() if value is not None}
-
-
-def _status_reason(status: int) -> str:
-    if status == NO_REPLY:
-        return "No Reply"
-    return HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else ""
-
-
-def _allowed_headers(headers: Iterable[tuple[str, str]], allowed: frozenset[str]) -> dict[str, list[str]]:
-    listed: dict[str, list[str]] = {}
-    for name, value in headers:
-        if name.lower() in allowed:
-            listed.setdefault(name.lower(), []).append(value)
-    return listed
-
-
-def _format_body(body: bytes) -> str | bytes | None:
-    try:
-        return pretty_json(msgspec.json.decode(body))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _text(body) or None
-
-
-def _text(body: bytes) -> str | bytes:
-    try:
-        return body.decode()
-    except UnicodeDecodeError:
-        return body
-
-
-class _OneLine(list[int]):
-    """A list that is written on one line."""
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes multi-line texts as block scalars. Pure Python, so the output is the same with and without libyaml."""
-
-
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    lines = text.split("\n")
-    style = "|" if len(lines) > 1 else None
-    if not all(line.isprintable() for line in lines):
-        style = '"'  # the one style that keeps every character as it is
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _represent_text)
-_Dumper.add_representer(
-    _OneLine, lambda dumper, items: dumper.represent_sequence("tag:yaml.org,2002:seq", items, flow_style=True)
-)
-
-
-# --- Build a cassette from plain data --------------------------------------------------------------------------
-
-
-_EXTRA_KEYS = frozenset({"start", "end", "path", "chunks", "failure", "stopped"})
-_PLAIN = ("", "identity")
-MAX_RECORDING_TIME = 400 * 24 * 60 * 60 * 1000
-"""The longest possible recording in milliseconds."""
-
-
 def parse_cassette_text(text: str) -> Cassette:
     """Raises `CassetteFormatError`."""
     top = _mapping(load_yaml(text), 1, "the document")
@@ -257,7 +147,8 @@ def _interaction(data: LinedMapping) -> Interaction:
     if unknown := sorted(extra.keys() - _EXTRA_KEYS):
         raise CassetteFormatError(f"unknown key response.agentrun.{unknown[0]}", response.line)
     method, uri = _get(request, "method", str), _get(request, "uri", str)
-    call, reply = HttpCall(method, uri, _headers(request), _body(request, "body")), _reply(response)
+    call = HttpCall(method, uri, _headers(request), _body(request, "body"))
+    reply = _reply(response)
     return Interaction(
         call=call,
         reply=reply,
@@ -272,7 +163,6 @@ def _interaction(data: LinedMapping) -> Interaction:
 
 
 def _reply(response: LinedMapping) -> HttpReply:
-    """The reply with its body decompressed."""
     status, body = _get(response, "status", LinedMapping), _get(response, "body", LinedMapping)
     code, fields, data = _get(status, "code", int), _headers(response), _body(body, "string")
     if not 100 <= code <= 999:  # servers make up their own

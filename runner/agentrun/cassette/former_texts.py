@@ -135,19 +135,17 @@ FORMER_TEXTS = r"""
     a part of the path of the address would be empty, `.` or `..`
 \bredirects to something that is no whole http
     redirects to something that is not a complete http
+\[1 bytes that are not text;
+    [1 byte that is not text;
+# messages of a provider
+\bYour final answer is (one JSON value and nothing else), no text or code fence around it\. It keeps this schema:
+    Your final answer must be \1: no other text and no code fence. It must match this schema:
+^What the agent is to do\.$
+    The task for the sub-agent.
+^It is shown below\.$
+    The result is attached below.
 """
 """A pattern (regular expression), and in the next line its replacement."""
-
-
-def update_texts(text: str) -> str:
-    """The text with former wordings replaced by those of today. A text that is too long for one stays as it is."""
-    if len(text) > MAX_UPDATED_LENGTH:
-        return text
-    for pattern, new in _patterns():
-        text = pattern.sub(new, text)
-    return text
-
-
 _JSON_WORDS = re.compile(r"\b(true|false|null)\b")
 _EMPTY_LINES = re.compile(r"[ \t]*\n\s*")
 PRINTED_AS_JSON = (
@@ -158,6 +156,15 @@ TAGS_WITHOUT_LINES = (
     f"templates print as Jinja does since version {TEXTS_CHANGED_IN}: True, False and None, and an empty line for a tag"
     " alone on its line; nothing else differs"
 )
+
+
+def update_texts(text: str) -> str:
+    """The text with former wordings replaced by those of today. A text that is too long for one stays as it is."""
+    if len(text) > MAX_UPDATED_LENGTH:
+        return text
+    for pattern, new in _patterns():
+        text = pattern.sub(new, text)
+    return text
 
 
 def update_json_words(text: str) -> str:

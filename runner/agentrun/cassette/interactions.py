@@ -15,6 +15,8 @@ from agentrun.errors import ERROR_CODES
 from agentrun.wire import HttpCall, HttpReply
 
 DAY_MS = 86_400_000
+NO_REPLY = 599
+"""The status of an interaction without a reply. Clients that ignore `response.agentrun` see a failure too."""
 
 
 def is_recordable_failure(code: str) -> bool:
@@ -23,8 +25,6 @@ def is_recordable_failure(code: str) -> bool:
 
 
 class Failure(Struct, frozen=True):
-    """Why a reply is incomplete."""
-
     code: str
     message: str
     fields: dict[str, Any] = {}

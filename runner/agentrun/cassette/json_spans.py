@@ -1,8 +1,6 @@
 """Find the strings of a body with their positions in its bytes.
 
-A body is one JSON document, a stream of JSON documents, or plain text.
-
-Rule 1  A stream is server-sent events, or lines each of which is a JSON document.
+Rule 1  A body is one JSON document, plain text, or a stream: server-sent events, or lines with a JSON document each.
 Rule 2  Positions are positions in the body. In an event of several lines, the bytes between its payloads count as
         spaces.
 Rule 3  A string knows where each of its characters is in the bytes, so that an edit changes nothing around it.
@@ -29,6 +27,14 @@ JSON_ESCAPE = re.compile(
 """One escaped character. A surrogate pair is one, because not every parser accepts half of it."""
 
 _decoder = json.JSONDecoder(strict=False)
+_LONGEST_SCALAR = 128
+STREAM_MARKS = ("index", "output_index", "content_index", "summary_index", "item_id", "thought")
+"""Fields of an event that say which of several texts it continues."""
+_NONE = (b"0", b"false", b"null", b'""')
+"""Values that servers often leave out."""
+_BOM = b"\xef\xbb\xbf"
+_line = re.compile(rb"([^\r\n]*+)(\r\n|\r|\n|\Z)")
+_stem = re.compile(rb"[._][a-z]+\"\Z")
 
 
 def decode_string(token: bytes) -> str:
@@ -107,15 +113,10 @@ class TextLeaf:
                 self.objects.append(frame.scalars)
             frame = frame.parent
         self.steps = tuple(reversed(steps))
-        """Keys and list positions."""
         self.text = text
 
 
-_LONGEST_SCALAR = 128
-
-
 def find_leaves(data: bytes, start: int, end: int) -> Iterator[TextLeaf]:
-    """The strings of one valid JSON document that are values."""
     frame: Frame | None = None
     for token in JSON_TOKEN.finditer(data, start, end):
         spelled = token[0]
@@ -140,20 +141,8 @@ def find_leaves(data: bytes, start: int, end: int) -> Iterator[TextLeaf]:
                     yield TextLeaf(frame, TextSpan(data, token.start() + 1, token.end() - 1))
 
 
-# --- Bodies ----------------------------------------------------------------------------------------------------
-
-
 Grouping: TypeAlias = Callable[[TextLeaf], Any]
 """Returns the same key for the pieces of one text."""
-
-STREAM_MARKS = ("index", "output_index", "content_index", "summary_index", "item_id", "thought")
-"""Fields of an event that say which of several texts it continues."""
-_NONE = (b"0", b"false", b"null", b'""')
-"""Values that servers often leave out."""
-_BOM = b"\xef\xbb\xbf"
-
-_line = re.compile(rb"([^\r\n]*+)(\r\n|\r|\n|\Z)")
-_stem = re.compile(rb"[._][a-z]+\"\Z")
 
 
 class BodyContents:
@@ -161,18 +150,15 @@ class BodyContents:
         self.data = data
         """The body, with spaces in place of bytes that are in no document."""
         self.documents = documents
-        """Their positions: start and end."""
         self.texts: list[TextSpan] = []
         """Events of a stream that are not JSON."""
         self.is_stream = is_stream
 
     @cached_property
     def leaves(self) -> list[TextLeaf]:
-        """The strings of the documents, in order."""
         return [leaf for start, end in self.documents for leaf in find_leaves(self.data, start, end)]
 
     def group_leaves(self, grouping: Grouping) -> Iterable[list[TextLeaf]]:
-        """The strings, grouped into the pieces of one text each."""
         groups: dict[Any, list[TextLeaf]] = {}
         for leaf in self.leaves:
             groups.setdefault(grouping(leaf), []).append(leaf)

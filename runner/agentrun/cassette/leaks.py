@@ -14,13 +14,14 @@ from typing import Any
 from msgspec import Struct
 
 from agentrun.canonical_json import NOT_JSON, read_json
+from agentrun.cassette.body_texts import body_texts
 from agentrun.cassette.interactions import Cassette, Interaction
 from agentrun.cassette.parsed_interaction import parse_reply
 from agentrun.cassette.parsed_request import parse_request
 from agentrun.core.messages import Reply
-from agentrun.net.environment import MIN_SECRET_LENGTH
-from agentrun.redactor import Redactor
-from agentrun.secret import Secret, find_secrets, names_credential
+from agentrun.net.environment import find_credentials
+from agentrun.redactor import SHORTEST_SECRET, Redactor
+from agentrun.secret import Secret, find_secrets, placeholder_name
 
 MAX_LEAKS = 20
 _LONGEST_INNER = 1024 * 1024
@@ -37,14 +38,7 @@ class Leak(Struct, frozen=True):
 
 
 def credentials_redactor(environment: Mapping[str, str]) -> Redactor:
-    """A redactor for the credentials of the environment, found by the name of the variable or by their shape."""
-    values = []
-    for name in sorted(environment):
-        text = environment[name].strip()
-        if names_credential(name):
-            values.append((name, Secret(text)))
-        values += [(name, Secret(text[start:end])) for start, end, _ in find_secrets(text, name)]
-    return Redactor((name, value) for name, value in values if len(value.reveal()) >= MIN_SECRET_LENGTH)
+    return Redactor(find_credentials(environment))
 
 
 def find_leaks(cassette: Cassette, secrets: Redactor) -> list[Leak]:
@@ -57,13 +51,30 @@ def find_leaks(cassette: Cassette, secrets: Redactor) -> list[Leak]:
     return list(leaks)
 
 
+def find_leaked_values(cassette: Cassette) -> list[tuple[str, Secret]]:
+    """All credentials that `find_leaks` would report, each with the name of its placeholder."""
+    values: dict[str, str] = {}
+    for _, _, _, texts in _texts_by_place(cassette):
+        for key, text in texts:
+            for start, end, kind in _find_credentials(text, key):
+                # Replaced everywhere, a short password would damage other words. With its signs it is unmistakable.
+                is_short = kind == "password in a url" and end - start < SHORTEST_SECRET
+                value = text[start - 1 : end + 1] if is_short else text[start:end]
+                values.setdefault(value, placeholder_name(kind, key))
+    return [(name, Secret(value)) for value, name in values.items()]
+
+
 def _iterate_leaks(cassette: Cassette, secrets: Redactor) -> Iterator[Leak]:
-    for what in _find_in_texts(_walk(cassette.metadata), secrets):
-        yield Leak(0, 1, "the metadata", what)
+    for number, line, where, texts in _texts_by_place(cassette):
+        for what in _find_in_texts(texts, secrets):
+            yield Leak(number, line, where, what)
+
+
+def _texts_by_place(cassette: Cassette) -> Iterator[tuple[int, int, str, Iterator[tuple[str | None, str]]]]:
+    yield 0, 1, "the metadata", _walk(cassette.metadata)
     for number, interaction in enumerate(cassette.interactions, 1):
-        for where, texts in (("the request", _request_texts(interaction)), ("the reply", _reply_texts(interaction))):
-            for what in _find_in_texts(texts, secrets):
-                yield Leak(number, interaction.line, where, what)
+        yield number, interaction.line, "the request", _request_texts(interaction)
+        yield number, interaction.line, "the reply", _reply_texts(interaction)
 
 
 def _find_in_texts(texts: Iterator[tuple[str | None, str]], secrets: Redactor) -> Iterator[str]:
@@ -72,8 +83,15 @@ def _find_in_texts(texts: Iterator[tuple[str | None, str]], secrets: Redactor) -
         if name is not None:
             yield name
             continue  # its shape may be known too, but the name says more
-        for _, _, kind in find_secrets(text, key):
+        for _, _, kind in _find_credentials(text, key):
             yield kind
+
+
+def _find_credentials(text: str, key: str | None) -> Iterator[tuple[int, int, str]]:
+    """The secrets in a text. The first line of a private key, without the key itself, is none."""
+    for start, end, kind in find_secrets(text, key):
+        if kind != "private key" or not text[start:end].endswith("-----"):
+            yield start, end, kind
 
 
 def _request_texts(interaction: Interaction) -> Iterator[tuple[str | None, str]]:
@@ -110,7 +128,7 @@ def _body(body: bytes) -> Iterator[tuple[str | None, str]]:
     try:
         yield from _walk(read_json(body))
     except NOT_JSON:
-        return
+        yield from ((None, text) for text in body_texts(body) if isinstance(text, str))
 
 
 def _inner(text: str) -> Iterator[tuple[str | None, str]]:

@@ -12,8 +12,20 @@ from typing import Any
 from msgspec import Struct
 
 from agentrun.canonical_json import same_json
+from agentrun.cassette.former_sections import former_sections
+from agentrun.compiler.package_file import PackageFile
+from agentrun.compiler.prompts import complete_params
+from agentrun.compiler.spec_reader import Spec
+from agentrun.core.package import Package
 from agentrun.secret import mask
 from agentrun.spec.safe_text import join_words, json_text
+from agentrun.spec.tree import Node, ScalarNode, SequenceNode, node_at
+
+LIVE_RESULT_CHANGED = (
+    "a live tool returned something else than when it was recorded; if the value is new in every run, such as an id, "
+    "list its place in `replay.volatile`"
+)
+MAX_NAMED_CHANGES = 5
 
 
 class Template(Struct, frozen=True):
@@ -22,6 +34,8 @@ class Template(Struct, frozen=True):
     first_line: int
     """The line of that file on which the template begins."""
     source: str
+    files: dict[str, str] = {}
+    """The files that it includes, as shown to people, by the names that it uses."""
 
 
 class OverruledAnswer(Struct, frozen=True):
@@ -35,7 +49,7 @@ class OverruledAnswer(Struct, frozen=True):
 
 class MissContext(Struct, frozen=True):
     sections: dict[str, str] = {}
-    """The fingerprints of the sections of its package."""
+    package: Package | None = None
     params: dict[str, Any] = {}
     instructions: tuple[Template, ...] = ()
     input: Template | None = None
@@ -43,12 +57,6 @@ class MissContext(Struct, frozen=True):
     """The command that runs this case: `agentrun specs/support.yaml --case default`."""
     needs_full_recording: bool = False
     """Whether `--record all` is needed, because `--record new` would keep an interaction that causes the difference."""
-
-
-# --- Cause -----------------------------------------------------------------------------------------------------
-
-
-MAX_NAMED_CHANGES = 5
 
 
 def recorded_params(metadata: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -79,7 +87,9 @@ def changed_sections(metadata: Mapping[str, Any], context: MissContext) -> list[
     if recorded is None or not context.sections:
         return None
     names = [*context.sections, *(name for name in sorted(recorded) if name not in context.sections)]
-    return [name for name in names if recorded.get(name) != context.sections.get(name)]
+    changed = [name for name in names if recorded.get(name) != context.sections.get(name)]
+    former = former_sections(context.package) if changed and context.package is not None else {}
+    return [name for name in changed if name not in former or recorded.get(name) != former[name]]
 
 
 def describe_changed_params(changed: Mapping[str, tuple[Any, Any]]) -> str:
@@ -110,6 +120,8 @@ def likely_cause(metadata: Mapping[str, Any], context: MissContext | None, kinds
         return f"the package did not change, but {describe_changed_params(params)}"
     if recorded_params(metadata) is None:
         return "the package did not change, so the difference comes from params or input"
+    if context.needs_full_recording and set(kinds) == {"history"}:
+        return LIVE_RESULT_CHANGED
     source = "the message" if "input" in kinds else "the message, a tool result or another version of agentrun"
     return f"the package and its params did not change, so the difference comes from {source}"
 
@@ -117,3 +129,32 @@ def likely_cause(metadata: Mapping[str, Any], context: MissContext | None, kinds
 def _first_names(names: list[str]) -> list[str]:
     more = len(names) - MAX_NAMED_CHANGES
     return [*names[:MAX_NAMED_CHANGES], f"{more} more"] if more > 0 else names
+
+
+def make_miss_context(
+    spec: Spec, file: PackageFile, *, message: str | None, params: Mapping[str, Any], accept: str, whole: bool
+) -> MissContext:
+    """`message`: None for the input of the spec. `accept`: the command that records this case."""
+    instructions, given = node_at(spec.root, ["instructions"]), node_at(spec.root, ["input"])
+    assert instructions is not None
+    nodes = instructions.items if isinstance(instructions, SequenceNode) else [instructions]
+    files = {name: source.display_name for name, source in spec.templates.items()}
+    return MissContext(
+        sections=file.sections,
+        package=file.agent,
+        params=complete_params(file.agent, params),
+        instructions=tuple(
+            Template(*_file_and_line(node), source, files)
+            for node, source in zip(nodes, file.agent.instructions, strict=True)
+        ),
+        input=None
+        if message is not None or given is None or file.agent.input is None
+        else Template(*_file_and_line(given), file.agent.input, files),
+        record_command=accept,
+        needs_full_recording=whole,
+    )
+
+
+def _file_and_line(node: Node) -> tuple[str, int]:
+    place = node.place_at(0) if isinstance(node, ScalarNode) else node.place
+    return place.source.display_name, place.line

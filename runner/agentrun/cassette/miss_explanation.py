@@ -9,38 +9,22 @@ Rule 4  Possible secrets are masked in everything that is returned.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentrun.canonical_json import NOT_JSON, read_json, sorted_json
-from agentrun.cassette.former_texts import (
-    PRINTED_AS_JSON,
-    TAGS_WITHOUT_LINES,
-    TEXTS_CHANGED_IN,
-    update_json_words,
-    update_texts,
-    without_empty_lines,
-)
+from agentrun.canonical_json import NOT_JSON, map_json, read_json, sorted_json
+from agentrun.cassette import former_texts as former
+from agentrun.cassette import request_diff as diff
 from agentrun.cassette.interactions import Interaction
 from agentrun.cassette.match import match_key
 from agentrun.cassette.miss_context import MissContext, OverruledAnswer, likely_cause
 from agentrun.cassette.parsed_request import ParsedRequest, parse_request
 from agentrun.cassette.prompt_diff import compare_prompts
-from agentrun.cassette.request_diff import (
-    DifferenceKind,
-    RequestDifference,
-    cap_differences,
-    compare_history,
-    compare_settings,
-    compare_tools,
-    compare_values,
-    describe_differences,
-    request_distance,
-)
+from agentrun.cassette.request_diff import DifferenceKind, RequestDifference
 from agentrun.secret import mask
 from agentrun.spec.problems import escape_invisible
 from agentrun.wire import HttpCall
@@ -89,7 +73,6 @@ class MissExplanation(Struct, frozen=True):
         }
 
     def lines(self) -> list[str]:
-        """The whole explanation for a terminal."""
         who = f" of the sub-agent of call {escape_invisible(self.path)}" if self.path else ""
         where = f", on line {self.line} of the cassette" if self.line else ""
         near = "" if self.nearest is None else f"; the nearest is interaction {self.nearest}{where}"
@@ -121,68 +104,45 @@ def explain_miss(
     because = None if overruled is None else overruled.why
     if overruled is not None and overruled.fix is not None and context is not None:
         because, context = f"{overruled.why}: {overruled.fix}", replace(context, record_command=None)
+    nearest, line = None, 0
     if played or not candidates:
         words = PLAYED_TOO_OFTEN if played else CASSETTE_EMPTY if empty else ALL_PLAYED
-        return _make_explanation(None, 0, [RequestDifference("absent", "", words)], because, context, path)
-    if path:
-        metadata = {key: value for key, value in metadata.items() if key == "sections"}
-    now = _SentRequest(call, parse_request(call))
-    best = _nearest(now, candidates)
-    if best is None:
-        cause = because or likely_cause(metadata, context, ())
-        absent = RequestDifference("absent", "", f"the cassette has no further {describe_call(call)}")
-        return _make_explanation(None, 0, [absent], cause, context, path)
-    number, interaction, was = best
-    differences = _differences(was, now, metadata, context)
-    because = because or _former_cause(was.call, call)
-    cause = because or likely_cause(metadata, context, {difference.kind for difference in differences})
-    return _make_explanation(number, interaction.line, differences, cause, context, path)
+        differences = [RequestDifference("absent", "", words)]
+    else:
+        if path:
+            metadata = {key: value for key, value in metadata.items() if key == "sections"}
+        now = _SentRequest(call, parse_request(call))
+        differences = [RequestDifference("absent", "", f"the cassette has no further {describe_call(call)}")]
+        if best := _nearest(now, candidates):
+            nearest, interaction, was = best
+            line, differences = interaction.line, _differences(was, now, metadata, context)
+            because = because or _former_cause(was.call, call)
+        because = because or likely_cause(metadata, context, {difference.kind for difference in differences})
+    accept = None
+    if context is not None and context.record_command is not None:
+        # `new` does not run the tools again whose calls match.
+        accept = f"{context.record_command} --record {'all' if context.needs_full_recording else 'new'}"
+    return MissExplanation(nearest, line, tuple(map(_mask_and_cut, differences)), because, accept, path)
 
 
 def _former_cause(recorded: HttpCall, call: HttpCall) -> str | None:
     """Why two requests differ only in what an older version of agentrun wrote differently."""
-    texts_changed = f"this text of agentrun changed in version {TEXTS_CHANGED_IN}, and nothing else differs"
+    texts_changed = f"this text of agentrun changed in version {former.TEXTS_CHANGED_IN}, and nothing else differs"
     try:
         was, now = read_json(recorded.body), read_json(call.body)
         for change, cause in (
-            (update_texts, texts_changed),
-            (update_json_words, PRINTED_AS_JSON),
-            (without_empty_lines, TAGS_WITHOUT_LINES),
+            (former.update_texts, texts_changed),
+            (former.update_json_words, former.PRINTED_AS_JSON),
+            (former.without_empty_lines, former.TAGS_WITHOUT_LINES),
         ):
             # A text of agentrun itself must be equal as it is; what templates print is compared without its form.
-            body = sorted_json(now if change is update_texts else _change_texts(now, change))
-            changed = replace(recorded, body=sorted_json(_change_texts(was, change)))
+            body = sorted_json(now if change is former.update_texts else map_json(now, text=change))
+            changed = replace(recorded, body=sorted_json(map_json(was, text=change)))
             if match_key(changed) == match_key(replace(call, body=body)) and match_key(recorded) != match_key(call):
                 return cause
     except (*NOT_JSON, RecursionError):
         pass
     return None
-
-
-def _change_texts(value: Any, change: Callable[[str], str]) -> Any:
-    match value:
-        case str():
-            return change(value)
-        case list():
-            return [_change_texts(item, change) for item in value]
-        case dict():
-            return {key: _change_texts(item, change) for key, item in value.items()}
-    return value
-
-
-def _make_explanation(
-    number: int | None,
-    line: int,
-    differences: list[RequestDifference],
-    cause: str | None,
-    context: MissContext | None,
-    path: str,
-) -> MissExplanation:
-    accept = None
-    if context is not None and context.record_command is not None:
-        # `new` does not run the tools again whose calls match.
-        accept = f"{context.record_command} --record {'all' if context.needs_full_recording else 'new'}"
-    return MissExplanation(number, line, tuple(map(_mask_and_cut, differences)), cause, accept, path)
 
 
 def _mask_and_cut(difference: RequestDifference) -> RequestDifference:
@@ -219,8 +179,8 @@ def _nearest(
 def _count(was: _SentRequest, now: _SentRequest) -> int:
     try:
         if was.parsed is not None and now.parsed is not None:
-            return request_distance(was.parsed, now.parsed)
-        return sum(1 for _ in islice(describe_differences(was.call, now.call), _MAX_COUNTED))
+            return diff.request_distance(was.parsed, now.parsed)
+        return sum(1 for _ in islice(diff.describe_differences(was.call, now.call), _MAX_COUNTED))
     except RecursionError:  # the body can be parsed, but is nested too deeply to compare
         return _MAX_COUNTED
 
@@ -246,8 +206,8 @@ def _differences(
         if _is_call(now.call):
             differences = list(_compare_calls(was.call, now.call))
         if not differences:
-            plain = (RequestDifference("request", "", words) for words in describe_differences(was.call, now.call))
-            differences = list(cap_differences("request", plain, "differences"))
+            plain = (RequestDifference("request", "", words) for words in diff.describe_differences(was.call, now.call))
+            differences = list(diff.cap_differences("request", plain, "differences"))
     except RecursionError:
         differences = [RequestDifference("request", "", "the body differs, but is nested too deeply to say where")]
     return differences or [RequestDifference("request", "", "the bytes of the request differ, but not its values")]
@@ -263,22 +223,21 @@ def _compare_model_requests(
         if one is not None and two is not None:
             start = 1
             yield from compare_prompts("input", one, two, metadata, context)
-    yield from cap_differences("tool", compare_tools(was, now), "differences in tools")
-    yield from cap_differences("setting", compare_settings(was, now), "settings")
-    yield from compare_history(was, now, start)
+    yield from diff.cap_differences("tool", diff.compare_tools(was, now), "differences in tools")
+    yield from diff.cap_differences("setting", diff.compare_settings(was, now), "settings")
+    yield from diff.compare_history(was, now, start)
 
 
 def _compare_calls(recorded: HttpCall, call: HttpCall) -> Iterator[RequestDifference]:
-    """Compare two interactions that are not HTTP."""
     scheme, _, name = call.url.partition("://")
     kind, label, _ = _FORMS[scheme]
     label = label.format(name)
     try:
         differences = (
             RequestDifference(kind, change.path, label + change.sentence("it"), brief=label + change.brief())
-            for change in compare_values(read_json(recorded.body), read_json(call.body))
+            for change in diff.compare_values(read_json(recorded.body), read_json(call.body))
         )
-        yield from cap_differences(kind, differences, "differences")
+        yield from diff.cap_differences(kind, differences, "differences")
     except NOT_JSON:
         return
 
@@ -288,7 +247,6 @@ def _is_call(call: HttpCall) -> bool:
 
 
 def describe_call(call: HttpCall) -> str:
-    """A name for a request: `question about refund`."""
     if _is_call(call):
         scheme, _, name = call.url.partition("://")
         return _FORMS[scheme][2].format(mask(name)[:_MAX_NAME])

@@ -1,7 +1,6 @@
 """The interactions of a cassette with their requests and replies parsed.
 
-Replies are parsed by the codec that parses them in a run. `report/` describes and compares parsed interactions. The two
-packages do not import each other, so `report/` gets these values and never parses a request itself.
+Replies are parsed by the codec that parses them in a run. `report/` gets these values and never parses a request.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ PROVIDER_BY_FORMAT = {
     "Anthropic Messages": "anthropic",
     "Gemini": "gemini",
 }
-"""Name of the wire format → provider."""
 
 # The build of a model at the end of its name: `-2025-04-14`, `-20241022`, `-0613`, `-001`.
 _BUILD = re.compile(r"-(?:\d{4}-\d{2}-\d{2}|\d{8}|\d{3,4})")
+InteractionKind: TypeAlias = Literal["model", "tool", "approval", "hook", "sink", "http"]
+_CALLS: tuple[InteractionKind, ...] = ("tool", "approval", "hook", "sink")
+"""Recorded as `CALL <kind>://<name>`."""
 
 
 class ModelComparison(Struct, frozen=True):
-    """The requested model of one interaction, and the model that answered."""
-
     number: int
     """The interaction, from 1."""
     line: int
@@ -123,12 +122,6 @@ def _minimal_request(request: ParsedRequest) -> ModelRequest:
     return ModelRequest(route, settings, "", Transcript(), None)
 
 
-InteractionKind: TypeAlias = Literal["model", "tool", "approval", "hook", "sink", "http"]
-
-_CALLS: tuple[InteractionKind, ...] = ("tool", "approval", "hook", "sink")
-"""Recorded as `CALL <kind>://<name>`."""
-
-
 class ModelExchange(Struct, frozen=True):
     request: ParsedRequest
     reply: Reply | Fault
@@ -147,7 +140,6 @@ class ModelExchange(Struct, frozen=True):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings of the request without its address."""
         return {name: value for name, value in self.request.settings.items() if name != ADDRESS_SETTING}
 
     def history_changes(self, after: ModelExchange) -> Iterator[str]:
@@ -177,7 +169,6 @@ def parse_cassette(cassette: Cassette) -> ParsedCassette:
 
 
 def load_redacted(path: Path, redactor: Redactor) -> ParsedCassette:
-    """Read, redact and parse a cassette. Raises `CassetteError`."""
 
     def redact(each: Interaction) -> Interaction:
         call = replace(each.call, url=redactor.redact_text(each.call.url), body=redactor.redact_bytes(each.call.body))

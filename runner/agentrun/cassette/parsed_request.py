@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from msgspec import Struct
 
 from agentrun.canonical_json import NOT_JSON, json_or_text, read_json
-from agentrun.providers.request_encoding import SCHEMA_GUIDANCE
+from agentrun.core.model_texts import SCHEMA_GUIDANCE
 from agentrun.wire import HttpCall
 
 ValueT = TypeVar("ValueT")
@@ -50,7 +50,6 @@ class ParsedRequest(Struct, frozen=True):
     tools: dict[str, dict[str, Any]]
     """By name: description, parameters and other fields."""
     settings: dict[str, Any]
-    """Everything else."""
 
 
 class UnexpectedShape(Exception):

@@ -3,7 +3,8 @@
 Rule 1  There is no fallback to the network. A request that is not on the cassette is a miss.
 Rule 2  Each interaction is played once. Equal requests get their replies in recorded order.
 Rule 3  A request is looked up unchanged, then with redacted values, then, if the caller allows it, without its volatile
-        fields. The least exact lookup that was needed is the tier of the replay.
+        fields. The least exact lookup that was needed is the tier of the replay. The request of an HTTP tool is then
+        looked up without the defaults that were filled in.
 Rule 4  Interactions that were not played are reported at the end, because the cassette no longer matches its agent.
 Rule 5  A lookup takes constant time. Only a miss searches the cassette.
 Rule 6  Fault injection makes a run differ from the recorded one. Then a model request that is not on the cassette gets
@@ -15,12 +16,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from typing import TypeAlias
 
 from agentrun.cassette.interactions import Cassette, Interaction
-from agentrun.cassette.match import TIER_KEYS, MatchKey, match_key, sent_key, spelled_key
-from agentrun.cassette.match_tiers import DEFAULT_TIER, MATCH_TIERS, MatchTier
+from agentrun.cassette.match import MatchKey, match_key, normalised_key, sent_key, spelled_key
+from agentrun.cassette.match_tiers import DEFAULT_TIER, MatchTier
 from agentrun.cassette.miss_context import MissContext, OverruledAnswer
 from agentrun.cassette.miss_explanation import describe_call, explain_miss
 from agentrun.cassette.redaction import RunRedaction
@@ -28,11 +28,11 @@ from agentrun.errors import CassetteError
 from agentrun.wire import HttpCall
 
 KeyIndex: TypeAlias = dict[MatchKey, deque[int]]
+SIDE_SCHEMES = ("hook://", "sink://")
+"""Requests to these contain data of the run, so they change when the run changes."""
 
 
 class Player:
-    """Plays one cassette in one run."""
-
     def __init__(
         self,
         cassette: Cassette,
@@ -48,7 +48,7 @@ class Player:
         """The least exact match so far."""
         self._interactions = cassette.interactions
         self._volatile = tuple(volatile)
-        self._inexact_tiers = MATCH_TIERS[1 : MATCH_TIERS.index(require) + 1]
+        self._require = require
         self.redaction = redaction or RunRedaction()
         self._context = context
         self._played: set[int] = set()
@@ -58,24 +58,48 @@ class Player:
         """The last recorded answer that was not used."""
         self._put_back: KeyIndex = {}
         """Interactions that `peek` returned, by the request that they answer."""
+        self._model_addresses: dict[str, set[str]] = {}
+        """The addresses of the model requests so far, by path."""
 
     def find(self, call: HttpCall, path: str = "") -> tuple[int, Interaction] | None:
         """The interaction that answers a request, with its number from 1. Marks it as played."""
+        if _is_model_request(call):
+            self._model_addresses.setdefault(path, set()).add(call.url)
         index = self._take(self._put_back, sent_key(call, path)) if self._put_back else None
         if index is None:
             index = self._take(self._spellings, sent_key(call, path))
         if index is None:
             index = self._find_inexact(call, path)
+        if index is None and call.without_defaults is not None:
+            return Player.find(self, call.without_defaults, path)
         return None if index is None else (index + 1, self._interactions[index])
 
     def peek(self, call: HttpCall, path: str = "") -> Interaction | None:
         """The interaction that answers a request. Does not mark it as played."""
+        index = self._peek(call, path)
+        return None if index is None else self._interactions[index]
+
+    def has_repeat(self, call: HttpCall, path: str = "") -> bool:
+        """Whether a request of a tool was recorded again before the next model request of its run."""
+        addresses = self._model_addresses.get(path)
+        if not addresses:
+            return False  # the model is not replayed, so the turns of the cassette are not known
+        tier, index = self.tier, self._peek(call, path)
+        unused = (number - 1 for number in self.unused() if self._interactions[number - 1].path == path)
+        next_turn = next((at for at in unused if self._interactions[at].call.url in addresses), len(self._interactions))
+        if index is None or index > next_turn:
+            self.tier = tier
+            return False
+        return True
+
+    def _peek(self, call: HttpCall, path: str) -> int | None:
         found = self.find(call, path)
         if found is None:
             return None
-        self._played.discard(found[0] - 1)
-        self._put_back.setdefault(sent_key(call, path), deque()).appendleft(found[0] - 1)
-        return found[1]
+        index = found[0] - 1
+        self._played.discard(index)
+        self._put_back.setdefault(sent_key(call, path), deque()).appendleft(index)
+        return index
 
     def play(self, call: HttpCall, path: str = "") -> Interaction:
         """Like `find`, but raises `cassette.miss`."""
@@ -93,7 +117,6 @@ class Player:
         return None
 
     def skip(self, number: int) -> None:
-        """Never play this interaction."""
         self._played.add(number - 1)
 
     def unused(self) -> tuple[int, ...]:
@@ -101,7 +124,6 @@ class Player:
         return tuple(number for number in range(1, len(self._interactions) + 1) if number - 1 not in self._played)
 
     def miss(self, call: HttpCall, path: str = "") -> CassetteError:
-        """The error for a request that is not on the cassette, with its explanation."""
         call = self.redaction.redact_request(call)
         left = [(number, self._interactions[number - 1]) for number in self.unused()]
         mine = [(number, each) for number, each in left if each.path == path]
@@ -110,13 +132,12 @@ class Player:
         explanation = explain_miss(
             call, mine, metadata, self._context(), path=path, played=played, empty=not every, overruled=self.overruled
         )
-        story = {"story": explanation.lines(), **({"path": path} if path else {})}
         hint = (self.overruled and self.overruled.fix) or explanation.record_command
-        fields = {"turn": None, **explanation.fields(), **story}
+        fields = {"turn": None, **explanation.fields(), "explanation": explanation.lines()}
+        fields |= {"path": path} if path else {}
         return CassetteError("cassette.miss", explanation.message(), hint=hint, fields=fields)
 
     def _find_inexact(self, call: HttpCall, path: str) -> int | None:
-        """The slower lookups, for cassettes of other programs or with placeholders."""
         numbers = self._lazy_index("numbers", match_key)
         index = self._take(numbers, match_key(call, path))
         if index is None:
@@ -124,16 +145,14 @@ class Player:
             index = None if clean is call else self._take(numbers, match_key(clean, path))
             index = self._find_with_placeholders(clean, path) if index is None else index
             index = self._find_with_placeholders(call, path) if index is None and clean is not call else index
-        for tier in self._inexact_tiers if index is None else ():
-            key = partial(self._tier_key, tier)
-            index = self._take(self._lazy_index(tier, key), key(call, path))
+        if index is None and self._require == "normalised":
+            index = self._take(self._lazy_index("normalised", self._normalised_key), self._normalised_key(call, path))
             if index is not None:
-                self.tier = max(tier, self.tier, key=MATCH_TIERS.index)
-                break
+                self.tier = "normalised"
         return index
 
-    def _tier_key(self, tier: MatchTier, call: HttpCall, path: str) -> MatchKey:
-        return TIER_KEYS[tier](self.redaction.redact_request(call), path, self._volatile)
+    def _normalised_key(self, call: HttpCall, path: str) -> MatchKey:
+        return normalised_key(self.redaction.redact_request(call), path, self._volatile)
 
     def _find_with_placeholders(self, call: HttpCall, path: str) -> int | None:
         """The first interaction that is equal except for the values behind its placeholders."""
@@ -170,7 +189,6 @@ def _index(keys: Iterable[MatchKey]) -> KeyIndex:
 
 
 def unused_error(numbers: Iterable[int], interactions: tuple[Interaction, ...]) -> CassetteError:
-    """The error for interactions that the run did not request."""
     unused = list(numbers)
     first = interactions[unused[0] - 1]
     more = f", and {len(unused) - 1} more" if len(unused) > 1 else ""
@@ -181,10 +199,6 @@ def unused_error(numbers: Iterable[int], interactions: tuple[Interaction, ...]) 
         hint="if the run should be shorter now, record the cassette again",
         fields={"unused": unused, "nearest": unused[0], "line": first.line},
     )
-
-
-SIDE_SCHEMES = ("hook://", "sink://")
-"""Requests to these contain data of the run, so they change when the run changes."""
 
 
 class LenientPlayer(Player):
@@ -209,6 +223,10 @@ class FaultInjectionPlayer(Player):
         return found
 
 
+def _is_model_request(call: HttpCall) -> bool:
+    """Only for requests of a run: what is recorded of a tool's request does not have its `reach`."""
+    return call.reach is None and call.method != "CALL"
+
+
 def _may_diverge(call: HttpCall) -> bool:
-    """Whether it is a request to a model, a hook or a sink."""
-    return call.reach is None and (call.method != "CALL" or call.url.startswith(SIDE_SCHEMES))
+    return _is_model_request(call) or call.url.startswith(SIDE_SCHEMES)

@@ -24,14 +24,12 @@ from agentrun.cassette.miss_context import (
 )
 from agentrun.cassette.request_diff import MAX_LISTED, DifferenceKind, RequestDifference, excerpts
 from agentrun.compiler.template import RenderedLine, TemplateRenderError, render_template_lines
-from agentrun.spec.safe_text import masked_lines
+from agentrun.spec.safe_text import masked_lines, plural
 from agentrun.spec.text_diff import common_ends, common_prefix_length, pair_changed_lines
 
 MAX_TEXT = 1 << 20
 MAX_WINDOW = 200
-"""Lines compared, counted from the first difference."""
 MAX_PARAMS = 8
-"""Params that are tried one by one."""
 
 
 class PromptLine(NamedTuple):
@@ -44,7 +42,9 @@ class PromptLine(NamedTuple):
         if self.template is None or self.line is None:
             return None, None
         line, included = self.line.origin(column), self.line.file(column)
-        return (included, line) if included else (self.template.label, self.template.first_line + line - 1)
+        if included:
+            return self.template.files.get(included, included), line
+        return self.template.label, self.template.first_line + line - 1
 
 
 class RenderedPrompt(NamedTuple):
@@ -76,12 +76,15 @@ def compare_prompts(
         yield RequestDifference(kind, name, f"the {name} {verb} after the first {MAX_TEXT} characters")
         return
     origins = None if context is None else LineOrigins(kind, metadata, context, len(two))
-    masked = masked_lines(was), masked_lines(now)
+    masked_was, masked_now = masked_lines(was), masked_lines(now)
     for old, new in pairs[:MAX_LISTED]:
-        difference = _line_difference(kind, name, old, new, masked, alone=len(one) == len(two) == 1)
+        recorded = None if old is None else masked_was[old]
+        current = None if new is None else masked_now[new]
+        line = (old if new is None else new) or 0
+        difference = _line_difference(kind, name, recorded, current, line, alone=len(one) == len(two) == 1)
         yield difference if origins is None else origins.explain(difference, old, new, one, two)
     if cut or len(pairs) > MAX_LISTED:
-        more = "more lines" if cut else f"{len(pairs) - MAX_LISTED} more line{'s' * (len(pairs) - MAX_LISTED > 1)}"
+        more = "more lines" if cut else plural(len(pairs) - MAX_LISTED, "more line")
         yield RequestDifference(kind, name, f"and {more} of the {name}")
 
 
@@ -149,30 +152,22 @@ def render_templates(templates: Sequence[Template], values: Mapping[str, Any]) -
 
 
 def _line_difference(
-    kind: DifferenceKind,
-    name: str,
-    old: int | None,
-    new: int | None,
-    masked: tuple[list[str], list[str]],
-    *,
-    alone: bool,
+    kind: DifferenceKind, name: str, was: str | None, now: str | None, line: int, *, alone: bool
 ) -> RequestDifference:
-    was = None if old is None else masked[0][old]
-    now = None if new is None else masked[1][new]
-    line = (old if new is None else new) or 0
-    place = f"{name} line {line + 1}{' of the cassette' if new is None else ''}"
+    """`line`: from 0, in the recorded prompt if there is no line now."""
+    place = f"{name} line {line + 1}{' of the cassette' if now is None else ''}"
     if alone and kind == "input":
         place = "the message"
     one, two = excerpts(was or "", now or "")
-    if old is None:
+    if was is None:
         words = f'{place} is new: "{two}"'
-    elif new is None:
+    elif now is None:
         words = f'{place} was removed: "{one}"'
     elif was == now:
         words = f"{place} differs in a value that is masked because it may be a secret"
     else:
         words = f'{place} is "{two}", but the cassette has "{one}"'
-    return RequestDifference(kind, place, words, None if old is None else one, None if new is None else two, line + 1)
+    return RequestDifference(kind, place, words, None if was is None else one, None if now is None else two, line + 1)
 
 
 def _pair_lines(was: list[str], now: list[str]) -> tuple[list[tuple[int | None, int | None]], bool]:

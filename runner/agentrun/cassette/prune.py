@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentrun.cassette.file import dump_cassette, load_cassette, parse_cassette_text, save_cassette
+from agentrun.cassette.file import load_cassette, parse_cassette_text, save_cassette
 from agentrun.cassette.interactions import Cassette, Interaction
 from agentrun.cassette.match import MatchKey, match_key
 from agentrun.cassette.selection import (
@@ -27,13 +27,13 @@ from agentrun.cassette.selection import (
     load_selected,
     select_cassettes,
 )
+from agentrun.cassette.writer import dump_cassette
 from agentrun.errors import StorageError
 from agentrun.files import TEMPORARY_NAME
 from agentrun.spec.project import Project
 from agentrun.spec.safe_text import join_numbers, join_words, plural, short_text
 
 CassetteLock: TypeAlias = Callable[[Project, Path], AbstractContextManager[None]]
-"""Locks a cassette against other processes."""
 
 
 class PruneStep(Struct, frozen=True):
@@ -46,7 +46,6 @@ class PruneStep(Struct, frozen=True):
 
 
 def plan_prune(paths: Sequence[Path], replays: CaseReplays) -> list[PruneStep]:
-    """Plan a step for every file that needs one."""
     steps = [_plan_step(load_selected(file), replays) for file in select_cassettes(paths)]
     leftovers = [
         PruneStep(file, "remove", "it was left by an interrupted write")
@@ -111,7 +110,7 @@ def _pruned_text(cassette: Cassette, unused: tuple[int, ...], at: str) -> str:
     """The text of a cassette without the unused interactions, with an entry in its history."""
     before = cassette.metadata.get("history")
     history = [*(before if isinstance(before, list) else []), {"at": at, "pruned": len(unused)}]
-    return dump_cassette(_without(cassette, unused), _plain({**cassette.metadata, "history": history}))
+    return dump_cassette(_without(cassette, unused), {**cassette.metadata, "history": history})
 
 
 def apply_prune_step(step: PruneStep, at: str, lock: CassetteLock) -> None:
@@ -141,10 +140,3 @@ def _comparable(interactions: tuple[Interaction, ...]) -> list[tuple[MatchKey, I
 
 def _metadata(cassette: Cassette) -> dict[str, Any]:
     return {key: value for key, value in cassette.metadata.items() if key != "history"}
-
-
-def _plain(value: Any) -> Any:
-    """Copy mappings with lines into plain ones."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list) else value

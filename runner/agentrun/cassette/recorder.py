@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from agentrun.cassette.file import NO_REPLY
-from agentrun.cassette.interactions import Failure, Interaction
+from msgspec import Struct
+
+from agentrun.cassette.interactions import NO_REPLY, Failure, Interaction
 from agentrun.wire import HttpCall, HttpReply
 
 ChunkCallback = Callable[[bytes], None]
@@ -33,16 +34,12 @@ class Recorder:
         """How many interactions come from an earlier recording."""
 
     def begin(self, call: HttpCall, path: str) -> PendingInteraction:
-        """Start to record a request that is about to be sent."""
         pending = PendingInteraction(call, path, self._ends, self._time())
         self._pending.append(pending)
         return pending
 
     def reuse(self, interaction: Interaction) -> None:
-        """Add an interaction of an earlier recording that was played."""
-        pending = PendingInteraction(interaction.call, interaction.path, self._time, 0)
-        pending.interaction, pending.is_reused = interaction, True
-        self._pending.append(pending)
+        self._pending.append(PendingInteraction(interaction.call, interaction.path, self._time, 0, interaction, True))
         self.reused += 1
         self._shift = max(self._shift, (interaction.end or 0) - (self._now() - self._began))
 
@@ -60,6 +57,9 @@ class Recorder:
     def new_interactions(self) -> tuple[Interaction, ...]:
         return tuple(each.interaction for each in self._pending if each.interaction is not None and not each.is_reused)
 
+    def reused_interactions(self) -> tuple[Interaction, ...]:
+        return tuple(each.interaction for each in self._pending if each.interaction is not None and each.is_reused)
+
     def servers(self) -> dict[str, str]:
         """The model addresses of new interactions, each with the `server` header of its reply."""
         new = (each for each in self._pending if not each.is_reused and each.call.method != "CALL")
@@ -74,26 +74,28 @@ class Recorder:
         return self._now() - self._began + self._shift
 
 
-class PendingInteraction:
-    def __init__(self, call: HttpCall, path: str, time: Callable[[], int], start: int) -> None:
-        self.call = call
-        self._path = path
-        self._time = time
-        self._start = start
-        self._sizes: list[int] = []
-        self._beginning = bytearray()
-        self.interaction: Interaction | None = None
-        self.is_reused = False
-        self.server = ""
+class PendingInteraction(Struct):
+    call: HttpCall
+    _path: str
+    _time: Callable[[], int]
+    _start: int
+    interaction: Interaction | None = None
+    is_reused: bool = False
+    server: str = ""
+    _sizes: list[int] = []
+    _beginning: bytearray = bytearray()
+    _kept: list[int] = []
+    """The sizes of the chunks in the beginning."""
 
     def record_chunks(self, on_chunk: ChunkCallback | None) -> ChunkCallback | None:
-        """Wrap a callback so that the chunks are recorded too."""
         if on_chunk is None:
             return None
 
         def both(data: bytes) -> None:
             self._sizes.append(len(data))
-            self._beginning += data[: MAX_PARTIAL_BODY - len(self._beginning)]
+            if kept := data[: MAX_PARTIAL_BODY - len(self._beginning)]:
+                self._beginning += kept
+                self._kept.append(len(kept))
             on_chunk(data)
 
         return both
@@ -104,23 +106,13 @@ class PendingInteraction:
         self._make(reply, chunks=tuple(self._sizes) if is_whole else ())
 
     def fail(self, code: str, message: str, fields: dict[str, Any]) -> None:
-        self._make(self._partial(), chunks=self._partial_chunks(), failure=Failure(code, message, fields))
+        self._make(self._partial(), chunks=tuple(self._kept), failure=Failure(code, message, fields))
 
     def stop(self) -> None:
-        self._make(self._partial(), chunks=self._partial_chunks(), stopped=True)
+        self._make(self._partial(), chunks=tuple(self._kept), stopped=True)
 
     def _partial(self) -> HttpReply:
         return HttpReply(200, _STREAM, bytes(self._beginning)) if self._sizes else HttpReply(NO_REPLY, (), b"")
-
-    def _partial_chunks(self) -> tuple[int, ...]:
-        """The sizes of the recorded chunks; the last one may be cut."""
-        chunks, left = [], len(self._beginning)
-        for size in self._sizes:
-            chunks.append(min(size, left))
-            left -= chunks[-1]
-            if not left:
-                break
-        return tuple(chunks)
 
     def _make(self, reply: HttpReply, **more: Any) -> None:
         if self.interaction is None:

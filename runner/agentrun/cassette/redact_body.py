@@ -17,24 +17,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
+from agentrun.cassette import json_spans
 from agentrun.cassette.body_texts import joined_list_texts, parse_json_document
-from agentrun.cassette.json_spans import (
-    GROUPINGS,
-    JSON_ESCAPE,
-    JSON_TOKEN,
-    BodyContents,
-    Grouping,
-    TextSpan,
-    group_by_list,
-    is_json_document,
-    parse_body,
-)
+from agentrun.cassette.json_spans import BodyContents, Grouping, TextSpan
 from agentrun.redactor import Redactor
+
+_SIGNS = b"{}[],:"
+_ROUNDS = 5
+"""Removing a value may join the parts of another one, so the search is repeated until nothing is found."""
 
 
 class ByteEdit(NamedTuple):
-    """Replace the bytes from `start` to `end`."""
-
     start: int
     end: int
     new: bytes
@@ -76,16 +69,11 @@ def _move_borders(borders: list[int], edits: list[ByteEdit]) -> list[int]:
     return moved
 
 
-# --- Edits that keep JSON valid --------------------------------------------------------------------------------
-
-
-_SIGNS = b"{}[],:"
-
-
 def fit_edits_to_json(contents: BodyContents, changes: Iterable[tuple[int, int, bytes]]) -> Iterator[ByteEdit]:
-    """Turn changes of the bytes into edits that keep the JSON valid."""
     data, done = contents.data, 0
-    tokens = [token.span() for start, end in contents.documents for token in JSON_TOKEN.finditer(data, start, end)]
+    tokens = [
+        token.span() for start, end in contents.documents for token in json_spans.JSON_TOKEN.finditer(data, start, end)
+    ]
     ends = [end for _, end in tokens]
     for start, end, new in changes:
         index, touched = bisect_right(ends, start), []
@@ -120,7 +108,7 @@ def _split_edit(data: bytes, touched: list[tuple[int, int]], edit: ByteEdit) -> 
 def _whole_escapes(data: bytes, text: tuple[int, int], edit: ByteEdit) -> ByteEdit:
     """The part of an edit that is inside a string, extended to whole escapes."""
     start, end = max(text[0], edit.start), min(text[1], edit.end)
-    for escape in JSON_ESCAPE.finditer(data, *text):
+    for escape in json_spans.JSON_ESCAPE.finditer(data, *text):
         if escape.start() < start < escape.end():
             start = escape.start()
         if escape.start() < end < escape.end():
@@ -140,13 +128,6 @@ def _quote(new: bytes) -> bytes:
     return b'"' + new.strip(b'"') + b'"'
 
 
-# --- Redaction -------------------------------------------------------------------------------------------------
-
-
-_ROUNDS = 5
-"""Removing a value may join the parts of another one, so the search is repeated until nothing is found."""
-
-
 def redact_body(body: ChunkedBody, redactor: Redactor) -> ChunkedBody:
     """Replace the values that a redactor knows. Returns the same object if there are none."""
     if not body.data or not redactor:
@@ -160,12 +141,12 @@ def redact_body(body: ChunkedBody, redactor: Redactor) -> ChunkedBody:
 
 
 def _redact_once(body: ChunkedBody, redactor: Redactor) -> ChunkedBody:
-    contents = parse_body(body.data)
+    contents = json_spans.parse_body(body.data)
     for grouping in _groupings(contents, redactor) if contents else ():
         groups = _grouped_texts(contents, grouping) if contents else ()
         if edits := [edit for texts in groups for edit in _redact_texts(texts, redactor)]:
             body = apply_edits(body, edits)
-            contents = parse_body(body.data)
+            contents = json_spans.parse_body(body.data)
     changes = redactor.changes(body.data)
     if not changes:
         return body
@@ -175,10 +156,10 @@ def _redact_once(body: ChunkedBody, redactor: Redactor) -> ChunkedBody:
 
 def _groupings(contents: BodyContents, redactor: Redactor) -> tuple[Grouping | None, ...]:
     if contents.is_stream:
-        return (*GROUPINGS, None)
+        return (*json_spans.GROUPINGS, None)
     texts = joined_list_texts(parse_json_document(contents.data.decode()))
     # Finding the positions in a document is slow, and a text in parts is rare.
-    return (group_by_list, None) if any(redactor.find_first(text) is not None for text in texts) else (None,)
+    return (json_spans.group_by_list, None) if any(redactor.find_first(text) is not None for text in texts) else (None,)
 
 
 def _grouped_texts(contents: BodyContents, grouping: Grouping | None) -> Iterator[Sequence[TextSpan]]:
@@ -190,16 +171,18 @@ def _grouped_texts(contents: BodyContents, grouping: Grouping | None) -> Iterato
         return
     for start, end in contents.documents:
         if contents.data.find(b"\\", start, end) >= 0:
-            strings = (token.span() for token in JSON_TOKEN.finditer(contents.data, start, end) if b"\\" in token[0])
+            strings = (
+                token.span() for token in json_spans.JSON_TOKEN.finditer(contents.data, start, end) if b"\\" in token[0]
+            )
             yield from ([TextSpan(contents.data, first + 1, last - 1)] for first, last in strings)
 
 
 def _find_changes(value: bytes, redactor: Redactor) -> list[tuple[int, int, bytes]]:
     """The replacements in a text. If the text is JSON, such as the arguments of a call, its values may have escapes."""
     changes = redactor.changes(value)
-    if changes or b"\\" not in value or not is_json_document(value):
+    if changes or b"\\" not in value or not json_spans.is_json_document(value):
         return changes
-    for token in JSON_TOKEN.finditer(value):
+    for token in json_spans.JSON_TOKEN.finditer(value):
         if token[0].startswith(b'"') and b"\\" in token[0]:
             text = TextSpan(value, token.start() + 1, token.end() - 1)
             for start, end, new in _find_changes(text.value, redactor):

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
-from urllib.parse import unquote, unquote_plus
+from urllib.parse import unquote, unquote_plus, unquote_to_bytes
 
 import msgspec
 from msgspec import Struct
@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from agentrun.canonical_json import read_json
 from agentrun.cassette.body_texts import body_texts, data_texts
 from agentrun.cassette.interactions import Interaction
-from agentrun.cassette.redact_body import ChunkedBody, redact_body
+from agentrun.cassette.redact_body import ByteEdit, ChunkedBody, apply_edits, redact_body
 from agentrun.cassette.redaction_paths import MIN_VALUE_LENGTH, find_redacted_values
 from agentrun.core.package import RedactionRule as Rule
 from agentrun.errors import StorageError
@@ -41,11 +41,12 @@ MAX_LEARNED_VALUES = 10_000
 _NO_REPLY = HttpReply(0, (), b"")
 _NO_CALL = HttpCall("", "", (), b"")
 _JSON = ("{", "[", '"')
+_percent = re.compile(rb"%[0-9a-fA-F]{2}|.", re.DOTALL)
+_MARK = "[redacted:"
+_placeholder = re.compile(r"\[redacted:([A-Za-z0-9_.-]+)\]")
 
 
 class RunRedaction:
-    """Finds and replaces the sensitive values of one run."""
-
     def __init__(self, rules: Sequence[Rule] = (), redactor: Redactor = Redactor(())) -> None:  # noqa: B008  # frozen
         """`redactor`: knows the secrets of the environment."""
         self._rules = tuple(rules)
@@ -61,14 +62,13 @@ class RunRedaction:
         return bool(self._patterns or self._stretches or self._redactor)
 
     def redact_request(self, call: HttpCall) -> HttpCall:
-        """The request as it would be recorded."""
         interaction = Interaction(call, _NO_REPLY)
-        self._learn(find_redacted_values([interaction], self._rules))
+        self.learn(find_redacted_values([interaction], self._rules))
         return redact_interaction(interaction, self._redactor).call
 
     def redact_interactions(self, interactions: Sequence[Interaction]) -> tuple[Interaction, ...]:
         """The interactions as they are recorded. Raises `storage.failed` if a secret could not be redacted."""
-        self._learn(find_redacted_values(interactions, self._rules))
+        self.learn(find_redacted_values(interactions, self._rules))
         cleaned = tuple(redact_interaction(each, self._redactor) for each in interactions)
         if place := find_unredacted(cleaned, self._redactor):
             message = f"nothing was recorded because a secret could not be redacted in {place}"
@@ -80,7 +80,7 @@ class RunRedaction:
             return text
         if self._patterns:
             interaction = Interaction(_NO_CALL, HttpReply(0, (), text.encode("utf-8", "surrogatepass")))
-            self._learn(find_redacted_values([interaction], self._patterns))
+            self.learn(find_redacted_values([interaction], self._patterns))
         for raw, words in self._stretches.items():
             text = text.replace(raw, words)
         return redact_text(text, self._redactor)
@@ -104,11 +104,12 @@ class RunRedaction:
         if new is None:
             return False
         if len(self._learned) + len(self._stretches) + len(new.values) + len(new.stretches) <= MAX_LEARNED_VALUES:
-            self._learn(new.values)
+            self.learn(new.values)
             self._stretches.update((raw.reveal(), words) for raw, words in new.stretches)
         return True
 
-    def _learn(self, values: NamedSecrets) -> None:
+    def learn(self, values: NamedSecrets) -> None:
+        """Redact these values from now on."""
         new = [(name, value) for name, value in values if (name, value.reveal()) not in self._learned]
         if new:
             self._learned.update((name, value.reveal()) for name, value in new)
@@ -122,9 +123,6 @@ def redact_text(text: str, redactor: Redactor) -> str:
     data = text.encode("utf-8", "surrogatepass")
     clean = redact_body(ChunkedBody(data), redactor).data
     return text if clean == data else clean.decode("utf-8", "surrogatepass")
-
-
-_percent = re.compile(rb"%[0-9a-fA-F]{2}|.", re.DOTALL)
 
 
 def redact_interaction(interaction: Interaction, redactor: Redactor) -> Interaction:
@@ -159,14 +157,9 @@ def _redact_url(url: str, redactor: Redactor) -> str:
 def _redact_decoded(data: bytes, plus: bytes, redactor: Redactor) -> bytes:
     """`plus`: the character that a `+` decodes to."""
     units = [unit.span() for unit in _percent.finditer(data)]
-    decoded = b"".join(
-        plus if (one := data[a:b]) == b"+" else one if b - a == 1 else bytes([int(one[1:], 16)]) for a, b in units
-    )
-    pieces, at = [], 0
-    for start, end, new in redactor.changes(decoded):
-        pieces += [data[at : units[start][0]], new]
-        at = units[end - 1][1]
-    return b"".join([*pieces, data[at:]])
+    decoded = unquote_to_bytes(data.replace(b"+", plus))
+    edits = (ByteEdit(units[start][0], units[end - 1][1], new) for start, end, new in redactor.changes(decoded))
+    return apply_edits(ChunkedBody(data), edits).data
 
 
 def find_unredacted(interactions: Sequence[Interaction], redactor: Redactor) -> str | None:
@@ -195,18 +188,8 @@ def _texts_by_place(interaction: Interaction) -> Iterator[tuple[str, Iterable[st
         yield "failure", (failure.message, *data_texts(failure.fields))
 
 
-# --- Placeholders ----------------------------------------------------------------------------------------------
-
-
-_MARK = "[redacted:"
-_placeholder = re.compile(r"\[redacted:([A-Za-z0-9_.-]+)\]")
-
-
 class PlaceholderValues(Struct, frozen=True):
-    """The values behind the placeholders of a recorded request."""
-
     values: list[tuple[str, Secret]] = []
-    """By the names of their placeholders."""
     stretches: list[tuple[Secret, str]] = []
     """Texts that are known only as a whole, with their placeholders."""
 

@@ -1,7 +1,5 @@
 """Differences of two requests in tools, settings, earlier messages and plain values, in words.
 
-Prompts have their own module, `prompt_diff.py`, because their lines come from templates.
-
 Rule 1  Secrets are masked before anything is cut, so that no part of a key is shown.
 Rule 2  A long text is shown from just before the difference, and never as a whole.
 """
@@ -30,6 +28,8 @@ DifferenceKind: TypeAlias = Literal[
 MAX_LISTED = 5
 """Differences of one kind that are listed."""
 _MAX_COUNTED = 1000
+MAX_EXCERPT = 100
+_BEFORE = 15
 
 
 class RequestDifference(Struct, frozen=True):
@@ -190,13 +190,9 @@ def _brief(role: str, was: RequestPart, now: RequestPart) -> str | None:
 
 
 def _describe_part(part: RequestPart) -> str:
-    match part.kind:
-        case "text":
-            return "a text"
-        case "other":
-            return "another kind of content"
-        case _:
-            return f"a {part.kind} of {part.name}" if part.name else f"a {part.kind}"
+    if part.kind == "other":
+        return "another kind of content"
+    return f"a {part.kind} of {part.name}" if part.name else f"a {part.kind}"
 
 
 def _is_equal_message(one: RequestMessage, two: RequestMessage) -> bool:
@@ -207,13 +203,6 @@ def _is_equal_part(one: RequestPart, two: RequestPart) -> bool:
     return (one.kind, one.name) == (two.kind, two.name) and same_json(one.value, two.value)
 
 
-# --- Values ----------------------------------------------------------------------------------------------------
-
-
-MAX_EXCERPT = 100
-_BEFORE = 15
-
-
 class ValueChange(Struct, frozen=True):
     path: str
     """Dotted, with `[n]` for an item; empty for the values themselves."""
@@ -222,7 +211,6 @@ class ValueChange(Struct, frozen=True):
     now: Any = None
 
     def sentence(self, place: str = "the body") -> str:
-        """A sentence. `place` names the whole value."""
         path = self.path or place
         match self.change:
             case "added":
@@ -262,7 +250,6 @@ def compare_values(was: Any, now: Any, path: str = "", *, whole_lists: bool = Fa
 
 
 def describe_differences(recorded: HttpCall, call: HttpCall) -> Iterator[str]:
-    """All differences of two requests of any kind."""
     if recorded.method.upper() != call.method.upper():
         yield f"the method is {call.method}, but the cassette has {recorded.method}"
     if recorded.url != call.url:

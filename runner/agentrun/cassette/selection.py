@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from msgspec import UNSET, Struct
 
 from agentrun.cassette.file import load_cassette
+from agentrun.cassette.former_sections import former_sections
 from agentrun.cassette.interactions import Cassette
 from agentrun.compiler.cases import CASES_FILE_SUFFIX, cases_for_spec, cases_path, spec_path
 from agentrun.compiler.package_file import PackageFile
@@ -41,7 +42,6 @@ class Owner(Struct, frozen=True):
 
     spec: Path
     spec_label: str
-    """The spec as shown in messages."""
     case: Case
 
     @property
@@ -69,12 +69,10 @@ class CassetteFile(Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """The file as shown in messages."""
         return display_path(self.path, self.project.root)
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the file is in the folder of the project's cassettes."""
         return self.path.is_relative_to(self.project.cassette_directory)
 
     @property
@@ -84,8 +82,6 @@ class CassetteFile(Struct, frozen=True):
 
 
 class LoadedCassette(Struct, frozen=True):
-    """A selected file with its cassette, or with the error of reading it."""
-
     file: CassetteFile
     cassette: Cassette | None = None
     error: AgentrunError | None = None
@@ -117,13 +113,10 @@ def load_selected(file: CassetteFile) -> LoadedCassette:
 
 
 class ProjectCassettes:
-    """The cassettes of one project, and the cases that play them."""
-
     def __init__(self, project: Project) -> None:
         self.project = project
         self.folder = project.cassette_directory
         self.specs: dict[Path, Path] = {}
-        """Spec → the folder of its cassettes."""
         self._owners: dict[Path, list[Owner]] = {}
         self._unreadable: list[tuple[Path, str]] = []
         for folder, names in _walk(project.root, self.folder):
@@ -190,7 +183,6 @@ def _project(path: Path) -> Project:
 
 
 def _places(project: ProjectCassettes, path: Path) -> Iterator[Path]:
-    """The files and folders of cassettes that belong to a path."""
     if path.is_relative_to(project.folder):
         yield path
     elif path.is_dir():
@@ -247,21 +239,16 @@ def _is_document(path: Path) -> bool:
         return False
 
 
-# --- Replays ---------------------------------------------------------------------------------------------------
-
-
 class ReplayResult(Struct, frozen=True):
     code: str | None = None
     """Null: the run completed."""
     message: str | None = None
-    """Why the run did not complete or start."""
     fields: dict[str, Any] = {}
     unused: tuple[int, ...] = ()
     answer: str | None = None
 
     @property
     def is_miss(self) -> bool:
-        """Whether the cassette does not match the case."""
         return self.code in ("cassette.miss", "not_started")
 
 
@@ -276,7 +263,6 @@ class CaseReplays(Protocol):
 
 
 def find_unused(results: Iterable[ReplayResult]) -> tuple[int, ...]:
-    """The interactions that none of the replays played."""
     unused = [set(each.unused) for each in results]
     return tuple(sorted(set.intersection(*unused))) if unused else ()
 
@@ -292,5 +278,8 @@ def describe_change(replays: CaseReplays, owner: Owner, metadata: Mapping[str, A
     before = metadata.get("sections")
     if not isinstance(before, dict):
         return f"the package of {owner.spec_label} changed since the recording"
-    names = sorted(name for name, now in file.sections.items() if before.get(name) != now)
+    former = former_sections(file.agent)
+    names = sorted(name for name, now in file.sections.items() if before.get(name) not in (now, former[name]))
+    if not names and before != file.sections:
+        return None
     return f"{join_words(names) or 'the package'} of {owner.spec_label} changed since the recording"

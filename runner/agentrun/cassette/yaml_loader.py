@@ -65,7 +65,6 @@ def load_yaml(text: str) -> Any:
 
 
 def _resolve(text: str) -> Any:
-    """The value of an unquoted scalar."""
     tag = _pyyaml.resolve(yaml.ScalarNode, text, (True, False))
     if tag not in _SIMPLE:
         return text
@@ -97,9 +96,7 @@ class _Builder:
     def take(self, event: Any) -> None:
         line = event.start_mark.line + 1
         if type(event) is yaml.ScalarEvent:  # most are
-            value = self._scalar(event, line)
-            self._remember(event.anchor, value, 1)
-            self._put(value, 1, line)
+            self._put(self._scalar(event, line), 1, line, event.anchor)
             return
         match event:
             case yaml.AliasEvent():
@@ -112,8 +109,7 @@ class _Builder:
                 self._begin(event, line)
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
                 done = self._open.pop()
-                self._remember(done.anchor, done.value, done.size)
-                self._put(done.value, done.size, line)
+                self._put(done.value, done.size, line, done.anchor)
             case yaml.DocumentStartEvent():
                 self._documents += 1
                 if self._documents > 1:
@@ -142,11 +138,9 @@ class _Builder:
             raise CassetteFormatError(f"not a valid value: {error}", line) from error
         raise CassetteFormatError("YAML tags are not supported", line)
 
-    def _remember(self, anchor: str | None, value: Any, size: int) -> None:
+    def _put(self, value: Any, size: int, line: int, anchor: str | None = None) -> None:
         if anchor is not None:
             self._anchors[anchor] = value, size
-
-    def _put(self, value: Any, size: int, line: int) -> None:
         if not self._open:
             self.root = value
             return
