@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import socket
 import ssl
+import threading
 import time
 import tracemalloc
 import zlib
@@ -13,14 +14,31 @@ from typing import Any
 
 import pytest
 
+from agentrun.errors import ProviderError
+from agentrun.net import client as client_module
 from agentrun.net import reply_body as body_module
-from agentrun.net import sender as sender_module
 from agentrun.net.sender import HttpxSender
 from agentrun.wire import HttpReply
 
-from ..servers import CLOSE, LAST, RESET, STREAM, Drip, Plan, Server, Wait, chunk, closed_port, head, plain, streamed
+from ..hand_loop import HandLoop, run_by_hand
+from ..servers import (
+    CLOSE,
+    LAST,
+    RESET,
+    STREAM,
+    Drip,
+    Plan,
+    Server,
+    Wait,
+    WaitFor,
+    chunk,
+    closed_port,
+    head,
+    reply_with_length,
+    streamed,
+)
 from .certificates import Certificate
-from .http_requests import GOOD, call, error_of, send, with_sender
+from .http_requests import GOOD, PATIENCE, call, error_of, open_sender, secret_lookup, send, with_sender
 
 JSON = ("Content-Type", "application/json")
 LONG = ("Content-Length", "100")
@@ -172,7 +190,6 @@ def ignore(data: bytes) -> None:
         ([head(200, LONG) + b"abc", Wait(90)], {"gap": 300, "time": 60_000}, 300),
         ([head(200, LONG), Wait(90)], {"gap": 300, "time": 60_000}, 300),
         ([head(200, LONG)[:20], Wait(90)], {"gap": 200, "time": 500}, 500),
-        (streamed(b"a", Drip(chunk(b":\n"), 0.02)), {"gap": 1500, "time": 1600, "heard": ignore}, 1600),
         ([Drip(b"HTTP/1.1 103 Early\r\n\r\n", 0.05)], {"gap": 300, "time": 500}, 500),
         ([b"HTTP/1.1 200 OK\r\n", Drip(b"x: y\r\n", 0.05)], {"gap": 60_000, "time": 500}, 500),
     ],
@@ -183,15 +200,53 @@ def test_silence_or_total_time_over_the_limit_times_out(plan: Plan, how: dict[st
     assert seconds >= limit / 1000
 
 
+def send_with_silences(silence: int, gap: int, time: int, pieces: int = 4) -> HttpReply:
+    """Each piece of the reply comes after a silence of so many milliseconds, and the first one at once."""
+    came = [threading.Event() for _ in range(pieces)]
+
+    async def main(loop: HandLoop) -> HttpReply:
+        def be_silent() -> None:
+            loop.advance(silence / 1000)
+            came.pop(0).set()
+
+        def heard(data: bytes) -> None:
+            loop.call_soon(be_silent)  # when the sender waits again
+
+        async with open_sender(secret_lookup(KEY="value-of-key")) as sender:
+            return await sender.send(call(server.url), gap=gap, time=time, heard=heard)
+
+    with Server(streamed(*(step for each in came for step in (b"x", WaitFor(each))))) as server:
+        return run_by_hand(main)
+
+
 def test_silences_below_the_gap_are_allowed() -> None:
     """Each is below the limit, and together they are above it."""
-    with Server(streamed(b"a", Wait(0.6), b"b", Wait(0.6), b"c", Wait(0.6))) as server:
-        assert send(server.url, gap=1700, heard=ignore).body == b"abc"
+    assert send_with_silences(1699, 1700, PATIENCE).body == b"xxxx"
+    with pytest.raises(ProviderError) as caught:
+        send_with_silences(1700, 1700, PATIENCE)
+    assert (caught.value.code, caught.value.fields["limit"]) == ("provider.timeout", 1700)
+
+
+def test_total_time_applies_to_a_reply_without_silences() -> None:
+    with pytest.raises(ProviderError) as caught:
+        send_with_silences(500, 1500, 1600)
+    assert (caught.value.code, caught.value.fields["limit"]) == ("provider.timeout", 1600)
+    assert send_with_silences(500, 1500, 2001).body == b"xxxx"
 
 
 def test_gap_does_not_apply_before_an_unstreamed_reply() -> None:
-    with Server([Wait(0.4), *plain(GOOD)]) as server:
-        assert send(server.url, gap=200).status == 200
+    waited = threading.Event()
+
+    async def main(loop: HandLoop) -> HttpReply:
+        async with open_sender(secret_lookup(KEY="value-of-key")) as sender:
+            task = asyncio.ensure_future(sender.send(call(server.url), gap=200, time=PATIENCE))
+            await asyncio.to_thread(server.wait)
+            loop.advance(0.4)
+            waited.set()
+            return await task
+
+    with Server([WaitFor(waited), *reply_with_length(GOOD)]) as server:
+        assert run_by_hand(main).status == 200
 
 
 def test_server_that_does_not_read_times_out() -> None:
@@ -215,14 +270,18 @@ def test_server_that_does_not_read_times_out() -> None:
 )
 def test_a_request_that_is_stopped_leaves_nothing(plan: Plan) -> None:
     async def stopped(sender: HttpxSender) -> None:
-        task = asyncio.ensure_future(sender.send(call(server.url), gap=9000, time=9000, heard=ignore))
-        await asyncio.sleep(0.1)
+        came = asyncio.Event()
+        request = sender.send(call(server.url), gap=PATIENCE, time=PATIENCE, heard=lambda data: came.set())
+        task = asyncio.ensure_future(request)
+        await asyncio.to_thread(server.wait)
+        if plan != [Wait(90)]:
+            await came.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert asyncio.all_tasks() == {asyncio.current_task()}
         assert await asyncio.to_thread(server.is_quiet)
-        assert (await sender.send(call(server.url), gap=9000, time=9000)).status == 200
+        assert (await sender.send(call(server.url), gap=PATIENCE, time=PATIENCE)).status == 200
 
     with Server(plan, GOOD) as server:
         with_sender(stopped)
@@ -231,16 +290,18 @@ def test_a_request_that_is_stopped_leaves_nothing(plan: Plan) -> None:
 
 def test_cancelling_some_requests_does_not_affect_the_others() -> None:
     async def some(sender: HttpxSender) -> list[int]:
-        tasks = [asyncio.ensure_future(sender.send(call(server.url), gap=9000, time=9000)) for _ in range(40)]
-        await asyncio.sleep(0.1)
+        tasks = [asyncio.ensure_future(sender.send(call(server.url), gap=PATIENCE, time=PATIENCE)) for _ in range(40)]
+        await asyncio.to_thread(server.wait, 40)
         for task in tasks[::2]:
             task.cancel()
+        cancelled.set()
         results = await asyncio.gather(*tasks, return_exceptions=True)
         assert asyncio.all_tasks() == {asyncio.current_task()}
         assert all(isinstance(result, asyncio.CancelledError) for result in results[::2])
         return [result.status for result in results[1::2] if isinstance(result, HttpReply)]
 
-    with Server([Wait(0.4), *plain(GOOD)]) as server:
+    cancelled = threading.Event()
+    with Server([WaitFor(cancelled), *reply_with_length(GOOD)]) as server:
         assert with_sender(some) == [200] * 20
 
 
@@ -324,7 +385,7 @@ def test_unsupported_content_encodings_are_refused(encodings: tuple[str, ...]) -
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_streamed_body_has_a_smaller_limit(monkeypatch: pytest.MonkeyPatch, pack: Callable[[bytes], bytes]) -> None:
     """Its cap is smaller than that of a reply that nobody hears before it is whole."""
-    monkeypatch.setattr(sender_module, "MAX_STREAMED_BODY", 1000)
+    monkeypatch.setattr(client_module, "MAX_STREAMED_BODY", 1000)
     fields = () if pack is bytes else (("Content-Encoding", "gzip"),)
     with Server(*(HttpReply(200, fields, pack(b"x\n" * lines)) for lines in (500, 501, 501))) as server:
         assert len(send(server.url, heard=ignore).body) == 1000

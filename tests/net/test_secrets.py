@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from agentrun.errors import HostError
-from agentrun.net.environment import request_variables
+from agentrun.net.environment import Lookup, request_variables
 from agentrun.net.sender import HttpxSender
 from agentrun.secret import Secret
 from agentrun.wire import HttpAuth, HttpCall, HttpReply
 
+from ..hand_loop import HandLoop, run_by_hand
 from ..servers import CLOSE, RESET, Drip, Plan, Server, Wait, chunk, closed_port, head, streamed
-from .http_requests import GOOD, values
+from .http_requests import GOOD, PATIENCE, open_sender, secret_lookup
 
 CANARIES = {"KEY": "canary-in-the-key", "TEAM": "canary-in-a-header", "PART": "canary-in-the-address"}
 AUTH = HttpAuth("x-api-key", "", "KEY")
@@ -43,25 +44,23 @@ def leaked_values(text: str) -> list[str]:
     return [value for value in CANARIES.values() if value in text]
 
 
+async def error_of_one(lookup: Lookup, call: HttpCall, heard: Callable[[bytes], None] | None = None) -> BaseException:
+    async with open_sender(lookup) as sender:
+        return await error_of_send(sender, call, heard)
+
+
 async def error_of_send(
     sender: HttpxSender, call: HttpCall, heard: Callable[[bytes], None] | None = None
 ) -> BaseException:
     try:
-        await sender.send(call, gap=1000, time=1000, heard=heard)
+        await sender.send(call, gap=PATIENCE, time=PATIENCE, heard=heard)
     except BaseException as error:  # noqa: BLE001  # whatever it is
         return error
     raise AssertionError("nothing was raised")
 
 
 def error_of(call: HttpCall, heard: Callable[[bytes], None] | None = None) -> BaseException:
-    async def one() -> BaseException:
-        sender = HttpxSender(values(**CANARIES))
-        try:
-            return await error_of_send(sender, call, heard)
-        finally:
-            await sender.close()
-
-    return asyncio.run(one())
+    return asyncio.run(error_of_one(secret_lookup(**CANARIES), call, heard))
 
 
 PLANS: list[Plan] = [
@@ -71,16 +70,22 @@ PLANS: list[Plan] = [
     [head(200, ("Content-Length", "9")) + b"abc", CLOSE],
     [head(200, ("Content-Length", "9")) + b"abc", RESET],
     [head(200, ("Content-Encoding", "br"))],
-    [Wait(9)],
-    streamed(b"a", Drip(chunk(b":"), 0.05)),
     [head(200, ("X-Echo", CANARIES["KEY"]), ("Content-Length", "9")), CLOSE],
 ]
+ENDLESS: list[Plan] = [[Wait(90)], streamed(b"a", Drip(chunk(b":"), 0.05))]
 
 
-@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("plan", [*PLANS, *ENDLESS])
 def test_failed_request_shows_no_credential(plan: Plan, logged: Callable[[], str]) -> None:
+    async def main(loop: HandLoop) -> BaseException:
+        task = asyncio.ensure_future(error_of_one(secret_lookup(**CANARIES), request_to(server.url)))
+        await asyncio.to_thread(server.wait)
+        if plan in ENDLESS:
+            loop.advance(PATIENCE / 1000)
+        return await task
+
     with Server(plan) as server:
-        error = error_of(request_to(server.url))
+        error = run_by_hand(main)
     assert server.requests[0].headers["x-api-key"] == CANARIES["KEY"], "it was sent"
     assert leaked_values(traceback_with_locals(error)) == []
     assert error.__context__ is None
@@ -97,26 +102,24 @@ def test_value_that_does_not_fit_in_a_header_is_not_shown(logged: Callable[[], s
     """The HTTP library quotes it in its error."""
     for value in (CANARIES["KEY"] + "\r\n", CANARIES["KEY"] + "\u20ac"):
         with Server(GOOD) as server:
-            sender = HttpxSender(values(**{**CANARIES, "KEY": value}))
-            error = asyncio.run(error_of_send(sender, request_to(server.url)))
+            lookup = secret_lookup(**{**CANARIES, "KEY": value})
+            error = asyncio.run(error_of_one(lookup, request_to(server.url)))
         assert leaked_values(traceback_with_locals(error) + logged()) == []
 
 
 def test_cancelled_request_shows_no_credential() -> None:
     async def stopped() -> BaseException:
-        sender = HttpxSender(values(**CANARIES))
-        task = asyncio.ensure_future(sender.send(request_to(server.url), gap=9000, time=9000))
-        await asyncio.sleep(0.1)
-        task.cancel()
-        try:
-            await task
-        except asyncio.CancelledError as error:
-            return error
-        finally:
-            await sender.close()
+        async with open_sender(secret_lookup(**CANARIES)) as sender:
+            task = asyncio.ensure_future(sender.send(request_to(server.url), gap=PATIENCE, time=PATIENCE))
+            await asyncio.to_thread(server.wait)
+            task.cancel()
+            try:
+                await task
+            except asyncio.CancelledError as error:
+                return error
         raise AssertionError
 
-    with Server([Wait(9)]) as server:
+    with Server([Wait(90)]) as server:
         assert leaked_values(traceback_with_locals(asyncio.run(stopped()))) == []
 
 
@@ -124,11 +127,8 @@ def test_interrupted_request_shows_no_credential() -> None:
     def interrupt(data: bytes) -> None:
         raise KeyboardInterrupt
 
-    async def one() -> BaseException:
-        return await error_of_send(HttpxSender(values(**CANARIES)), request_to(server.url), interrupt)
-
-    with Server(streamed(b"a", Wait(9))) as server:
-        error = asyncio.run(one())
+    with Server(streamed(b"a", Wait(90))) as server:
+        error = error_of(request_to(server.url), interrupt)
     assert isinstance(error, KeyboardInterrupt)
     assert leaked_values(traceback_with_locals(error)) == []
 
@@ -137,9 +137,9 @@ def test_missing_variable_error_shows_no_credential() -> None:
     def lookup(name: str) -> Secret:
         if name == "KEY":
             raise HostError("host.missing", "KEY is not set", fields={"name": "KEY"}, hint="set it")
-        return values(**CANARIES)(name)
+        return secret_lookup(**CANARIES)(name)
 
-    error = asyncio.run(error_of_send(HttpxSender(lookup), request_to("http://127.0.0.1:1")))
+    error = asyncio.run(error_of_one(lookup, request_to("http://127.0.0.1:1")))
     assert isinstance(error, HostError)
     assert (error.code, error.fields, error.hint) == ("host.missing", {"name": "KEY"}, "set it")
     assert leaked_values(traceback_with_locals(error)) == []
@@ -152,11 +152,8 @@ def test_credentials_repeated_in_an_error_reply_are_masked(status: int) -> None:
     reply = HttpReply(status, (("X-Echo", CANARIES["KEY"]),), words.encode())
 
     async def one() -> HttpReply:
-        sender = HttpxSender(values(**CANARIES))
-        try:
-            return await sender.send(request_to(server.url), gap=9000, time=9000)
-        finally:
-            await sender.close()
+        async with open_sender(secret_lookup(**CANARIES)) as sender:
+            return await sender.send(request_to(server.url), gap=PATIENCE, time=PATIENCE)
 
     with Server(reply) as server:
         got = asyncio.run(one())
@@ -171,11 +168,8 @@ def test_short_values_are_not_hidden() -> None:
     """They would make holes in every text."""
 
     async def one() -> HttpReply:
-        sender = HttpxSender(values(KEY="a"))
-        try:
-            return await sender.send(HttpCall("POST", server.url, (), b"", AUTH), gap=9000, time=9000)
-        finally:
-            await sender.close()
+        async with open_sender(secret_lookup(KEY="a")) as sender:
+            return await sender.send(HttpCall("POST", server.url, (), b"", AUTH), gap=PATIENCE, time=PATIENCE)
 
     with Server(HttpReply(400, (), b"a bad thing")) as server:
         assert asyncio.run(one()).body == b"a bad thing"

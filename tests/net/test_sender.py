@@ -5,11 +5,12 @@ import threading
 
 import pytest
 
+from agentrun.net.client import make_client
 from agentrun.net.sender import HttpxSender
 from agentrun.wire import HttpAuth, HttpCall, HttpReply
 
-from ..servers import CLOSE, Server, Until, head, plain, streamed
-from .http_requests import GOOD, KEY, call, send, with_sender
+from ..servers import CLOSE, Server, WaitFor, head, reply_with_length, streamed
+from .http_requests import GOOD, KEY, PATIENCE, call, send, until_idle_connections_are_readable, with_sender
 
 
 def test_request_and_reply_are_sent_and_read_exactly() -> None:
@@ -48,7 +49,7 @@ def test_connection_is_reused_and_keeps_no_cookies() -> None:
 
     async def thrice(sender: HttpxSender) -> None:
         for _ in range(3):
-            await sender.send(call(server.url), gap=9000, time=9000)
+            await sender.send(call(server.url), gap=PATIENCE, time=PATIENCE)
 
     with Server(cookie) as server:
         with_sender(thrice)
@@ -61,11 +62,11 @@ def test_a_connection_that_the_server_closed_is_not_used_again() -> None:
     async def twice(sender: HttpxSender) -> list[int]:
         statuses = []
         for _ in range(2):
-            statuses.append((await sender.send(call(server.url), gap=9000, time=9000)).status)
-            await asyncio.sleep(0.05)
+            statuses.append((await sender.send(call(server.url), gap=PATIENCE, time=PATIENCE)).status)
+            await until_idle_connections_are_readable(sender)
         return statuses
 
-    with Server([*plain(GOOD), CLOSE]) as server:
+    with Server([*reply_with_length(GOOD), CLOSE]) as server:
         assert with_sender(twice) == [200, 200]
     assert server.connections == 2
 
@@ -79,6 +80,33 @@ def test_redirects_are_not_followed() -> None:
     assert other.requests == []
 
 
+@pytest.mark.parametrize("location", ["http://[::1", "http://a:b/", "\xe9", "//", "javascript:x"])
+def test_location_that_is_no_address_is_part_of_the_reply(location: str) -> None:
+    """httpx builds the next request also if it does not send it, and fails if it cannot."""
+    with Server(HttpReply(302, (("Location", location),), b"moved")) as server:
+        reply = send(server.url)
+    assert (reply.status, reply.header("location"), reply.body) == (302, location, b"moved")
+
+
+def test_client_sees_no_cookie_and_keeps_none() -> None:
+    async def one() -> list[str]:
+        async with make_client() as client:
+            sender = HttpxSender(client, pytest.fail)
+            reply = await sender.send(call(server.url, auth=None), gap=PATIENCE, time=PATIENCE)
+            assert reply.header("set-cookie") == "a=b; Path=/"
+            return [*client.cookies]
+
+    with Server(HttpReply(200, (("Set-Cookie", "a=b; Path=/"),), b"{}")) as server:
+        assert asyncio.run(one()) == []
+
+
+def test_user_in_an_address_is_not_sent() -> None:
+    """httpx would make a credential of it."""
+    with Server(GOOD) as server:
+        send(call(server.url.replace("//", "//ada:hunter2@"), auth=None))
+    assert "authorization" not in server.requests[0].headers
+
+
 @pytest.mark.parametrize("trusted", [False, True])
 def test_proxy_of_the_environment_is_used_only_with_trust_env(monkeypatch: pytest.MonkeyPatch, trusted: bool) -> None:
     """The environment's proxy is used when asked for, and not for what it excepts."""
@@ -87,12 +115,12 @@ def test_proxy_of_the_environment_is_used_only_with_trust_env(monkeypatch: pytes
             monkeypatch.setenv(name, proxy.url)
         for name in ("no_proxy", "NO_PROXY"):
             monkeypatch.setenv(name, "localhost")
-        send(server.url, trust_env=trusted)
+        send(f"{server.url}/x?y=z", trust_env=trusted)
         send(server.url.replace("127.0.0.1", "localhost"), trust_env=trusted)
     assert len(proxy.requests) == int(trusted)
     assert len(server.requests) == 2 - int(trusted)
     if trusted:
-        assert proxy.requests[0].line == f"POST {server.url}/ HTTP/1.1"
+        assert proxy.requests[0].line == f"POST {server.url}/x?y=z HTTP/1.1"
 
 
 def test_listener_gets_the_whole_stream() -> None:
@@ -111,7 +139,7 @@ def test_listener_gets_the_stream_while_it_arrives() -> None:
         heard.append((data, first.is_set()))
         first.set()
 
-    with Server(streamed(b"a", Until(first), b"b")) as server:
+    with Server(streamed(b"a", WaitFor(first), b"b")) as server:
         send(server.url, heard=hear, time=30_000)
     assert heard == [(b"a", False), (b"b", True)]
 
@@ -126,7 +154,7 @@ def test_listener_gets_nothing_of_an_unsuccessful_reply(status: int) -> None:
 
 def test_two_hundred_requests_at_once() -> None:
     async def all_of_them(sender: HttpxSender) -> set[int]:
-        sends = [sender.send(call(server.url), gap=9000, time=9000) for _ in range(200)]
+        sends = [sender.send(call(server.url), gap=PATIENCE, time=PATIENCE) for _ in range(200)]
         return {reply.status for reply in await asyncio.gather(*sends)}
 
     with Server(GOOD) as server:
@@ -143,7 +171,7 @@ def test_bodies_of_any_size_are_sent_and_read(length: int) -> None:
 
 
 def test_informational_replies_are_skipped() -> None:
-    with Server([b"HTTP/1.1 103 Early Hints\r\n\r\n" * 3, *plain(GOOD)]) as server:
+    with Server([b"HTTP/1.1 103 Early Hints\r\n\r\n" * 3, *reply_with_length(GOOD)]) as server:
         assert send(server.url).status == 200
 
 

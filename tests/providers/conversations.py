@@ -7,10 +7,10 @@ from agentrun.core.messages import Assistant, Content, Message, Reasoning, Refus
 from .exchange import NOTE, PDF, PICTURE
 
 _texts = st.builds(Text, st.sampled_from(["", "a", "é 😀", 'q"\\\n']))
-_shown: st.SearchStrategy[Content] = st.one_of(_texts, st.sampled_from([PICTURE]), st.sampled_from([PDF, NOTE]))
-_contents = st.lists(_shown, max_size=3).map(tuple)
+_content_parts: st.SearchStrategy[Content] = st.one_of(_texts, st.sampled_from([PICTURE]), st.sampled_from([PDF, NOTE]))
+_contents = st.lists(_content_parts, max_size=3).map(tuple)
 _users = st.builds(User, _contents)
-_said = st.one_of(_texts, st.builds(Refusal, st.just("no")), st.just(Reasoning("{}", "other/x")))
+_assistant_parts = st.one_of(_texts, st.builds(Refusal, st.just("no")), st.just(Reasoning("{}", "other/x")))
 _calls = st.builds(
     ToolCall,
     st.just(""),
@@ -29,7 +29,11 @@ def turns(draw: st.DrawFn, turn: int) -> list[Message]:
         for index, call in enumerate(draw(st.lists(_calls, max_size=3)))
     ]
     results = [ToolResult(call.id, draw(_contents)) for call in calls]
-    return [Assistant((*draw(st.lists(_said, max_size=2)), *calls)), *results, *draw(st.lists(_users, max_size=2))]
+    return [
+        Assistant((*draw(st.lists(_assistant_parts, max_size=2)), *calls)),
+        *results,
+        *draw(st.lists(_users, max_size=2)),
+    ]
 
 
 @st.composite

@@ -56,12 +56,12 @@ def problems(codec: Codec, asked: ModelRequest) -> list[str]:
     return [problem.split(":")[0] for problem in codec.problems(asked.settings, asked.route, {}, output=False)]
 
 
-def encoded(codec: Codec, asked: ModelRequest) -> HttpCall:
+def encode(codec: Codec, asked: ModelRequest) -> HttpCall:
     return ConversationEncoder(codec, BLOBS.__getitem__).encode(asked)
 
 
 def body(codec: Codec, asked: ModelRequest) -> dict[str, Any]:
-    return dict(json.loads(encoded(codec, asked).body))
+    return dict(json.loads(encode(codec, asked).body))
 
 
 def check_golden_file(path: Path, text: str) -> None:
@@ -91,7 +91,7 @@ def stream_of(provider: str, story: str) -> bytes:
     return (GOLDEN / provider / f"{story}.stream.sse").read_bytes()
 
 
-def decoded(codec: Codec, asked: ModelRequest, data: bytes, status: int = 200, **headers: str) -> ReplyOrFault:
+def decode(codec: Codec, asked: ModelRequest, data: bytes, status: int = 200, **headers: str) -> ReplyOrFault:
     named = tuple((name.replace("_", "-"), value) for name, value in headers.items())
     return codec.decode(HttpReply(status, named, data), asked)
 

@@ -7,6 +7,7 @@ import pytest
 
 from agentrun.core.effects import ModelRequest
 from agentrun.core.messages import Assistant, Message, Text, ToolCall, ToolResult, user_message
+from agentrun.core.model_texts import SCHEMA_GUIDANCE
 from agentrun.core.package_tools import Tool
 from agentrun.errors import PackageError
 from agentrun.providers.anthropic import (
@@ -18,13 +19,12 @@ from agentrun.providers.anthropic import (
 )
 from agentrun.providers.codec import Codec
 from agentrun.providers.registry import codec_for
-from agentrun.providers.request_encoding import SCHEMA_GUIDANCE
 from agentrun.wire import HttpAuth
 
 from ..core.script import mcp_tool, pins
 from ..packages import TRIAGE, package
 from . import exchange
-from .exchange import NOW, SEARCH, check_golden_file, encoded, request_json
+from .exchange import NOW, SEARCH, check_golden_file, encode, request_json
 
 CODEC = Anthropic()
 HAIKU = "claude-haiku-4-5"
@@ -66,11 +66,11 @@ def test_it_is_registered() -> None:
     ],
 )
 def test_request_matches_the_golden_file(story: str, asked: ModelRequest) -> None:
-    check_golden_file(exchange.GOLDEN / "anthropic" / f"{story}.request.json", request_json(encoded(CODEC, asked)))
+    check_golden_file(exchange.GOLDEN / "anthropic" / f"{story}.request.json", request_json(encode(CODEC, asked)))
 
 
 def test_bytes_are_compact_and_sorted() -> None:
-    assert encoded(CODEC, request()).body == (
+    assert encode(CODEC, request()).body == (
         b'{"max_tokens":16000,"messages":[{"content":[{"text":"Hi","type":"text"}],"role":"user"}],'
         b'"model":"claude-haiku-4-5","system":"Be brief."}'
     )
@@ -89,34 +89,34 @@ def test_bytes_are_compact_and_sorted() -> None:
     ],
 )
 def test_url_is_built_from_the_base_url(base: str | None, url: str) -> None:
-    assert encoded(CODEC, request(route={"base_url": base})).url == url
+    assert encode(CODEC, request(route={"base_url": base})).url == url
 
 
 def test_headers_have_version_accept_and_beta() -> None:
-    plain = dict(encoded(CODEC, request()).headers)
+    plain = dict(encode(CODEC, request()).headers)
     assert plain == {
         "accept": "application/json",
         "anthropic-version": "2023-06-01",
         "content-type": "application/json",
     }
     theirs = {"Anthropic-Version": "2026-10-21", "anthropic-beta": "context-1m"}
-    own = dict(encoded(CODEC, request(stream=True, route={"headers": theirs})).headers)
+    own = dict(encode(CODEC, request(stream=True, route={"headers": theirs})).headers)
     assert own == plain | {
         "accept": "text/event-stream",
         "anthropic-version": "2026-10-21",
         "anthropic-beta": "context-1m",
     }
-    bound = dict(encoded(CODEC, request(name="claude-opus-5-5", route={"headers": theirs})).headers)
+    bound = dict(encode(CODEC, request(name="claude-opus-5-5", route={"headers": theirs})).headers)
     assert bound["anthropic-beta"] == f"context-1m,{BINDING_BETA}"
 
 
 def test_request_contains_no_credential() -> None:
-    call = encoded(CODEC, request(route={"api_key": "${MY_KEY}"}))
+    call = encode(CODEC, request(route={"api_key": "${MY_KEY}"}))
     assert b"KEY" not in call.body
     assert not {"x-api-key", "authorization"} & dict(call.headers).keys()
     assert call.auth == HttpAuth("x-api-key", "", "MY_KEY")
-    assert encoded(CODEC, request()).auth == HttpAuth("x-api-key", "", "ANTHROPIC_API_KEY")
-    assert encoded(CODEC, request(route={"base_url": "http://127.0.0.1"})).auth is None
+    assert encode(CODEC, request()).auth == HttpAuth("x-api-key", "", "ANTHROPIC_API_KEY")
+    assert encode(CODEC, request(route={"base_url": "http://127.0.0.1"})).auth is None
 
 
 # --- settings ----------------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ def test_options_cannot_override_fields_of_the_codec(key: str) -> None:
     asked = request(route={"options": {key: "x", "top_k": 1}})
     assert exchange.problems(CODEC, asked) == [f"model.options cannot set {key}"]
     with pytest.raises(PackageError) as caught:
-        encoded(CODEC, asked)
+        encode(CODEC, asked)
     assert caught.value.fields == {"pointer": f"/model/options/{key}"}
 
 

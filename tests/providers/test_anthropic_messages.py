@@ -27,11 +27,11 @@ from agentrun.providers.anthropic import Anthropic
 from agentrun.providers.codec import ConversationEncoder
 
 from . import exchange
-from .exchange import BLOBS, NOTE, NOW, PDF, PICTURE, SEARCH, check_golden_file, encoded, request_json
+from .exchange import BLOBS, NOTE, NOW, PDF, PICTURE, SEARCH, check_golden_file, encode, request_json
 
 CODEC = Anthropic()
 HAIKU = "claude-haiku-4-5"
-HERE = f"anthropic/{HAIKU}"
+THIS_ROUTE = f"anthropic/{HAIKU}"
 THOUGHT = '{"signature":"s==","thinking":"Hm.","type":"thinking"}'
 
 
@@ -44,12 +44,12 @@ def messages(*history: Message, **more: Any) -> list[Any]:
 
 
 CALLS = (
-    ToolCall("c1.0", "docs.search", '{"q": "a"}', "toolu_1", HERE),
-    ToolCall("c1.1", "now", "{}", "toolu_2", HERE),
+    ToolCall("c1.0", "docs.search", '{"q": "a"}', "toolu_1", THIS_ROUTE),
+    ToolCall("c1.1", "now", "{}", "toolu_2", THIS_ROUTE),
 )
-TALK = (
+CONVERSATION = (
     User((Text("Look at this."), PICTURE, PDF, NOTE)),
-    Assistant((Reasoning(THOUGHT, HERE), Text("I look."), *CALLS)),
+    Assistant((Reasoning(THOUGHT, THIS_ROUTE), Text("I look."), *CALLS)),
     ToolResult("c1.0", (Text("Nothing."), PICTURE)),
     ToolResult("c1.1", (Text("Noon."),)),
     user_message("Hurry."),
@@ -59,13 +59,13 @@ TALK = (
 
 
 def test_conversation_matches_the_golden_file() -> None:
-    asked = request(*TALK, tools=(SEARCH, NOW))
-    check_golden_file(exchange.GOLDEN / "anthropic" / "conversation.request.json", request_json(encoded(CODEC, asked)))
+    asked = request(*CONVERSATION, tools=(SEARCH, NOW))
+    check_golden_file(exchange.GOLDEN / "anthropic" / "conversation.request.json", request_json(encode(CODEC, asked)))
 
 
 def test_results_of_a_batch_are_one_message_before_the_text() -> None:
-    late = (user_message("Hurry."), *TALK[2:4])
-    for history in (TALK[:5], (*TALK[:2], *late)):
+    late = (user_message("Hurry."), *CONVERSATION[2:4])
+    for history in (CONVERSATION[:5], (*CONVERSATION[:2], *late)):
         answer = messages(*history)[-1]
         kinds = [(block["type"], block.get("tool_use_id")) for block in answer["content"]]
         assert answer["role"] == "user"
@@ -73,7 +73,7 @@ def test_results_of_a_batch_are_one_message_before_the_text() -> None:
 
 
 def test_another_route_gets_no_reasoning_and_derived_ids() -> None:
-    elsewhere = messages(*TALK[:4], name="claude-sonnet-4-5")
+    elsewhere = messages(*CONVERSATION[:4], name="claude-sonnet-4-5")
     assert [block["type"] for block in elsewhere[1]["content"]] == ["text", "tool_use", "tool_use"]
     assert [block["id"] for block in elsewhere[1]["content"][1:]] == ["c1_0", "c1_1"]
     assert [block["tool_use_id"] for block in elsewhere[2]["content"]] == ["c1_0", "c1_1"]
@@ -81,14 +81,14 @@ def test_another_route_gets_no_reasoning_and_derived_ids() -> None:
 
 def test_reasoning_is_sent_back_unchanged_in_place() -> None:
     redacted = '{"data":"x","new_field":[1.0],"type":"redacted_thinking"}'
-    parts = (Reasoning(THOUGHT, HERE), Text("a"), Reasoning(redacted, HERE), CALLS[1])
-    data = encoded(CODEC, request(user_message("Hi"), Assistant(parts), TALK[3])).body
+    parts = (Reasoning(THOUGHT, THIS_ROUTE), Text("a"), Reasoning(redacted, THIS_ROUTE), CALLS[1])
+    data = encode(CODEC, request(user_message("Hi"), Assistant(parts), CONVERSATION[3])).body
     thought, text = THOUGHT.encode(), b'{"text":"a","type":"text"}'
     assert b'"content":[' + thought + b"," + text + b"," + redacted.encode() + b',{"id":"toolu_2"' in data
 
 
 def test_reasoning_that_is_no_json_is_left_out() -> None:
-    assert messages(user_message("Hi"), Assistant((Reasoning("{", HERE), Text("a"))))[1]["content"] == [
+    assert messages(user_message("Hi"), Assistant((Reasoning("{", THIS_ROUTE), Text("a"))))[1]["content"] == [
         {"type": "text", "text": "a"}
     ]
 
@@ -110,7 +110,7 @@ def test_arguments_are_sent_as_an_object(arguments: str, expected: Any) -> None:
     asked = request(
         user_message("Hi"), Assistant((ToolCall("c1.0", "now", arguments),)), ToolResult("c1.0", (Text("x"),))
     )
-    data = encoded(CODEC, asked).body
+    data = encode(CODEC, asked).body
     if expected is None:
         assert b'"input":{' in data
     else:
@@ -139,7 +139,11 @@ def test_refusals_are_sent_as_text() -> None:
 
 def test_calls_with_the_same_wire_id_get_derived_ids() -> None:
     twice = tuple(replace(call, wire_id="same") for call in CALLS)
-    blocks = [block for item in messages(user_message("Hi"), Assistant(twice), *TALK[2:4]) for block in item["content"]]
+    blocks = [
+        block
+        for item in messages(user_message("Hi"), Assistant(twice), *CONVERSATION[2:4])
+        for block in item["content"]
+    ]
     assert [block["id"] for block in blocks if block["type"] == "tool_use"] == ["c1_0", "c1_1"]
     assert [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"] == ["c1_0", "c1_1"]
 
@@ -147,15 +151,15 @@ def test_calls_with_the_same_wire_id_get_derived_ids() -> None:
 @pytest.mark.parametrize("part", [Image("image/tiff", "sha256:a", 4), replace(PDF, media_type="application/zip")])
 def test_unsupported_media_type_fails(part: Any) -> None:
     with pytest.raises(LimitError) as caught:
-        encoded(CODEC, request(User((part,))))
+        encode(CODEC, request(User((part,))))
     assert (caught.value.code, caught.value.fields["reason"]) == ("context.failed", "unsupported")
 
 
-@given(st.lists(st.sampled_from(TALK[:1] + TALK[4:]), min_size=1, max_size=6), st.integers(0, 6))
+@given(st.lists(st.sampled_from(CONVERSATION[:1] + CONVERSATION[4:]), min_size=1, max_size=6), st.integers(0, 6))
 def test_a_conversation_that_grows_is_encoded_like_a_new_one(history: list[Message], first: int) -> None:
     grown = ConversationEncoder(CODEC, BLOBS.__getitem__)
     transcript = Transcript([user_message("Hi"), *history[:first]])
     asked = replace(request(), messages=transcript)
     grown.encode(asked)
     whole = replace(asked, messages=transcript.plus(*history[first:]))
-    assert grown.encode(whole) == encoded(CODEC, whole)
+    assert grown.encode(whole) == encode(CODEC, whole)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrun.core.messages import Assistant, FinishReason, Reasoning, Refusal, Text, ToolCall, Usage
+from agentrun.core.model_texts import MODEL_DECLINED
 from agentrun.providers.anthropic import Anthropic
-from agentrun.providers.anthropic_reply import DECLINED
 from agentrun.providers.codec import ReplyOrFault
 
 from . import exchange
@@ -28,12 +28,12 @@ from .exchange import (
 )
 
 CODEC = Anthropic()
-ASKED = exchange.request("anthropic", "claude-haiku-4-5", tools=(SEARCH, NOW))
+REQUEST = exchange.request("anthropic", "claude-haiku-4-5", tools=(SEARCH, NOW))
 OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
 
 
-def decoded(data: bytes, status: int = 200, **headers: str) -> ReplyOrFault:
-    return exchange.decoded(CODEC, ASKED, data, status, **headers)
+def decode(data: bytes, status: int = 200, **headers: str) -> ReplyOrFault:
+    return exchange.decode(CODEC, REQUEST, data, status, **headers)
 
 
 def message(*content: Any, stop: str | None = "end_turn", **more: Any) -> bytes:
@@ -48,12 +48,12 @@ def text(words: str = "Hi") -> dict[str, Any]:
 @pytest.mark.parametrize("story", golden_names("anthropic"))
 def test_reply_decodes_to_the_golden_file(story: str) -> None:
     check_golden_file(
-        GOLDEN / "anthropic" / f"{story}.decoded.json", decoded_json(decoded(reply_of("anthropic", story)))
+        GOLDEN / "anthropic" / f"{story}.decoded.json", decoded_json(decode(reply_of("anthropic", story)))
     )
 
 
 def test_minimal_reply_is_decoded() -> None:
-    found = reply(decoded(b'{"content":[{"type":"text","text":"Hi"}]}'))
+    found = reply(decode(b'{"content":[{"type":"text","text":"Hi"}]}'))
     assert found.message == Assistant((Text("Hi"),))
     assert (found.finish, found.usage, found.model, found.wire_id) == ("unknown", None, None, None)
 
@@ -72,7 +72,7 @@ def test_minimal_reply_is_decoded() -> None:
     ],
 )
 def test_stop_reason_becomes_finish(stop: str | None, finish: FinishReason) -> None:
-    assert reply(decoded(message(text(), stop=stop))).finish == finish
+    assert reply(decode(message(text(), stop=stop))).finish == finish
 
 
 @pytest.mark.parametrize(
@@ -92,12 +92,12 @@ def test_stop_reason_becomes_finish(stop: str | None, finish: FinishReason) -> N
     ],
 )
 def test_usage_is_decoded(usage: dict[str, Any], expected: Usage) -> None:
-    assert reply(decoded(message(text(), usage=usage))).usage == expected
+    assert reply(decode(message(text(), usage=usage))).usage == expected
 
 
 @pytest.mark.parametrize("tokens", [-1, 2**53, "3", 1.5, True, 10**30])
 def test_invalid_usage_is_a_decode_fault(tokens: Any) -> None:
-    found = fault(decoded(message(text(), usage={"input_tokens": tokens})))
+    found = fault(decode(message(text(), usage={"input_tokens": tokens})))
     assert (found.code, found.fields["pointer"]) == ("provider.decode", "/usage/input_tokens")
 
 
@@ -107,7 +107,7 @@ def test_tool_calls_are_decoded() -> None:
         {"type": "tool_use", "id": "b", "name": "un__known", "input": {}},
         {"type": "tool_use", "name": "now"},
     )
-    assert reply(decoded(message(*content, stop="tool_use"))).message.parts == (
+    assert reply(decode(message(*content, stop="tool_use"))).message.parts == (
         ToolCall("0", "docs.search", '{"q": 1}', "a"),
         ToolCall("1", "un__known", "{}", "b"),
         ToolCall("2", "now", "{}", None),
@@ -118,7 +118,7 @@ def test_tool_calls_are_decoded() -> None:
 def test_arguments_keep_their_exact_text(given: str) -> None:
     """Whoever runs the call judges them: a second key of one name would be lost by reading them here."""
     data = message(text()).replace(b'{"type": "text", "text": "Hi"}', _call(given))
-    assert reply(decoded(data)).message.calls[0].arguments == given
+    assert reply(decode(data)).message.calls[0].arguments == given
 
 
 def _call(given: str) -> bytes:
@@ -131,7 +131,7 @@ def test_reasoning_blocks_are_kept_unchanged() -> None:
         {"type": "redacted_thinking", "data": "d"},
         {"type": "brand_new", "text": "?", "x": [1]},
     ]
-    found = reply(decoded(message(*blocks, text())))
+    found = reply(decode(message(*blocks, text())))
     assert [json.loads(part.opaque) for part in found.message.parts if isinstance(part, Reasoning)] == blocks
     assert {part.route for part in found.message.parts if isinstance(part, Reasoning)} == {"anthropic/claude-haiku-4-5"}
     assert found.message.text == "Hi"
@@ -139,21 +139,26 @@ def test_reasoning_blocks_are_kept_unchanged() -> None:
 
 @pytest.mark.parametrize(
     ("details", "words"),
-    [(None, DECLINED), ({}, DECLINED), ({"explanation": None}, DECLINED), ({"explanation": "Harmful."}, "Harmful.")],
+    [
+        (None, MODEL_DECLINED),
+        ({}, MODEL_DECLINED),
+        ({"explanation": None}, MODEL_DECLINED),
+        ({"explanation": "Harmful."}, "Harmful."),
+    ],
 )
 def test_refusal_replaces_the_content(details: Any, words: str) -> None:
     call = {"type": "tool_use", "id": "a", "name": "now", "input": {}}
     for content in ((), (text("To do it,"), call)):
-        found = reply(decoded(message(*content, stop="refusal", stop_details=details)))
+        found = reply(decode(message(*content, stop="refusal", stop_details=details)))
         assert found.message == Assistant((Refusal(words),))
         assert found.finish == "content_filter"
 
 
 @pytest.mark.parametrize("content", [(), (text(""),), ({"type": "thinking", "thinking": "Hm"},)])
 def test_reply_without_content_is_empty(content: tuple[Any, ...]) -> None:
-    found = fault(decoded(message(*content, stop="max_tokens")))
+    found = fault(decode(message(*content, stop="max_tokens")))
     assert (found.code, found.fields) == ("provider.empty", {"finish": "max_tokens"})
-    full = fault(decoded(message(*content, stop="model_context_window_exceeded")))
+    full = fault(decode(message(*content, stop="model_context_window_exceeded")))
     assert full.code == "provider.context_overflow"
 
 
@@ -174,7 +179,7 @@ def test_reply_without_content_is_empty(content: tuple[Any, ...]) -> None:
     ],
 )
 def test_malformed_reply_is_a_decode_fault(data: bytes, fields: dict[str, Any]) -> None:
-    found = fault(decoded(data))
+    found = fault(decode(data))
     assert (found.code, found.fields) == ("provider.decode", fields)
 
 
@@ -201,7 +206,7 @@ ERRORS = [
 
 @pytest.mark.parametrize(("status", "kind", "code"), ERRORS)
 def test_error_type_and_status_become_a_code(status: int, kind: str, code: str) -> None:
-    found = fault(decoded(error(kind), status))
+    found = fault(decode(error(kind), status))
     assert (found.code, found.fields["status"]) == (code, status)
     assert found.message == f"the provider answered {status}: Sorry"
 
@@ -214,29 +219,29 @@ def test_error_type_and_status_become_a_code(status: int, kind: str, code: str) 
     ],
 )
 def test_prompt_too_long_is_a_context_overflow(words: str) -> None:
-    assert fault(decoded(error("invalid_request_error", words), 400)).code == "provider.context_overflow"
-    assert fault(decoded(error("api_error", words), 500)).code == "provider.transient"
+    assert fault(decode(error("invalid_request_error", words), 400)).code == "provider.context_overflow"
+    assert fault(decode(error("api_error", words), 500)).code == "provider.transient"
 
 
 def test_spend_limit_is_fatal() -> None:
     spent = {"error_code": "enforced_spend_limit_reached"}
-    assert fault(decoded(error("rate_limit_error", details=spent), 429)).code == "provider.fatal"
+    assert fault(decode(error("rate_limit_error", details=spent), 429)).code == "provider.fatal"
     for other in ({"error_code": "ramp_limit_exceeded"}, [spent], "enforced_spend_limit_reached", None):
-        assert fault(decoded(error("rate_limit_error", details=other), 429)).code == "provider.rate_limited"
+        assert fault(decode(error("rate_limit_error", details=other), 429)).code == "provider.rate_limited"
 
 
 def test_retry_after_header_is_read() -> None:
-    assert fault(decoded(error("rate_limit_error"), 429, retry_after="7")).fields["retry_after"] == 7
-    assert fault(decoded(error("rate_limit_error"), 429)).fields["retry_after"] is None
+    assert fault(decode(error("rate_limit_error"), 429, retry_after="7")).fields["retry_after"] == 7
+    assert fault(decode(error("rate_limit_error"), 429)).fields["retry_after"] is None
 
 
 @pytest.mark.parametrize("data", [b"", b"<b>Bad  gateway</b>", b"\xff", b'{"error": "text"}', b"[" * 10_000])
 def test_error_status_with_another_body_is_transient(data: bytes) -> None:
-    assert fault(decoded(data, 502)).code == "provider.transient"
+    assert fault(decode(data, 502)).code == "provider.transient"
 
 
 def test_keys_in_error_messages_are_masked() -> None:
-    found = fault(decoded(error("authentication_error", "bad key sk-ant-api03-" + "Ab1" * 30), 401))
+    found = fault(decode(error("authentication_error", "bad key sk-ant-api03-" + "Ab1" * 30), 401))
     assert "Ab1Ab1Ab1" not in found.message
 
 
@@ -247,16 +252,16 @@ def test_keys_in_error_messages_are_masked() -> None:
 @given(st.data())
 def test_damaged_reply_is_a_reply_or_a_known_fault(story: str, data: st.DataObject) -> None:
     status = data.draw(st.sampled_from([200, 400, 429, 500]))
-    assert is_reply_or_known_fault(decoded(data.draw(damaged(reply_of("anthropic", story))), status))
+    assert is_reply_or_known_fault(decode(data.draw(damaged(reply_of("anthropic", story))), status))
 
 
 @pytest.mark.parametrize("story", golden_names("anthropic"))
 def test_truncated_reply_is_a_decode_fault(story: str) -> None:
     whole = reply_of("anthropic", story)
     for cut in range(len(whole)):
-        assert fault(decoded(whole[:cut])).code == "provider.decode"
+        assert fault(decode(whole[:cut])).code == "provider.decode"
 
 
 @given(st.binary(max_size=60), st.integers(100, 599))
 def test_any_bytes_are_a_fault(data: bytes, status: int) -> None:
-    fault(decoded(data, status))
+    fault(decode(data, status))

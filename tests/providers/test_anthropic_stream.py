@@ -30,7 +30,7 @@ from .exchange import (
 from .test_anthropic_reply import ERRORS
 
 CODEC = Anthropic()
-ASKED = exchange.request("anthropic", "claude-haiku-4-5", tools=(SEARCH, NOW), stream=True)
+REQUEST = exchange.request("anthropic", "claude-haiku-4-5", tools=(SEARCH, NOW), stream=True)
 HEAD = {"type": "message_start", "message": {"id": "m", "usage": {"input_tokens": 5, "output_tokens": 1}}}
 BEGIN = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
 HI = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hi"}}
@@ -43,7 +43,7 @@ def sse(*events: Any) -> bytes:
 
 
 def streamed(data: bytes, places: list[int] | None = None) -> tuple[str, ReplyOrFault]:
-    return exchange.streamed(CODEC, ASKED, data, places)
+    return exchange.streamed(CODEC, REQUEST, data, places)
 
 
 @pytest.mark.parametrize("story", golden_names("anthropic"))
@@ -78,11 +78,11 @@ def test_stream_fed_byte_by_byte_is_the_same(story: str) -> None:
 def test_truncated_stream_is_no_reply(story: str) -> None:
     last = b'{"type":"message_stop"}'
     check_that_cut_streams_fail(
-        ASKED, CODEC, stream_of("anthropic", story), lambda whole: whole.index(last) + len(last)
+        REQUEST, CODEC, stream_of("anthropic", story), lambda whole: whole.index(last) + len(last)
     )
 
 
-class _Hasty(AnthropicStream):
+class _EarlyEndStream(AnthropicStream):
     """A planted bug: a stream that is over is taken for whole."""
 
     def end(self) -> ReplyOrFault:
@@ -91,12 +91,12 @@ class _Hasty(AnthropicStream):
 
 
 class _HastyCodec(Anthropic):
-    stream = staticmethod(_Hasty)
+    stream = staticmethod(_EarlyEndStream)
 
 
 def test_planted_decoder_that_accepts_partial_streams_is_detected() -> None:
     with pytest.raises(AssertionError):
-        check_that_cut_streams_fail(ASKED, _HastyCodec(), stream_of("anthropic", "text"), len)
+        check_that_cut_streams_fail(REQUEST, _HastyCodec(), stream_of("anthropic", "text"), len)
 
 
 def test_last_event_needs_no_blank_line() -> None:

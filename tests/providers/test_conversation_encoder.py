@@ -15,7 +15,7 @@ from agentrun.providers.registry import CODECS, codec_for
 
 from . import exchange
 from .conversations import conversations
-from .exchange import BLOBS, PICTURE, encoded
+from .exchange import BLOBS, PICTURE, encode
 
 BLOB = BLOBS.__getitem__
 
@@ -24,7 +24,7 @@ def request(*messages: Message, name: str = "gpt-4.1-mini") -> ModelRequest:
     return exchange.request("openai", name, *messages)
 
 
-class Counting(OpenAIChat):
+class CountingCodec(OpenAIChat):
     """Remembers what it encodes."""
 
     def __init__(self) -> None:
@@ -66,29 +66,29 @@ def test_reused_encoder_gives_the_same_call_as_a_new_one(
         asked = replace(request(), messages=Transcript(messages[start:count]))
         if data.draw(st.booleans()):
             asked = replace(asked, route=replace(asked.route, name="another"))
-        assert kept.encode(asked) == encoded(codec, asked)
+        assert kept.encode(asked) == encode(codec, asked)
 
 
 def test_each_message_is_encoded_once() -> None:
-    codec = Counting()
+    codec = CountingCodec()
     kept = ConversationEncoder(codec, BLOB)
     transcript = Transcript()
     for added in messages_per_request(30):
         transcript = transcript.plus(*added)
         asked = replace(request(), messages=transcript)
-        assert kept.encode(asked) == kept.encode(asked) == encoded(OpenAIChat(), asked)
+        assert kept.encode(asked) == kept.encode(asked) == encode(OpenAIChat(), asked)
     assert codec.seen == list(transcript)
 
 
 def test_added_message_reencodes_only_the_last_segment() -> None:
     """A follow-up of the user after an answer."""
-    codec = Counting()
+    codec = CountingCodec()
     kept = ConversationEncoder(codec, BLOB)
     transcript = Transcript(message for added in messages_per_request(3) for message in added)
     kept.encode(replace(request(), messages=transcript))
     codec.seen.clear()
     more = transcript.plus(user_message("And?"))
-    assert kept.encode(replace(request(), messages=more)) == encoded(codec, replace(request(), messages=more))
+    assert kept.encode(replace(request(), messages=more)) == encode(codec, replace(request(), messages=more))
     assert codec.seen[:3] == list(more.since(len(more) - 3))
 
 
@@ -100,7 +100,7 @@ def test_compacted_conversation_is_encoded_correctly(kept_messages: int) -> None
     kept.encode(replace(request(), messages=Transcript(messages)))
     summed_up = Transcript([user_message("All so far."), *messages[len(messages) - kept_messages :]])
     asked = replace(request(), messages=summed_up)
-    assert kept.encode(asked) == encoded(OpenAIChat(), asked)
+    assert kept.encode(asked) == encode(OpenAIChat(), asked)
 
 
 def test_another_route_is_encoded_separately() -> None:
@@ -113,7 +113,7 @@ def test_another_route_is_encoded_separately() -> None:
     kept = ConversationEncoder(codec, BLOB)
     here, there = request(*messages), request(*messages, name="another")
     for asked in (here, there, here):
-        assert kept.encode(asked) == encoded(codec, asked)
+        assert kept.encode(asked) == encode(codec, asked)
     assert kept.encode(here).body != kept.encode(there).body
 
 
@@ -124,10 +124,10 @@ def test_failed_encoding_leaves_no_state() -> None:
     with pytest.raises(KeyError):
         kept.encode(asked)
     shelf |= BLOBS
-    assert kept.encode(asked) == encoded(OpenAIChat(), asked)
+    assert kept.encode(asked) == encode(OpenAIChat(), asked)
 
 
-class Trusting(ConversationEncoder):
+class UncheckedEncoder(ConversationEncoder):
     """Never looks whether what it kept is still so."""
 
     def encode(self, request: ModelRequest) -> object:  # type: ignore[override]  # broken on purpose
@@ -136,7 +136,7 @@ class Trusting(ConversationEncoder):
 
 
 def test_planted_encoder_that_trusts_its_cache_is_detected() -> None:
-    kept = Trusting(OpenAIChat(), BLOB)
+    kept = UncheckedEncoder(OpenAIChat(), BLOB)
     kept.encode(request(user_message("one"), Assistant((Text("a"),))))
     asked = request(user_message("two"), Assistant((Text("a"),)))
-    assert kept.encode(asked) != encoded(OpenAIChat(), asked)
+    assert kept.encode(asked) != encode(OpenAIChat(), asked)

@@ -70,7 +70,7 @@ def test_error_status_with_another_body_is_transient(data: bytes) -> None:
 def test_keys_in_error_messages_are_masked() -> None:
     found = fault(failure(401, "Incorrect API key provided: sk-proj-abcdefghij0123456789ABCDEFGHIJ."))
     assert "abcdefghij0123456789" not in found.message
-    assert "***" in found.message
+    assert "[redacted:openai-key]" in found.message
 
 
 @pytest.mark.parametrize(

@@ -9,16 +9,16 @@ from agentrun.core.effects import ModelRequest
 from agentrun.core.messages import (
     Message,
 )
+from agentrun.core.model_texts import SCHEMA_GUIDANCE
 from agentrun.errors import PackageError
 from agentrun.providers.codec import Codec
 from agentrun.providers.gemini import GEMINI_CONFIG_FIELDS, GEMINI_FIELDS, GeminiGenerate
 from agentrun.providers.registry import codec_for
-from agentrun.providers.request_encoding import SCHEMA_GUIDANCE
 from agentrun.wire import HttpAuth
 
 from ..packages import TRIAGE
 from . import exchange
-from .exchange import NOW, SEARCH, check_golden_file, encoded, request_json
+from .exchange import NOW, SEARCH, check_golden_file, encode, request_json
 
 CODEC = GeminiGenerate()
 FLASH, FLASH_3 = "gemini-2.5-flash", "gemini-3-flash-preview"
@@ -67,11 +67,11 @@ def test_it_is_registered() -> None:
     ],
 )
 def test_request_matches_the_golden_file(story: str, asked: ModelRequest) -> None:
-    check_golden_file(exchange.GOLDEN / "gemini" / f"{story}.request.json", request_json(encoded(CODEC, asked)))
+    check_golden_file(exchange.GOLDEN / "gemini" / f"{story}.request.json", request_json(encode(CODEC, asked)))
 
 
 def test_bytes_are_compact_and_sorted() -> None:
-    assert encoded(CODEC, request()).body == (
+    assert encode(CODEC, request()).body == (
         b'{"contents":[{"parts":[{"text":"Hi"}],"role":"user"}],"systemInstruction":{"parts":[{"text":"Be brief."}]}}'
     )
 
@@ -95,17 +95,17 @@ HOST = "https://generativelanguage.googleapis.com"
     ],
 )
 def test_url_has_model_and_method(base: str | None, name: str, stream: bool, url: str) -> None:
-    assert encoded(CODEC, request(name=name, stream=stream, route={"base_url": base})).url == url
+    assert encode(CODEC, request(name=name, stream=stream, route={"base_url": base})).url == url
 
 
 def test_request_contains_no_credential() -> None:
-    call = encoded(CODEC, request(route={"api_key": "${GEMINI_API_KEY}", "headers": {"Accept": "x/y"}}, stream=True))
+    call = encode(CODEC, request(route={"api_key": "${GEMINI_API_KEY}", "headers": {"Accept": "x/y"}}, stream=True))
     assert call.headers == (("accept", "x/y"), ("content-type", "application/json"))
     assert b"KEY" not in call.body
     assert "key=" not in call.url
     assert call.auth == HttpAuth("x-goog-api-key", "", "GEMINI_API_KEY")
-    assert encoded(CODEC, request()).auth == call.auth
-    assert encoded(CODEC, request(route={"base_url": "http://127.0.0.1"})).auth is None
+    assert encode(CODEC, request()).auth == call.auth
+    assert encode(CODEC, request(route={"base_url": "http://127.0.0.1"})).auth is None
 
 
 # --- settings ----------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def test_options_cannot_override_fields_of_the_codec(options: dict[str, Any], ke
     asked = request(route={"options": options})
     assert exchange.problems(CODEC, asked) == [f"model.options cannot set {key}"]
     with pytest.raises(PackageError) as caught:
-        encoded(CODEC, asked)
+        encode(CODEC, asked)
     assert caught.value.fields == {"pointer": "/model/options/" + key.replace(".", "/")}
 
 

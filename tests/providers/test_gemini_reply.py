@@ -27,12 +27,12 @@ from .exchange import (
 )
 
 CODEC = GeminiGenerate()
-ASKED = exchange.request("gemini", "gemini-2.5-flash", tools=(SEARCH, NOW))
-HERE = "gemini/gemini-2.5-flash"
+REQUEST = exchange.request("gemini", "gemini-2.5-flash", tools=(SEARCH, NOW))
+THIS_ROUTE = "gemini/gemini-2.5-flash"
 
 
-def decoded(data: bytes, status: int = 200, **headers: str) -> ReplyOrFault:
-    return exchange.decoded(CODEC, ASKED, data, status, **headers)
+def decode(data: bytes, status: int = 200, **headers: str) -> ReplyOrFault:
+    return exchange.decode(CODEC, REQUEST, data, status, **headers)
 
 
 def response(*parts: Any, finish: str | None = "STOP", **more: Any) -> bytes:
@@ -45,11 +45,11 @@ HI = {"text": "Hi"}
 
 @pytest.mark.parametrize("story", golden_names("gemini"))
 def test_reply_decodes_to_the_golden_file(story: str) -> None:
-    check_golden_file(GOLDEN / "gemini" / f"{story}.decoded.json", decoded_json(decoded(reply_of("gemini", story))))
+    check_golden_file(GOLDEN / "gemini" / f"{story}.decoded.json", decoded_json(decode(reply_of("gemini", story))))
 
 
 def test_minimal_reply_is_decoded() -> None:
-    found = reply(decoded(b'{"candidates":[{"content":{"parts":[{"text":"Hi"}]}}]}'))
+    found = reply(decode(b'{"candidates":[{"content":{"parts":[{"text":"Hi"}]}}]}'))
     assert found.message == Assistant((Text("Hi"),))
     assert (found.finish, found.usage, found.model, found.wire_id) == ("unknown", None, None, None)
 
@@ -73,13 +73,13 @@ def test_minimal_reply_is_decoded() -> None:
     ],
 )
 def test_finish_reason_becomes_finish(reason: str | None, finish: FinishReason) -> None:
-    assert reply(decoded(response(HI, finish=reason))).finish == finish
+    assert reply(decode(response(HI, finish=reason))).finish == finish
 
 
 def test_stop_with_calls_becomes_tool_calls() -> None:
     call = {"functionCall": {"name": "now"}}
-    assert reply(decoded(response(HI, call))).finish == "tool_calls"
-    assert reply(decoded(response(HI, call, finish="MAX_TOKENS"))).finish == "length"
+    assert reply(decode(response(HI, call))).finish == "tool_calls"
+    assert reply(decode(response(HI, call, finish="MAX_TOKENS"))).finish == "length"
 
 
 @pytest.mark.parametrize(
@@ -98,18 +98,18 @@ def test_stop_with_calls_becomes_tool_calls() -> None:
     ],
 )
 def test_usage_is_decoded(usage: dict[str, Any], expected: Usage) -> None:
-    assert reply(decoded(response(HI, usageMetadata=usage))).usage == expected
+    assert reply(decode(response(HI, usageMetadata=usage))).usage == expected
 
 
 @pytest.mark.parametrize("tokens", [-1, 2**53, "3", 1.5, True, 10**30])
 def test_invalid_usage_is_a_decode_fault(tokens: Any) -> None:
-    found = fault(decoded(response(HI, usageMetadata={"promptTokenCount": tokens})))
+    found = fault(decode(response(HI, usageMetadata={"promptTokenCount": tokens})))
     assert (found.code, found.fields["pointer"]) == ("provider.decode", "/usageMetadata/promptTokenCount")
 
 
 def test_tool_calls_are_decoded() -> None:
     found = reply(
-        decoded(
+        decode(
             response(
                 {"functionCall": {"id": "a", "name": "docs__search", "args": {"q": 1}}},
                 {"functionCall": {"name": "un__known", "args": None}},
@@ -126,7 +126,7 @@ def test_tool_calls_are_decoded() -> None:
 
 def test_signatures_become_reasoning_before_their_parts() -> None:
     found = reply(
-        decoded(
+        decode(
             response(
                 {"text": "a"},
                 {"text": "b"},
@@ -139,12 +139,12 @@ def test_signatures_become_reasoning_before_their_parts() -> None:
     )
     assert found.message.parts == (
         Text("ab"),
-        Reasoning('{"thoughtSignature":"s1"}', HERE),
+        Reasoning('{"thoughtSignature":"s1"}', THIS_ROUTE),
         Text("c"),
         Text("d"),
-        Reasoning('{"thoughtSignature":"s2"}', HERE),
+        Reasoning('{"thoughtSignature":"s2"}', THIS_ROUTE),
         ToolCall("0", "now", "{}"),
-        Reasoning('{"text": "", "thoughtSignature": "s3"}', HERE),
+        Reasoning('{"text": "", "thoughtSignature": "s3"}', THIS_ROUTE),
     )
 
 
@@ -159,21 +159,21 @@ def test_reply_is_sent_back_unchanged() -> None:
         {"executableCode": {"code": "1", "language": "PYTHON"}},
         {"text": "", "thoughtSignature": "s3"},
     ]
-    found = reply(decoded(response(*given))).with_call_ids(1, HERE)
+    found = reply(decode(response(*given))).with_call_ids(1, THIS_ROUTE)
     asked = exchange.request("gemini", "gemini-2.5-flash", found.message)
     assert exchange.body(CODEC, asked)["contents"] == [{"role": "model", "parts": given}]
 
 
 @pytest.mark.parametrize("reason", ["SAFETY", "BRAND_NEW"])
 def test_a_blocked_prompt_is_a_refusal(reason: str) -> None:
-    found = reply(decoded(json.dumps({"promptFeedback": {"blockReason": reason}}).encode()))
+    found = reply(decode(json.dumps({"promptFeedback": {"blockReason": reason}}).encode()))
     assert found.finish == "content_filter"
     assert isinstance(part := found.message.parts[0], Refusal)
     assert reason in part.text
 
 
 def test_filtered_answer_keeps_its_text() -> None:
-    assert reply(decoded(response(HI, finish="SAFETY"))).message == Assistant((Text("Hi"),))
+    assert reply(decode(response(HI, finish="SAFETY"))).message == Assistant((Text("Hi"),))
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_filtered_answer_keeps_its_text() -> None:
     ],
 )
 def test_reply_without_content_is_empty(data: bytes) -> None:
-    assert fault(decoded(data)).code == "provider.empty"
+    assert fault(decode(data)).code == "provider.empty"
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_reply_without_content_is_empty(data: bytes) -> None:
     ],
 )
 def test_malformed_reply_is_a_decode_fault(data: bytes, fields: dict[str, Any]) -> None:
-    found = fault(decoded(data))
+    found = fault(decode(data))
     assert (found.code, found.fields) == ("provider.decode", fields)
 
 
@@ -235,15 +235,15 @@ ERRORS = [
 @pytest.mark.parametrize(("code", "status", "expected"), ERRORS)
 def test_error_status_becomes_a_code(code: int, status: str, expected: str) -> None:
     for data in (error(code, status), [error(code, status)]):
-        found = fault(decoded(json.dumps(data).encode(), code))
+        found = fault(decode(json.dumps(data).encode(), code))
         assert (found.code, found.fields["status"]) == (expected, code)
         assert found.message == f"the provider answered {code}: Sorry"
 
 
 def test_too_many_input_tokens_is_a_context_overflow() -> None:
     words = "The input token count (1200293) exceeds the maximum number of tokens allowed (1048576)."
-    assert fault(decoded(json.dumps(error(400, words=words)).encode(), 400)).code == "provider.context_overflow"
-    assert fault(decoded(json.dumps(error(500, words=words)).encode(), 500)).code == "provider.transient"
+    assert fault(decode(json.dumps(error(400, words=words)).encode(), 400)).code == "provider.context_overflow"
+    assert fault(decode(json.dumps(error(500, words=words)).encode(), 500)).code == "provider.transient"
 
 
 RETRY_INFO = "type.googleapis.com/google.rpc.RetryInfo"
@@ -270,22 +270,22 @@ RETRY_INFO = "type.googleapis.com/google.rpc.RetryInfo"
 )
 def test_retry_info_is_read(details: Any, seconds: int | None) -> None:
     data = json.dumps(error(429, details=details)).encode()
-    assert fault(decoded(data, 429)).fields == {"status": 429, "retry_after": seconds}
-    assert fault(decoded(data, 429, retry_after="7")).fields["retry_after"] == 7
+    assert fault(decode(data, 429)).fields == {"status": 429, "retry_after": seconds}
+    assert fault(decode(data, 429, retry_after="7")).fields["retry_after"] == 7
 
 
 def test_error_in_a_reply_with_status_200_is_a_fault() -> None:
-    assert fault(decoded(json.dumps(error(503)).encode())).code == "provider.overloaded"
+    assert fault(decode(json.dumps(error(503)).encode())).code == "provider.overloaded"
 
 
 @pytest.mark.parametrize("data", [b"", b"<b>Bad</b>", b"\xff", b"[]", b'{"error": "text"}', b"[" * 10_000])
 def test_error_status_with_another_body_is_transient(data: bytes) -> None:
-    assert fault(decoded(data, 502)).code == "provider.transient"
+    assert fault(decode(data, 502)).code == "provider.transient"
 
 
 def test_keys_in_error_messages_are_masked() -> None:
     key = "AIza" + "Sy0aB1cD2eF3gH4iJ5kL6mN7oP8qR9sT0u1"
-    found = fault(decoded(json.dumps(error(400, words=f"API key {key} not valid")).encode(), 400))
+    found = fault(decode(json.dumps(error(400, words=f"API key {key} not valid")).encode(), 400))
     assert key not in found.message
 
 
@@ -296,16 +296,16 @@ def test_keys_in_error_messages_are_masked() -> None:
 @given(st.data())
 def test_damaged_reply_is_a_reply_or_a_known_fault(story: str, data: st.DataObject) -> None:
     status = data.draw(st.sampled_from([200, 400, 429, 500]))
-    assert is_reply_or_known_fault(decoded(data.draw(damaged(reply_of("gemini", story))), status))
+    assert is_reply_or_known_fault(decode(data.draw(damaged(reply_of("gemini", story))), status))
 
 
 @pytest.mark.parametrize("story", golden_names("gemini"))
 def test_truncated_reply_is_a_decode_fault(story: str) -> None:
     whole = reply_of("gemini", story)
     for cut in range(len(whole)):
-        assert fault(decoded(whole[:cut])).code == "provider.decode"
+        assert fault(decode(whole[:cut])).code == "provider.decode"
 
 
 @given(st.binary(max_size=60), st.integers(100, 599))
 def test_any_bytes_are_a_fault(data: bytes, status: int) -> None:
-    fault(decoded(data, status))
+    fault(decode(data, status))

@@ -30,7 +30,7 @@ from .exchange import (
 from .test_gemini_reply import ERRORS, error
 
 CODEC = GeminiGenerate()
-ASKED = exchange.request("gemini", "gemini-2.5-flash", tools=(SEARCH, NOW), stream=True)
+REQUEST = exchange.request("gemini", "gemini-2.5-flash", tools=(SEARCH, NOW), stream=True)
 
 
 def chunk(*texts: str, finish: str | None = None) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def sse(*chunks: Any) -> bytes:
 
 
 def streamed(data: bytes, places: list[int] | None = None) -> tuple[str, ReplyOrFault]:
-    return exchange.streamed(CODEC, ASKED, data, places)
+    return exchange.streamed(CODEC, REQUEST, data, places)
 
 
 @pytest.mark.parametrize("story", golden_names("gemini"))
@@ -83,10 +83,10 @@ def test_stream_fed_byte_by_byte_is_the_same(story: str) -> None:
 
 @pytest.mark.parametrize("story", golden_names("gemini"))
 def test_truncated_stream_is_no_reply(story: str) -> None:
-    check_that_cut_streams_fail(ASKED, CODEC, stream_of("gemini", story), lambda whole: len(whole.rstrip()))
+    check_that_cut_streams_fail(REQUEST, CODEC, stream_of("gemini", story), lambda whole: len(whole.rstrip()))
 
 
-class _Hasty(GeminiStream):
+class _EarlyEndStream(GeminiStream):
     """A planted bug: a stream that is over is taken for whole."""
 
     def end(self) -> ReplyOrFault:
@@ -95,12 +95,12 @@ class _Hasty(GeminiStream):
 
 
 class _HastyCodec(GeminiGenerate):
-    stream = staticmethod(_Hasty)
+    stream = staticmethod(_EarlyEndStream)
 
 
 def test_planted_decoder_that_accepts_partial_streams_is_detected() -> None:
     with pytest.raises(AssertionError):
-        check_that_cut_streams_fail(ASKED, _HastyCodec(), stream_of("gemini", "text"), len)
+        check_that_cut_streams_fail(REQUEST, _HastyCodec(), stream_of("gemini", "text"), len)
 
 
 def test_finish_reason_before_the_last_chunk_is_not_the_end() -> None:

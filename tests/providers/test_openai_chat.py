@@ -15,7 +15,7 @@ from agentrun.wire import HttpAuth
 
 from ..packages import TRIAGE
 from . import exchange
-from .exchange import NOW, SEARCH, encoded, problems
+from .exchange import NOW, SEARCH, encode, problems
 
 CODEC = OpenAIChat()
 
@@ -30,7 +30,7 @@ def body(asked: ModelRequest) -> dict[str, Any]:
 
 def test_request_bytes_are_exact() -> None:
     """To the byte: this is what recordings are found by."""
-    call = encoded(CODEC, request())
+    call = encode(CODEC, request())
     assert (call.method, call.url) == ("POST", "https://api.openai.com/v1/chat/completions")
     assert call.headers == (("accept", "application/json"), ("content-type", "application/json"))
     assert call.auth == HttpAuth("authorization", "Bearer ", "OPENAI_API_KEY")
@@ -45,7 +45,7 @@ def test_empty_instructions_are_not_sent() -> None:
 
 
 def test_declared_base_url_key_and_headers_are_used() -> None:
-    call = encoded(
+    call = encode(
         CODEC,
         request(route={"base_url": "${MODEL_URL}/v1/", "api_key": "${KEY}", "headers": {"x-b": "2", "x-a": "${A}"}}),
     )
@@ -56,7 +56,7 @@ def test_declared_base_url_key_and_headers_are_used() -> None:
 
 def test_request_contains_no_credential(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-" + "a1" * 20)
-    call = encoded(CODEC, request(route={"api_key": "${OPENAI_API_KEY}"}))
+    call = encode(CODEC, request(route={"api_key": "${OPENAI_API_KEY}"}))
     assert b"sk-" not in msgspec.json.encode(call)
     assert "authorization" not in dict(call.headers)
 
@@ -93,7 +93,7 @@ def test_options_cannot_override_fields_of_the_codec(key: str) -> None:
     asked = request(route={"options": {key: "x", "user": "u"}})
     assert problems(CODEC, asked) == [f"model.options cannot set {key}"]
     with pytest.raises(PackageError) as caught:
-        encoded(CODEC, asked)
+        encode(CODEC, asked)
     assert caught.value.code == "package.invalid"
     assert caught.value.fields == {"pointer": f"/model/options/{key}"}
 
@@ -112,7 +112,7 @@ def test_more_than_four_stop_texts_are_a_problem() -> None:
 
 def test_stream_request_asks_for_usage() -> None:
     asked = request(stream=True)
-    assert dict(encoded(CODEC, asked).headers)["accept"] == "text/event-stream"
+    assert dict(encode(CODEC, asked).headers)["accept"] == "text/event-stream"
     assert body(asked) == body(request()) | {"stream": True, "stream_options": {"include_usage": True}}
 
 
@@ -183,4 +183,4 @@ def test_result_without_its_call_has_a_derived_id() -> None:
 def test_order_of_options_does_not_change_the_body(names: list[str]) -> None:
     options = {name: {"b": 1, "a": 2} for name in names}
     straight = request(route={"options": dict(sorted(options.items()))})
-    assert encoded(CODEC, request(route={"options": options})).body == encoded(CODEC, straight).body
+    assert encode(CODEC, request(route={"options": options})).body == encode(CODEC, straight).body

@@ -11,12 +11,12 @@ from agentrun.wire import HttpReply
 
 from ..scripted_service import completion
 from . import exchange
-from .openai_codecs import ASKED, CODECS
+from .openai_codecs import CODECS, REQUESTS
 
-CODEC, REQUEST = CODECS["openai"], ASKED["openai"]
+CODEC, REQUEST = CODECS["openai"], REQUESTS["openai"]
 
 
-def decoded(reply: HttpReply) -> Reply:
+def decode(reply: HttpReply) -> Reply:
     return exchange.reply(CODEC.decode(reply, REQUEST))
 
 
@@ -31,7 +31,7 @@ def test_reply_is_decoded() -> None:
         "prompt_tokens_details": {"cached_tokens": 4, "audio_tokens": 0},
         "completion_tokens_details": {"reasoning_tokens": 3},
     }
-    assert decoded(completion("Hello", usage=usage)) == Reply(
+    assert decode(completion("Hello", usage=usage)) == Reply(
         message=Assistant((Text("Hello"),)),
         finish="stop",
         usage=Usage(input=10, output=7, cached=4, reasoning=3),
@@ -51,13 +51,13 @@ def test_reply_is_decoded() -> None:
     ],
 )
 def test_missing_usage_is_none(usage: Any, expected: Usage | None) -> None:
-    assert decoded(completion("x", usage=usage)).usage == expected
+    assert decode(completion("x", usage=usage)).usage == expected
 
 
 def test_reply_without_usage_id_and_model_is_decoded() -> None:
     body = json.loads(completion("x").body)
     del body["usage"], body["id"], body["model"]
-    reply = decoded(HttpReply(200, (), json.dumps(body).encode()))
+    reply = decode(HttpReply(200, (), json.dumps(body).encode()))
     assert (reply.usage, reply.wire_id, reply.model) == (None, None, None)
 
 
@@ -73,11 +73,11 @@ def test_reply_without_usage_id_and_model_is_decoded() -> None:
     ],
 )
 def test_finish_reason_becomes_finish(finish: str | None, expected: str) -> None:
-    assert decoded(completion("x", finish)).finish == expected
+    assert decode(completion("x", finish)).finish == expected
 
 
 def test_refusal_is_decoded() -> None:
-    reply = decoded(completion(None, refusal="I cannot."))
+    reply = decode(completion(None, refusal="I cannot."))
     assert reply.message == Assistant((Refusal("I cannot."),))
 
 
@@ -86,7 +86,7 @@ def test_tool_calls_are_decoded() -> None:
         {"id": "call_a", "type": "function", "function": {"name": "search", "arguments": '{"q":1}'}},
         {"id": "call_b", "type": "function", "function": {"name": "read", "arguments": "not json"}},
     ]
-    reply = decoded(completion("Let me see", "tool_calls", tool_calls=calls))
+    reply = decode(completion("Let me see", "tool_calls", tool_calls=calls))
     assert reply.finish == "tool_calls"
     assert reply.message.parts == (
         Text("Let me see"),
@@ -131,7 +131,7 @@ def test_invalid_usage_is_a_decode_fault(tokens: Any) -> None:
 def test_reply_with_missing_optional_fields_is_decoded() -> None:
     """No id, no index, no arguments, no usage."""
     body = {"choices": [{"message": {"tool_calls": [{"function": {"name": "now"}}]}}]}
-    found = decoded(HttpReply(200, (), json.dumps(body).encode()))
+    found = decode(HttpReply(200, (), json.dumps(body).encode()))
     assert found == Reply(Assistant((ToolCall("0", "now", ""),)), "unknown", None, None, None)
 
 

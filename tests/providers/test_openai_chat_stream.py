@@ -9,7 +9,7 @@ from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply, Text, ToolCall, Usage
 
 from . import exchange
-from .openai_codecs import ASKED, CODECS
+from .openai_codecs import CODECS, REQUESTS
 
 
 def stream(*events: Any) -> bytes:
@@ -17,12 +17,12 @@ def stream(*events: Any) -> bytes:
     return "".join(f"data: {line}\n\n" for line in lines).encode()
 
 
-def says(text: str | None = None, finish: str | None = None, **more: Any) -> dict[str, Any]:
+def chunk(text: str | None = None, finish: str | None = None, **more: Any) -> dict[str, Any]:
     return {"choices": [{"index": 0, "delta": {"content": text, **more}, "finish_reason": finish}]}
 
 
 def calls(*pieces: dict[str, Any]) -> dict[str, Any]:
-    return says(tool_calls=list(pieces))
+    return chunk(tool_calls=list(pieces))
 
 
 def piece(
@@ -34,7 +34,7 @@ def piece(
 
 
 def heard(*events: Any) -> tuple[str, Reply | Fault]:
-    return exchange.streamed(CODECS["openai"], ASKED["openai"], stream(*events))
+    return exchange.streamed(CODECS["openai"], REQUESTS["openai"], stream(*events))
 
 
 def reply(*events: Any) -> Reply:
@@ -51,12 +51,12 @@ def fault(*events: Any) -> Fault:
 @pytest.mark.parametrize(
     ("events", "finish"),
     [
-        ((says("a"), says(finish="stop"), "[DONE]"), "stop"),
-        ((says("a"), says(finish="stop")), "stop"),
-        ((says("a"), "[DONE]"), "unknown"),
-        ((says("a", "stop"), " [DONE] "), "stop"),
-        ((says("a"), says(finish="brand_new"), "[DONE]"), "unknown"),
-        ((says("a"), says(finish="stop"), says(""), "[DONE]"), "stop"),
+        ((chunk("a"), chunk(finish="stop"), "[DONE]"), "stop"),
+        ((chunk("a"), chunk(finish="stop")), "stop"),
+        ((chunk("a"), "[DONE]"), "unknown"),
+        ((chunk("a", "stop"), " [DONE] "), "stop"),
+        ((chunk("a"), chunk(finish="brand_new"), "[DONE]"), "unknown"),
+        ((chunk("a"), chunk(finish="stop"), chunk(""), "[DONE]"), "stop"),
     ],
 )
 def test_finish_reason_or_done_ends_the_stream(events: tuple[Any, ...], finish: str) -> None:
@@ -65,41 +65,41 @@ def test_finish_reason_or_done_ends_the_stream(events: tuple[Any, ...], finish: 
 
 
 def test_stream_without_an_end_is_empty() -> None:
-    assert fault(says("a")).code == fault().code == "provider.empty"
+    assert fault(chunk("a")).code == fault().code == "provider.empty"
 
 
 def test_stream_without_content_is_empty() -> None:
-    found = fault(says(""), says(finish="length"), "[DONE]")
+    found = fault(chunk(""), chunk(finish="length"), "[DONE]")
     assert (found.code, found.fields) == ("provider.empty", {"finish": "length"})
 
 
 def test_data_after_the_end_is_ignored() -> None:
-    assert reply(says("a"), "[DONE]", says("b"), "{", {"error": {"message": "x"}}).message.text == "a"
+    assert reply(chunk("a"), "[DONE]", chunk("b"), "{", {"error": {"message": "x"}}).message.text == "a"
 
 
 def test_the_last_event_needs_no_blank_line() -> None:
-    whole = stream(says("a"), "[DONE]")
+    whole = stream(chunk("a"), "[DONE]")
     for cut in (1, 2):
-        assert exchange.streamed(CODECS["openai"], ASKED["openai"], whole[:-cut])[1] == reply(says("a"), "[DONE]")
+        assert exchange.streamed(CODECS["openai"], REQUESTS["openai"], whole[:-cut])[1] == reply(chunk("a"), "[DONE]")
 
 
 def test_last_reported_usage_is_used() -> None:
     one = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 1}}
-    assert reply(says("a", "stop") | {"usage": None}, one, "[DONE]").usage == Usage(input=3, output=1)
-    rising = [says("a") | {"usage": {"prompt_tokens": 3, "completion_tokens": count}} for count in (1, 2)]
-    assert reply(*rising, says(finish="stop"), "[DONE]").usage == Usage(input=3, output=2)
+    assert reply(chunk("a", "stop") | {"usage": None}, one, "[DONE]").usage == Usage(input=3, output=1)
+    rising = [chunk("a") | {"usage": {"prompt_tokens": 3, "completion_tokens": count}} for count in (1, 2)]
+    assert reply(*rising, chunk(finish="stop"), "[DONE]").usage == Usage(input=3, output=2)
 
 
 def test_first_id_and_model_are_used() -> None:
-    found = reply({"id": "1", "model": "m"}, says("a") | {"id": "2"}, says(finish="stop") | {"model": "n"})
+    found = reply({"id": "1", "model": "m"}, chunk("a") | {"id": "2"}, chunk(finish="stop") | {"model": "n"})
     assert (found.wire_id, found.model) == ("1", "m")
 
 
 def test_texts_are_passed_on_immediately() -> None:
-    decoder = CODECS["openai"].stream(ASKED["openai"])
-    assert decoder.feed(stream(says("Hel"))) == ["Hel"]
-    assert decoder.feed(stream(says("lo"), says(refusal=" no"))) == ["lo", " no"]
-    assert decoder.feed(stream(says(finish="stop"))) == []
+    decoder = CODECS["openai"].stream(REQUESTS["openai"])
+    assert decoder.feed(stream(chunk("Hel"))) == ["Hel"]
+    assert decoder.feed(stream(chunk("lo"), chunk(refusal=" no"))) == ["lo", " no"]
+    assert decoder.feed(stream(chunk(finish="stop"))) == []
 
 
 # --- calls -------------------------------------------------------------------------------------------------
@@ -170,16 +170,16 @@ A, B = ToolCall("0", "docs.search", '{"q":1}', "a"), ToolCall("1", "now", "{}", 
     ],
 )
 def test_tool_calls_are_joined_from_chunks(events: list[Any]) -> None:
-    assert reply(says("Well"), *events, says(finish="tool_calls"), "[DONE]").message.parts == (Text("Well"), A, B)
+    assert reply(chunk("Well"), *events, chunk(finish="tool_calls"), "[DONE]").message.parts == (Text("Well"), A, B)
 
 
 def test_tool_calls_without_ids_are_numbered() -> None:
-    found = reply(calls(piece(None, None, "now", "{}"), piece(None, None, "now", "{}")), says(finish="tool_calls"))
+    found = reply(calls(piece(None, None, "now", "{}"), piece(None, None, "now", "{}")), chunk(finish="tool_calls"))
     assert found.message.parts == (ToolCall("0", "now", "{}"), ToolCall("1", "now", "{}"))
 
 
 def test_tool_call_without_a_name_is_a_decode_fault() -> None:
-    assert fault(calls(piece(0, "a", None, "{}")), says(finish="tool_calls"), "[DONE]").code == "provider.decode"
+    assert fault(calls(piece(0, "a", None, "{}")), chunk(finish="tool_calls"), "[DONE]").code == "provider.decode"
 
 
 def test_a_thousand_tool_calls_keep_their_ids() -> None:
@@ -201,7 +201,7 @@ def test_a_thousand_tool_calls_keep_their_ids() -> None:
     ],
 )
 def test_error_chunk_is_a_fault(error: Any, code: str) -> None:
-    text, found = heard(says("half"), {"error": error, **says(finish="error")}, says("more"), "[DONE]")
+    text, found = heard(chunk("half"), {"error": error, **chunk(finish="error")}, chunk("more"), "[DONE]")
     assert text == "half"
     assert exchange.fault(found).code == code
 
@@ -218,5 +218,5 @@ def test_error_chunk_is_a_fault(error: Any, code: str) -> None:
 )
 def test_malformed_chunk_is_a_decode_fault(event: Any, fields: dict[str, Any]) -> None:
     """The first error is the result, whatever follows."""
-    found = fault(says("a"), event, says(finish="stop"), {"error": {"message": "x", "code": 500}}, "[DONE]")
+    found = fault(chunk("a"), event, chunk(finish="stop"), {"error": {"message": "x", "code": 500}}, "[DONE]")
     assert (found.code, found.fields) == ("provider.decode", fields)

@@ -23,10 +23,10 @@ from agentrun.wire import HttpAuth
 
 from ..packages import TRIAGE
 from . import exchange
-from .exchange import NOW, PICTURE, SEARCH, encoded, problems
+from .exchange import NOW, PICTURE, SEARCH, encode, problems
 
 CODEC = OpenAIResponses()
-HERE = "openai-responses/gpt-5.4-mini"
+THIS_ROUTE = "openai-responses/gpt-5.4-mini"
 THOUGHT = '{"encrypted_content":"gAAAA==","id":"rs_1","summary":[],"type":"reasoning"}'
 
 
@@ -43,7 +43,7 @@ def items(*messages: Message) -> list[Any]:
 
 
 def test_request_bytes_are_exact() -> None:
-    call = encoded(CODEC, request())
+    call = encode(CODEC, request())
     assert (call.method, call.url) == ("POST", "https://api.openai.com/v1/responses")
     assert call.auth == HttpAuth("authorization", "Bearer ", "OPENAI_API_KEY")
     assert call.body == (
@@ -61,7 +61,7 @@ def test_options_cannot_override_fields_of_the_codec(key: str) -> None:
     asked = request(route={"options": {key: "x", "user": "u"}})
     assert problems(CODEC, asked) == [f"model.options cannot set {key}"]
     with pytest.raises(PackageError) as caught:
-        encoded(CODEC, asked)
+        encode(CODEC, asked)
     assert caught.value.fields == {"pointer": f"/model/options/{key}"}
 
 
@@ -107,10 +107,10 @@ def test_tool_choice_is_sent_only_with_tools(choice: str, sent: Any) -> None:
 
 
 def test_conversation_parts_become_items_in_order() -> None:
-    call = ToolCall("c1.0", "docs.search", '{"q": 1}', "call_a", HERE)
+    call = ToolCall("c1.0", "docs.search", '{"q": 1}', "call_a", THIS_ROUTE)
     found = items(
         user_message("Hi"),
-        Assistant((Reasoning(THOUGHT, HERE), Text("I look."), call, Text("Wait."))),
+        Assistant((Reasoning(THOUGHT, THIS_ROUTE), Text("I look."), call, Text("Wait."))),
         ToolResult("c1.0", (Text("Nothing."),)),
         Assistant((Refusal("No."),)),
     )

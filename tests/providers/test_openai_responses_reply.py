@@ -10,10 +10,10 @@ from agentrun.core.messages import Assistant, Reasoning, Reply, Text, ToolCall, 
 from agentrun.wire import HttpReply
 
 from . import exchange
-from .openai_codecs import ASKED, CODECS
+from .openai_codecs import CODECS, REQUESTS
 
-CODEC, REQUEST = CODECS["openai-responses"], ASKED["openai-responses"]
-HERE = "openai-responses/gpt-5.4-mini"
+CODEC, REQUEST = CODECS["openai-responses"], REQUESTS["openai-responses"]
+THIS_ROUTE = "openai-responses/gpt-5.4-mini"
 
 
 def message(text: str = "Hi") -> dict[str, Any]:
@@ -28,7 +28,7 @@ def response(*items: Any, status: str | None = "completed", **more: Any) -> dict
     return {"id": "resp_1", "model": "m", "status": status, "output": list(items), **more}
 
 
-def decoded(value: Any) -> Reply | Fault:
+def decode(value: Any) -> Reply | Fault:
     return CODEC.decode(HttpReply(200, (), json.dumps(value).encode()), REQUEST)
 
 
@@ -41,7 +41,7 @@ def last(value: Any, type: str = "response.completed") -> dict[str, Any]:
     return {"type": type, "response": value}
 
 
-def done(item: Any, index: int | None = None) -> dict[str, Any]:
+def item_done(item: Any, index: int | None = None) -> dict[str, Any]:
     event = {"type": "response.output_item.done", "item": item}
     return event if index is None else {**event, "output_index": index}
 
@@ -64,7 +64,7 @@ def done(item: Any, index: int | None = None) -> dict[str, Any]:
     ],
 )
 def test_status_becomes_finish(value: Any, finish: str) -> None:
-    assert exchange.reply(decoded(value)).finish == finish
+    assert exchange.reply(decode(value)).finish == finish
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_status_becomes_finish(value: Any, finish: str) -> None:
     ],
 )
 def test_missing_usage_is_none(usage: Any, expected: Usage | None) -> None:
-    assert exchange.reply(decoded(response(message(), usage=usage))).usage == expected
+    assert exchange.reply(decode(response(message(), usage=usage))).usage == expected
 
 
 @pytest.mark.parametrize(
@@ -97,25 +97,25 @@ def test_missing_usage_is_none(usage: Any, expected: Usage | None) -> None:
 )
 def test_encrypted_reasoning_is_kept(item: dict[str, Any], opaque: str | None) -> None:
     """Kept in the form in which they go back, if they can go back at all."""
-    kept = (Reasoning(opaque, HERE),) if opaque else ()
-    found = exchange.reply(decoded(response({"type": "reasoning", **item}, message())))
+    kept = (Reasoning(opaque, THIS_ROUTE),) if opaque else ()
+    found = exchange.reply(decode(response({"type": "reasoning", **item}, message())))
     assert found.message == Assistant((*kept, Text("Hi")))
 
 
 def test_unknown_items_are_ignored() -> None:
     other = {"type": "web_search_call", "action": 7}
     odd = {"type": "message", "content": [{"type": "brand_new"}, {"type": "output_text", "text": "Hi"}]}
-    assert exchange.reply(decoded(response(other, odd))).message == Assistant((Text("Hi"),))
+    assert exchange.reply(decode(response(other, odd))).message == Assistant((Text("Hi"),))
 
 
 def test_tool_calls_are_numbered_without_other_items() -> None:
-    found = exchange.reply(decoded(response(call("a"), message(), call("b", "docs__search", arguments=None))))
+    found = exchange.reply(decode(response(call("a"), message(), call("b", "docs__search", arguments=None))))
     assert found.message.calls == (ToolCall("0", "now", "{}", "a"), ToolCall("1", "docs.search", "", "b"))
 
 
 @pytest.mark.parametrize("items", [[], [message("")], [{"type": "reasoning", "id": "r", "encrypted_content": "x"}]])
 def test_reply_without_content_is_empty(items: list[Any]) -> None:
-    found = exchange.fault(decoded(response(*items, status="incomplete")))
+    found = exchange.fault(decode(response(*items, status="incomplete")))
     assert (found.code, found.fields) == ("provider.empty", {"finish": "incomplete"})
 
 
@@ -134,7 +134,7 @@ def test_reply_without_content_is_empty(items: list[Any]) -> None:
     ],
 )
 def test_malformed_reply_is_a_decode_fault(value: Any, pointer: str) -> None:
-    for found in (decoded(value), streamed(last(value))[1]):
+    for found in (decode(value), streamed(last(value))[1]):
         assert (exchange.fault(found).code, exchange.fault(found).fields) == ("provider.decode", {"pointer": pointer})
 
 
@@ -150,7 +150,7 @@ def test_malformed_reply_is_a_decode_fault(value: Any, pointer: str) -> None:
     ],
 )
 def test_failed_response_gives_its_code(value: Any, code: str) -> None:
-    assert exchange.fault(decoded(value)).code == code
+    assert exchange.fault(decode(value)).code == code
     if "output" in value:
         assert exchange.fault(streamed(last(value, "response.failed"))[1]).code == code
 
@@ -172,12 +172,12 @@ def test_texts_are_passed_on_immediately() -> None:
     "events",
     [
         pytest.param([last(response(message("a"), call()))], id="all at the end"),
-        pytest.param([done(message("a"), 0), done(call(), 1), last(response())], id="nothing at the end"),
-        pytest.param([done(call(), 1), done(message("a"), 0), last(response())], id="in any order"),
-        pytest.param([done(message("a")), done(call()), last(response())], id="no index, as llama.cpp"),
-        pytest.param([done(message("a"), 0), last(response(message("a"), call()))], id="more at the end"),
+        pytest.param([item_done(message("a"), 0), item_done(call(), 1), last(response())], id="nothing at the end"),
+        pytest.param([item_done(call(), 1), item_done(message("a"), 0), last(response())], id="in any order"),
+        pytest.param([item_done(message("a")), item_done(call()), last(response())], id="no index, as llama.cpp"),
+        pytest.param([item_done(message("a"), 0), last(response(message("a"), call()))], id="more at the end"),
         pytest.param(
-            [done(message("a")), last(response(message("a"), call())), "[DONE]", "{"], id="more after the end"
+            [item_done(message("a")), last(response(message("a"), call())), "[DONE]", "{"], id="more after the end"
         ),
     ],
 )
@@ -189,11 +189,11 @@ def test_items_are_read_from_done_events_or_the_last_event(events: list[Any]) ->
 def test_reasoning_is_taken_from_its_done_event() -> None:
     """The one in the last event may lack its encrypted form."""
     whole, bare = ({"type": "reasoning", "id": "rs_1", "encrypted_content": text} for text in ("gA==", None))
-    found = exchange.reply(streamed(done(whole, 0), done(message(), 1), last(response(bare, message())))[1])
+    found = exchange.reply(streamed(item_done(whole, 0), item_done(message(), 1), last(response(bare, message())))[1])
     assert isinstance(found.message.parts[0], Reasoning)
 
 
-@pytest.mark.parametrize("events", [(), (done(message(), 0),), (done(message(), 0), "[DONE]")])
+@pytest.mark.parametrize("events", [(), (item_done(message(), 0),), (item_done(message(), 0), "[DONE]")])
 def test_stream_without_an_end_is_empty(events: tuple[Any, ...]) -> None:
     assert exchange.fault(streamed(*events)[1]).code == "provider.empty"
 
@@ -209,7 +209,7 @@ def test_stream_without_an_end_is_empty(events: tuple[Any, ...]) -> None:
     ],
 )
 def test_error_event_is_a_fault(event: Any, code: str) -> None:
-    assert exchange.fault(streamed(done(message(), 0), event, last(response(message())))[1]).code == code
+    assert exchange.fault(streamed(item_done(message(), 0), event, last(response(message())))[1]).code == code
 
 
 @pytest.mark.parametrize("event", ["{", "[]", "7", {"type": 7}, {"type": "response.output_text.delta", "delta": 7}])

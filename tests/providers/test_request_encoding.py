@@ -11,6 +11,7 @@ from agentrun.core.messages import File
 from agentrun.errors import PackageError
 from agentrun.providers.request_encoding import (
     data_url,
+    drop_none,
     file_text,
     refuse_reserved_options,
     reserved_options,
@@ -18,7 +19,6 @@ from agentrun.providers.request_encoding import (
     shared_problems,
     splice_items,
 )
-from agentrun.providers.request_encoding import drop_none as having
 from agentrun.wire import HttpAuth
 
 from .exchange import request
@@ -40,7 +40,7 @@ def test_spliced_items_give_sorted_json(fields: dict[str, Any], key: str, items:
 
 
 def test_having_drops_only_none() -> None:
-    assert having(a=None, b=0, c=False, d="", e=[]) == {"b": 0, "c": False, "d": "", "e": []}
+    assert drop_none(a=None, b=0, c=False, d="", e=[]) == {"b": 0, "c": False, "d": "", "e": []}
 
 
 def test_data_url_is_base64() -> None:

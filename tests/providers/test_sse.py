@@ -26,7 +26,7 @@ def cut_up(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in pairwise([0, *sorted(cuts), len(data)])]
 
 
-def expected(data: bytes) -> list[SseEvent]:
+def expected_events(data: bytes) -> list[SseEvent]:
     """The standard, read off a whole text."""
     lines = re.split("\r\n|\r|\n", data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace"))
     events, name, held = [], "", []
@@ -44,7 +44,7 @@ def expected(data: bytes) -> list[SseEvent]:
     return events
 
 
-def decoded(pieces: list[bytes]) -> list[SseEvent]:
+def decode_pieces(pieces: list[bytes]) -> list[SseEvent]:
     decoder = SseDecoder()
     return [event for piece in pieces for event in decoder.feed(piece)] + decoder.end()
 
@@ -59,30 +59,30 @@ def differs(decode: Callable[[list[bytes]], list[SseEvent]], count: int, seed: i
         )
         data = data[: chance.choice([len(data), chance.randrange(len(data) + 1)])]
         pieces = cut_up(data, [chance.randrange(len(data) + 1) for _ in range(chance.randrange(9))])
-        if decode(pieces) != expected(data):
+        if decode(pieces) != expected_events(data):
             return pieces
     return None
 
 
 def test_random_splits_agree_with_the_standard() -> None:
-    assert differs(decoded, 2_000, seed=1) is None
+    assert differs(decode_pieces, 2_000, seed=1) is None
 
 
 @pytest.mark.long
 def test_many_random_splits_agree_with_the_standard() -> None:
-    assert differs(decoded, 100_000, seed=2) is None
+    assert differs(decode_pieces, 100_000, seed=2) is None
 
 
 @given(st.binary(max_size=40), st.lists(st.integers(0, 40), max_size=5))
 def test_any_bytes_agree_with_the_standard(data: bytes, cuts: list[int]) -> None:
-    assert decoded(cut_up(data, [min(cut, len(data)) for cut in cuts])) == expected(data)
+    assert decode_pieces(cut_up(data, [min(cut, len(data)) for cut in cuts])) == expected_events(data)
 
 
 def test_stream_fed_byte_by_byte_is_the_same() -> None:
     data = b"\xef\xbb\xbfevent: a\r\ndata: 1\r\ndata: 2\r\n\r\n: ping\r\rdata: \xe2\x80\xa8 3\n\ndata: last"
     found = [SseEvent("a", "1\n2"), SseEvent("message", "\u2028 3"), SseEvent("message", "last")]
-    assert decoded([data]) == found
-    assert decoded([data[index : index + 1] for index in range(len(data))]) == found
+    assert decode_pieces([data]) == found
+    assert decode_pieces([data[index : index + 1] for index in range(len(data))]) == found
 
 
 def test_event_is_emitted_at_its_blank_line() -> None:
@@ -96,12 +96,12 @@ def test_event_is_emitted_at_its_blank_line() -> None:
 
 @pytest.mark.parametrize("head", [b"", b"\xef", b"\xef\xbb", b"\xef\xbb\xbf"])
 def test_incomplete_byte_order_mark_is_text(head: bytes) -> None:
-    assert decoded([head]) == []
-    assert decoded([head, b"data: 1\n\n"]) == expected(head + b"data: 1\n\n")
+    assert decode_pieces([head]) == []
+    assert decode_pieces([head, b"data: 1\n\n"]) == expected_events(head + b"data: 1\n\n")
 
 
 def test_byte_order_mark_is_ignored_only_at_the_start() -> None:
-    assert decoded([b"data: 1\n\n\xef\xbb\xbfdata: 2\n\n"]) == [SseEvent("message", "1")]
+    assert decode_pieces([b"data: 1\n\n\xef\xbb\xbfdata: 2\n\n"]) == [SseEvent("message", "1")]
 
 
 def test_a_long_line_in_many_pieces_takes_linear_time() -> None:
@@ -118,21 +118,21 @@ def test_a_long_line_in_many_pieces_takes_linear_time() -> None:
 def _by_text(pieces: list[bytes]) -> list[SseEvent]:
     """Splits text at every line end of Unicode."""
     text = b"".join(pieces).removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
-    return expected("\n".join(text.splitlines()).encode())
+    return expected_events("\n".join(text.splitlines()).encode())
 
 
 def _by_piece(pieces: list[bytes]) -> list[SseEvent]:
     """Decodes each piece for itself."""
-    return expected("".join(piece.decode("utf-8", "replace") for piece in pieces).encode())
+    return expected_events("".join(piece.decode("utf-8", "replace") for piece in pieces).encode())
 
 
 def _with_mark(pieces: list[bytes]) -> list[SseEvent]:
-    return expected(b"\n" + b"".join(pieces))
+    return expected_events(b"\n" + b"".join(pieces))
 
 
 def _forgets_cr(pieces: list[bytes]) -> list[SseEvent]:
     """Takes the LF of a CRLF that was cut for another line end."""
-    return expected(b"".join(piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n") for piece in pieces))
+    return expected_events(b"".join(piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n") for piece in pieces))
 
 
 @pytest.mark.parametrize("wrong", [_by_text, _by_piece, _with_mark, _forgets_cr])

@@ -62,7 +62,7 @@ def test_schema_is_not_strict(schema: dict[str, Any]) -> None:
     assert not is_strict(schema)
 
 
-def nested(levels: int) -> dict[str, Any]:
+def nest_objects(levels: int) -> dict[str, Any]:
     schema = closed()
     for _ in range(levels - 1):
         schema = closed(a=schema)
@@ -70,8 +70,8 @@ def nested(levels: int) -> dict[str, Any]:
 
 
 def test_depth_limit_of_strict_schemas() -> None:
-    assert is_strict(nested(MAX_LEVELS))
-    assert not is_strict(nested(MAX_LEVELS + 1))
+    assert is_strict(nest_objects(MAX_LEVELS))
+    assert not is_strict(nest_objects(MAX_LEVELS + 1))
 
 
 def test_limit_of_enum_values_in_strict_schemas() -> None:

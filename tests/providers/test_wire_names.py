@@ -11,7 +11,7 @@ from agentrun.providers.wire_names import call_ids, derived_id, name_clashes, to
 
 from .exchange import NOW, SEARCH, request
 
-ASKED = request("openai", "gpt-4.1-mini", tools=(SEARCH, NOW))
+REQUEST = request("openai", "gpt-4.1-mini", tools=(SEARCH, NOW))
 
 FITS = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -44,7 +44,7 @@ def test_every_wire_name_is_allowed_by_the_providers(tool: str) -> None:
 
 
 def test_wire_names_are_mapped_back_to_tools() -> None:
-    names = tools_by_wire_name(ASKED)
+    names = tools_by_wire_name(REQUEST)
     assert names == {"docs__search": "docs.search", "now": "now"}
 
 
@@ -73,5 +73,5 @@ def test_derived_id_has_no_dot() -> None:
 def test_wire_id_is_sent_only_to_its_route(calls: list[tuple[str | None, str | None]], ids: list[str]) -> None:
     """A wire id goes to the route that gave it, and only when it names one call."""
     parts = tuple(ToolCall(f"c1.{index}", "x", "{}", wire, route) for index, (wire, route) in enumerate(calls))
-    found = call_ids([Assistant(parts)], ASKED.route)
+    found = call_ids([Assistant(parts)], REQUEST.route)
     assert found == {f"c1.{index}": id for index, id in enumerate(ids)}

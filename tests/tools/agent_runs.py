@@ -66,7 +66,7 @@ class Runs:
         self.spec.write_text(head + dedent(spec), encoding="utf-8")
         (root / "pyproject.toml").write_text("[tool.agentrun]\n", encoding="utf-8")
         (root / "desk.py").write_text(DESK + dedent(desk), encoding="utf-8")
-        self.tape = root / "tape.yaml"
+        self.cassette = root / "cassette.yaml"
         self.printed: list[tuple[str, str]] = []
         self.written: list[str] = []
         self.news: list[Record | TransientEvent] = []
@@ -120,7 +120,7 @@ class Runs:
         **request: Any,
     ) -> FinishedRun:
         found = compiled or self.compiled()
-        recording = CassetteRecording(found[1], self.tape, {"spec": "desk.yaml", "case": "default"})
+        recording = CassetteRecording(found[1], self.cassette, {"spec": "desk.yaml", "case": "default"})
         requests = [request_of(found[0], **request)]
 
         def work() -> RecordingResult:
@@ -134,9 +134,9 @@ class Runs:
         return recorded.run
 
     def replay(self) -> FinishedRun:
-        """Nothing but the tape: whatever is done for real now would be seen in `traces`."""
+        """Nothing but the cassette: whatever is done for real now would be seen in `traces`."""
         file, _ = self.compiled()
-        return replay_package(file.agent, self.tape, fingerprint=file.fingerprint)
+        return replay_package(file.agent, self.cassette, fingerprint=file.fingerprint)
 
     def recorded_and_replayed(self, story: str = STORY, **changes: Any) -> FinishedRun:
         """A run for real. Its replay is the same run, and does nothing."""

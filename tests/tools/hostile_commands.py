@@ -34,10 +34,18 @@ def _wait(word: str, enough: Callable[[list[str]], bool]) -> list[str]:
     return found
 
 
-def held_resources() -> tuple[int, int, list[str]]:
+Resources = tuple[int, int, list[str]]
+
+
+def held_resources() -> Resources:
     """The descriptors, threads and children of this process."""
     children = [each.read_text() for each in Path("/proc/self/task").glob("*/children")]
     return len(os.listdir("/proc/self/fd")), threading.active_count(), [each for each in children if each]
+
+
+def has_no_new_resources(before: Resources, after: Resources) -> bool:
+    """Whether nothing was added. The thread that waited for the last supervisor may have ended meanwhile."""
+    return (after[0], after[2]) == (before[0], before[2]) and after[1] <= before[1]
 
 
 def processes_with(word: str) -> list[str]:

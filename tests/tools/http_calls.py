@@ -10,6 +10,7 @@ from msgspec import convert
 
 from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.package_tools import HttpTool
+from agentrun.net.client import make_client
 from agentrun.net.sender import HttpxSender
 from agentrun.secret import Secret
 from agentrun.tools.http import HttpTools
@@ -19,7 +20,7 @@ TOOL: dict[str, Any] = {
     "kind": "http",
     "description": "Does something.",
     "parallel": False,
-    "timeout": 5000,
+    "timeout": 60_000,
     "visible": None,
     "observation": False,
     "terminal": False,
@@ -56,13 +57,11 @@ def run(call: RunTool, **known: str) -> ToolReturn:
     """What a call gives over real connections. Nothing is left of it."""
 
     async def whole() -> ToolReturn:
-        sender = HttpxSender(lambda name: lookup(name, **known))
-        try:
-            return await HttpTools(sender).run(call)
-        finally:
-            left = asyncio.all_tasks() - {asyncio.current_task()}
-            await sender.close()
-            assert not left
+        async with make_client() as client:
+            try:
+                return await HttpTools(HttpxSender(client, lambda name: lookup(name, **known))).run(call)
+            finally:
+                assert asyncio.all_tasks() == {asyncio.current_task()}
 
     return asyncio.run(whole())
 

@@ -14,11 +14,11 @@ import msgspec
 import yaml
 
 from agentrun.compiler.external_schemas import adopt_schema, escape_invisible_lines
-from agentrun.compiler.lock import Lock, lock_text, parse_lock
+from agentrun.compiler.lock_file import Lock, lock_text, parse_lock
 from agentrun.compiler.spec_reader import read_spec
 from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.facts import ToolFinished
-from agentrun.core.messages import words
+from agentrun.core.messages import text_of
 from agentrun.core.package_tools import McpTool, PinnedTool
 from agentrun.engine.pinning import pin_mcp_servers as asked_for
 from agentrun.engine.run import FinishedRun
@@ -123,17 +123,17 @@ class McpDesk(Runs):
 
 def text(returned: ToolReturn) -> str:
     assert returned.fault is None, returned.fault
-    return words(returned.parts)
+    return text_of(returned.parts)
 
 
 def results(done: FinishedRun) -> list[tuple[str | None, str]]:
     """The code of each result's fault, and what the model read."""
     found = facts(done, ToolFinished)
-    return [(None if each.fault is None else each.fault.code, words(each.parts)) for each in found]
+    return [(None if each.fault is None else each.fault.code, text_of(each.parts)) for each in found]
 
 
 def is_back_to(before: tuple[int, int, list[str]]) -> bool:
-    """Whether no more is held than before. The thread that waits for a keeper gets a moment to end."""
+    """Whether no more is held than before. The thread that waits for a supervisor gets a moment to end."""
     end = time.monotonic() + 60
     while (now := held_resources())[2] or now[0] > before[0] or now[1] > before[1]:
         if time.monotonic() > end:

@@ -37,7 +37,7 @@ def sdk_server(server: MCPServer, **app: Any) -> Iterator[str]:
         thread.join()
 
 
-class Odd(ThreadingHTTPServer):
+class OddServer(ThreadingHTTPServer):
     """Answers calls of a tool as the tool's name says."""
 
     daemon_threads = True
@@ -57,7 +57,7 @@ class Odd(ThreadingHTTPServer):
         bodies = [body for _, _, body in self.asked if body and body.get("method") == "tools/call"]
         return [body["params"]["name"] for body in bodies]
 
-    def __enter__(self) -> Odd:
+    def __enter__(self) -> OddServer:
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         return self
 
@@ -71,7 +71,7 @@ class Odd(ThreadingHTTPServer):
 
 class _Answers(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: Odd
+    server: OddServer
 
     def log_message(self, format: str, *args: Any) -> None:  # Python's own name
         """Quiet."""

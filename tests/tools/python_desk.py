@@ -1,16 +1,18 @@
 """A project on disk whose Python functions are run as tools, and a guard that restores the process afterwards."""
 
 import asyncio
+import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
+from threading import Event
+from typing import Any, cast
 
 from agentrun.compiler.python_functions import find_function
 from agentrun.core.effects import RunTool, ToolReturn
-from agentrun.core.messages import words
+from agentrun.core.messages import text_of
 from agentrun.core.package_tools import PythonTool
 from agentrun.spec.project import Project
 from agentrun.tools import pinned_modules
@@ -46,7 +48,7 @@ class Desk:
         """What a call gives that does not fail."""
         returned = self.run(reference, **arguments)
         assert returned.fault is None
-        return words(returned.parts)
+        return text_of(returned.parts)
 
     def failure(self, reference: str, **arguments: Any) -> str:
         """What is said about a call that fails in a way that the model can read."""
@@ -57,12 +59,28 @@ class Desk:
         return returned.fault.message
 
 
+class Gate:
+    """Lets a function of a project wait for the test, and the test for the function."""
+
+    def __init__(self) -> None:
+        self.entered, self.opened, self.left = Event(), Event(), Event()
+
+
+def gated(desk: Desk, text: str) -> Gate:
+    """Write a module `desk` with a function `f` that uses `f.gate`."""
+    desk.write("desk.py", text)
+    sys.path.insert(0, str(desk.root))
+    module = importlib.import_module("desk")
+    module.f.gate = Gate()
+    return cast(Gate, module.f.gate)
+
+
 def python_call(module: str, function: str, source: str, arguments: dict[str, Any], **changes: Any) -> RunTool:
     tool = PythonTool(
         **{
             "description": "Does something.",
             "parallel": True,
-            "timeout": 1000,
+            "timeout": 60_000,
             "visible": None,
             "observation": False,
             "terminal": False,

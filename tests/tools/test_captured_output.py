@@ -32,7 +32,7 @@ def with_own_streams(test: Callable[[list[TextIO]], None]) -> Callable[[], None]
     return tested
 
 
-def read(stream: Any) -> str:
+def read_back(stream: Any) -> str:
     stream.flush()
     return bytes(stream.buffer.getvalue()).decode()
 
@@ -50,7 +50,7 @@ def test_only_output_inside_is_captured(outside: list[TextIO]) -> None:
     sys.stdout.write("after")
     sys.stderr.write("problem")
     assert printed.end() == "one two three four"
-    assert [read(stream) for stream in outside] == ["before after", "problem"]
+    assert [read_back(stream) for stream in outside] == ["before after", "problem"]
 
 
 @with_own_streams
@@ -74,7 +74,7 @@ def test_output_after_the_end_is_dropped(outside: list[TextIO]) -> None:
         assert printed.end() == "in time"
     context.run(lambda: sys.stdout.write("late"))
     assert printed.text == "in time"
-    assert read(outside[0]) == ""
+    assert read_back(outside[0]) == ""
 
 
 @with_own_streams
@@ -98,7 +98,7 @@ def test_parallel_threads_capture_their_own_output(outside: list[TextIO]) -> Non
         texts = [pool.submit(work, number) for number in range(8)]
         main()
     assert [text.result() for text in texts] == [str(number) * 200 for number in range(8)]
-    assert read(outside[0]) == "." * 200
+    assert read_back(outside[0]) == "." * 200
 
 
 @with_own_streams
@@ -114,7 +114,7 @@ def test_parallel_tasks_capture_their_own_output(outside: list[TextIO]) -> None:
         return await asyncio.gather(*(work(number) for number in range(5)))
 
     assert asyncio.run(main()) == [str(number) * 20 for number in range(5)]
-    assert read(outside[0]) == ""
+    assert read_back(outside[0]) == ""
 
 
 @with_own_streams
@@ -144,7 +144,7 @@ def test_click_and_logging_write_outside_after_a_capture(outside: list[TextIO]) 
         handler.emit(record)
     assert printed.text == "click inside\n"
     assert later.text == "logged\n"
-    assert [read(stream) for stream in outside] == ["click\n", "wrong\nlogged\nlogged\n"]
+    assert [read_back(stream) for stream in outside] == ["click\n", "wrong\nlogged\nlogged\n"]
 
 
 @with_own_streams
@@ -156,7 +156,7 @@ def test_stream_closed_inside_stays_open_outside(outside: list[TextIO]) -> None:
             sys.stdout.write("y")
     assert printed.end() == "x"
     sys.stdout.write("still open")
-    assert read(outside[0]) == "still open"
+    assert read_back(outside[0]) == "still open"
 
 
 def test_output_over_the_limit_is_truncated() -> None:

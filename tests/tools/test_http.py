@@ -9,16 +9,18 @@ from typing import Any
 import pytest
 
 from agentrun.core.effects import ToolReturn
+from agentrun.net.client import make_client
 from agentrun.net.sender import HttpxSender
 from agentrun.tools.http import MAX_REDIRECTS, HttpTools
 from agentrun.wire import HttpReply
 
+from ..hand_loop import HandLoop, run_by_hand
 from ..servers import CLOSE, RESET, Drip, Plan, Server, Wait, closed_port, head
 from .http_calls import AUTH, SECRET, http_call, lookup, run, text_of
 
 JSON = (("Content-Type", "application/json"),)
 GOOD = HttpReply(200, JSON, b'{"ok": true}')
-CUT: Plan = [head(200, ("Content-Length", "100")) + b"half", CLOSE]
+CUT_PLAN: Plan = [head(200, ("Content-Length", "100")) + b"half", CLOSE]
 
 
 def redirect_to(to: str, status: int = 302) -> HttpReply:
@@ -117,7 +119,7 @@ def test_redirects_below_an_address_from_a_variable() -> None:
 LOSSES: dict[str, Plan] = {
     "closed": [CLOSE],
     "reset": [RESET],
-    "cut": CUT,
+    "cut": CUT_PLAN,
     "cut in the head": [b"HTTP/1.1 200 OK\r\nContent-", CLOSE],
     "not HTTP": [b"garbage\r\n\r\n", CLOSE],
 }
@@ -160,8 +162,16 @@ def test_call_that_was_not_sent_is_a_tool_execution_fault(effect: str) -> None:
 
 
 def test_timeout_of_an_at_most_once_call_is_indeterminate() -> None:
+    async def late(loop: HandLoop) -> ToolReturn:
+        async with make_client() as client:
+            call = http_call(url=server.url, method="POST", effect="at_most_once", timeout=500)
+            task = asyncio.create_task(HttpTools(HttpxSender(client, lookup)).run(call))
+            await asyncio.to_thread(server.wait)
+            loop.advance(0.5)
+            return await task
+
     with Server([Wait(60)]) as server:
-        found = fault(run(http_call(url=server.url, method="POST", effect="at_most_once", timeout=500)))
+        found = fault(run_by_hand(late))
         assert server.is_quiet()
     assert found.code == "tool.indeterminate"
 
@@ -175,14 +185,13 @@ def test_too_large_reply_of_an_at_most_once_call_is_not_indeterminate() -> None:
 
 def test_cancelled_call_leaves_no_connection() -> None:
     async def stopped() -> None:
-        sender = HttpxSender(lookup)
-        task = asyncio.create_task(HttpTools(sender).run(http_call(url=server.url)))
-        await asyncio.to_thread(server.wait)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert await asyncio.to_thread(server.is_quiet)
-        await sender.close()
+        async with make_client() as client:
+            task = asyncio.create_task(HttpTools(HttpxSender(client, lookup)).run(http_call(url=server.url)))
+            await asyncio.to_thread(server.wait)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await asyncio.to_thread(server.is_quiet)
 
     with Server([head(200), Drip(b"x", 0.01)]) as server:
         asyncio.run(stopped())
@@ -190,13 +199,12 @@ def test_cancelled_call_leaves_no_connection() -> None:
 
 def test_many_calls_leave_no_connections() -> None:
     async def many() -> None:
-        sender = HttpxSender(lookup)
-        tools = HttpTools(sender)
-        for _ in range(50):
-            await tools.run(http_call(url=server.url, method="POST", effect="at_most_once"))
-            await tools.run(http_call(url=server.url))
-        assert server.open <= 2
-        await sender.close()
+        async with make_client() as client:
+            tools = HttpTools(HttpxSender(client, lookup))
+            for _ in range(50):
+                await tools.run(http_call(url=server.url, method="POST", effect="at_most_once"))
+                await tools.run(http_call(url=server.url))
+            assert server.open <= 2
 
     with Server(GOOD) as server:
         asyncio.run(many())

@@ -13,6 +13,7 @@ from agentrun.core.effects import Deliver
 from agentrun.core.fault import Fault
 from agentrun.core.package import HttpSink
 from agentrun.core.package_tools import Auth
+from agentrun.net.client import make_client
 from agentrun.net.sender import HttpxSender
 from agentrun.tools.sinks import HttpSinks
 from agentrun.wire import HttpReply
@@ -20,7 +21,7 @@ from agentrun.wire import HttpReply
 from ..servers import CLOSE, Server, closed_port
 from .http_calls import SECRET, lookup
 
-DONE = HttpReply(201, (), b"made")
+CREATED = HttpReply(201, (), b"made")
 
 
 def deliver_to(url: str, output: Any = UNSET, *, private: bool = True, **headers: str) -> Fault | None:
@@ -28,17 +29,15 @@ def deliver_to(url: str, output: Any = UNSET, *, private: bool = True, **headers
     sink = HttpSink(delivery="required", timeout=5000, url=url, headers=headers, auth=auth, private_network=private)
 
     async def whole() -> Fault | None:
-        sender = HttpxSender(lambda name: lookup(name, BASE=url))
-        try:
+        async with make_client() as client:
+            sender = HttpxSender(client, lambda name: lookup(name, BASE=url))
             return await HttpSinks(sender).deliver(Deliver("d1", "post", sink, "It is läte.", output, "key-1"))
-        finally:
-            await sender.close()
 
     return asyncio.run(whole())
 
 
 def test_answer_is_posted_as_json_with_key_and_credential() -> None:
-    with Server(DONE) as server:
+    with Server(CREATED) as server:
         assert deliver_to(f"{server.url}/in?x=1", X_Team="red") is None
     (request,) = server.requests
     assert request.line == "POST /in?x=1 HTTP/1.1"
@@ -49,7 +48,7 @@ def test_answer_is_posted_as_json_with_key_and_credential() -> None:
 
 @pytest.mark.parametrize("output", [None, {"state": "late"}, [1]])
 def test_parsed_output_is_posted_with_the_answer(output: Any) -> None:
-    with Server(DONE) as server:
+    with Server(CREATED) as server:
         assert deliver_to(server.url, output) is None
     assert json.loads(server.requests[0].body) == {"answer": "It is läte.", "key": "key-1", "output": output}
 
@@ -65,7 +64,7 @@ def test_error_status_fails_the_delivery_without_a_retry(status: int) -> None:
 
 
 def test_lost_reply_is_sent_again_once_with_the_same_key() -> None:
-    with Server([CLOSE], DONE) as server:
+    with Server([CLOSE], CREATED) as server:
         assert deliver_to(server.url) is None
     assert [request.headers["idempotency-key"] for request in server.requests] == ["key-1", "key-1"]
     with Server([CLOSE]) as server:
@@ -75,7 +74,7 @@ def test_lost_reply_is_sent_again_once_with_the_same_key() -> None:
 
 
 def test_forbidden_address_or_header_fails_without_a_connection() -> None:
-    with Server(DONE) as server:
+    with Server(CREATED) as server:
         fault = deliver_to(server.url, private=False)
         odd = deliver_to(server.url.replace("127.0.0.1", "2130706433"))
         header = deliver_to(server.url, Host="elsewhere.example")

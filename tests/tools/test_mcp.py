@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 from agentrun.core.effects import ToolReturn
-from agentrun.core.messages import words
+from agentrun.core.messages import text_of
 from agentrun.distribution import install_hint
 from agentrun.errors import HostError
 from agentrun.net.environment import Lookup
@@ -29,9 +29,9 @@ from agentrun.tools.progress import listen_to_progress
 from .hostile_commands import held_resources, processes_with, remaining_processes, token
 from .mcp_desk import McpDesk, is_back_to, text, tool
 
-NOBODY: Lookup = pytest.fail
+NO_LOOKUP: Lookup = pytest.fail
 """No variable is asked for."""
-LOST = "the server was lost during the call: "
+LOST_SERVER = "the server was lost during the call: "
 
 
 # --- what comes back --------------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ def test_results_of_a_misbehaving_server_are_read(tmp_path: Path, name: str, rea
 def test_every_kind_of_content_becomes_text(tmp_path: Path) -> None:
     """A link is shown and never followed; what is no text is named."""
     returned = McpDesk(tmp_path, "kinds").returned("kinds")
-    assert [words((part,)) for part in returned.parts] == [
+    assert [text_of((part,)) for part in returned.parts] == [
         "plain",
         "[image, image/png, 5 bytes: not shown]",
         "[audio, audio/wav, 11 bytes: not shown]",
@@ -119,7 +119,7 @@ def test_server_lost_during_a_call_is_indeterminate_or_a_fault(tmp_path: Path, n
     fault = desk.returned(name).fault
     assert fault is not None
     assert fault.code == ("tool.indeterminate" if effect == "at_most_once" else "tool.execution")
-    assert fault.message.startswith(LOST + GONE[name])
+    assert fault.message.startswith(LOST_SERVER + GONE[name])
     assert len(fault.message) <= 301
     assert len(desk.asked()) == 1, "nobody sends it again"
 
@@ -136,7 +136,7 @@ def test_killed_server_fails_its_calls_and_is_started_again(tmp_path: Path) -> N
         return [first, *await asyncio.gather(*others), await servers.run(desk.call("pid"))]
 
     first, *lost, again = desk.tried(work)
-    assert {each.fault and each.fault.message for each in lost} == {LOST + "it was killed by signal 9"}
+    assert {each.fault and each.fault.message for each in lost} == {LOST_SERVER + "it was killed by signal 9"}
     assert text(again) != text(first), "a new one was started"
     assert len(desk.asked("initialize")) == 2
 
@@ -148,7 +148,7 @@ def test_server_is_started_at_most_three_times(tmp_path: Path) -> None:
         return [await servers.run(desk.call("dies")) for _ in range(5)]
 
     messages = [each.fault.message for each in desk.tried(work) if each.fault]
-    assert messages[:3] == [LOST + GONE["dies"]] * 3
+    assert messages[:3] == [LOST_SERVER + GONE["dies"]] * 3
     assert messages[3:] == ["the server did not start: it was started 3 times, which is the limit"] * 2
     assert len(desk.asked("initialize")) == 3
 
@@ -182,7 +182,7 @@ def test_endless_tool_list_is_refused(tmp_path: Path) -> None:
 def test_file_that_is_no_program_is_not_started(tmp_path: Path) -> None:
     desk = McpDesk(tmp_path, "say", command=["./server", "x"])
     (tmp_path / "server").write_text("no program")
-    servers = McpServers(tmp_path, {"./server": str(tmp_path / "server")}, NOBODY)
+    servers = McpServers(tmp_path, {"./server": str(tmp_path / "server")}, NO_LOOKUP)
     fault = asyncio.run(servers.run(desk.call("say"))).fault
     assert fault is not None
     assert fault.message == "the server did not start: it cannot be started: Permission denied"
@@ -271,7 +271,7 @@ def test_server_gets_only_the_declared_environment_and_the_project_folder(
     assert Path(folder) == tmp_path.resolve()
 
 
-REFUSED = {
+REFUSALS = {
     "sampling": '{"code": -32600, "message": "Sampling not supported"}',
     "elicitation": '{"code": -32600, "message": "Elicitation not supported"}',
     "roots": '{"code": -32600, "message": "List roots not supported"}',
@@ -279,10 +279,10 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", REFUSALS)
 def test_requests_of_a_server_are_refused(tmp_path: Path, name: str) -> None:
     desk = McpDesk(tmp_path, name)
-    assert text(desk.returned(name)) == REFUSED[name]
+    assert text(desk.returned(name)) == REFUSALS[name]
     assert desk.asked("initialize")[0]["params"]["capabilities"] == {}
 
 
@@ -443,7 +443,7 @@ def test_missing_mcp_package_is_reported_with_an_install_hint(tmp_path: Path, mo
     real = util.find_spec
     monkeypatch.setattr(mcp, "find_spec", lambda name: None if name == "mcp" else real(name))
     with pytest.raises(HostError, match="need the package mcp") as caught:
-        McpServers(tmp_path, {}, NOBODY)
+        McpServers(tmp_path, {}, NO_LOOKUP)
     assert caught.value.code == "host.missing"
     assert caught.value.hint == install_hint("mcp")
 

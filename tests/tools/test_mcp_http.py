@@ -17,7 +17,7 @@ from agentrun.tools.mcp_http import GuardedTransport, McpExchange, current_excha
 
 from .hostile_commands import held_resources
 from .mcp_desk import McpDesk, text
-from .mcp_http_servers import Odd, sdk_server
+from .mcp_http_servers import OddServer, sdk_server
 
 
 def desk_at(root: Path, url: str, *names: str, **changes: Any) -> McpDesk:
@@ -51,13 +51,13 @@ def test_sdk_server_answers_parallel_calls(tmp_path: Path, json_response: bool, 
 
 @pytest.mark.parametrize(("name", "read"), [("json", "json"), ("sse", "sse"), ("flood", "after the flood")])
 def test_json_and_sse_replies_are_read_and_the_session_ended(tmp_path: Path, name: str, read: str) -> None:
-    with Odd(name) as server:
+    with OddServer(name) as server:
         assert text(desk_at(tmp_path, server.url, name).returned(name)) == read
         assert server.calls() == [name]
         assert server.asked[-1][0] == "DELETE", "the session is ended"
 
 
-LOST = {
+LOST_SERVERS = {
     "cut": "its reply ended too early",
     "drops": "no reply came: the connection was closed before a reply came",
     "broken": "it answered with status 500",
@@ -68,18 +68,18 @@ LOST = {
 
 
 @pytest.mark.parametrize("effect", ["at_most_once", "read"])
-@pytest.mark.parametrize("name", LOST)
+@pytest.mark.parametrize("name", LOST_SERVERS)
 def test_server_lost_during_a_call_is_indeterminate_or_a_fault(tmp_path: Path, name: str, effect: str) -> None:
     """Whether the call took effect is not known. Nobody sends it again."""
-    with Odd(name) as server:
+    with OddServer(name) as server:
         fault = desk_at(tmp_path, server.url, name, effect=effect).returned(name).fault
         assert fault is not None
         assert fault.code == ("tool.indeterminate" if effect == "at_most_once" else "tool.execution")
-        assert fault.message == f"the server was lost during the call: {LOST[name]}"
+        assert fault.message == f"the server was lost during the call: {LOST_SERVERS[name]}"
         assert server.calls() == [name]
 
 
-REFUSED = {
+REFUSED_SERVERS = {
     "login": "it answered with status 401",
     "away": "it redirects to another address",
     "script": "it redirects to another address",
@@ -90,10 +90,10 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", REFUSED_SERVERS)
 def test_refusing_reply_is_a_fault_and_the_next_call_works(tmp_path: Path, name: str) -> None:
     """Nobody logs in anywhere, and no redirect leads away. The next call is made in a new session."""
-    with Odd(name, "json") as server, Odd() as other:
+    with OddServer(name, "json") as server, OddServer() as other:
         server.elsewhere = other.url
         desk = desk_at(tmp_path, server.url, name, "json")
 
@@ -103,14 +103,14 @@ def test_refusing_reply_is_a_fault_and_the_next_call_works(tmp_path: Path, name:
         returned, after = desk.tried(work)
         assert returned.fault is not None
         assert returned.fault.code == "tool.execution"
-        assert returned.fault.message.startswith(REFUSED[name])
+        assert returned.fault.message.startswith(REFUSED_SERVERS[name])
         assert text(after) == "json"
         assert other.asked == []
 
 
 def test_endless_reply_is_stopped_and_leaves_nothing(tmp_path: Path) -> None:
     """The call is stopped by its own limit; nothing of it is left."""
-    with Odd("drips", "json") as server:
+    with OddServer("drips", "json") as server:
         desk = desk_at(tmp_path, server.url, "drips", "json")
         desk.returned("json")
         before = held_resources()
@@ -126,7 +126,7 @@ def test_endless_reply_is_stopped_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_declared_headers_are_sent_with_their_variables(tmp_path: Path) -> None:
-    with Odd("echo") as server:
+    with OddServer("echo") as server:
         desk = desk_at(tmp_path, server.url, "echo", headers={"X-Key": "key ${KEY}", "X-Plain": "p"})
         returned = desk.tried(lambda servers: servers.run(desk.call("echo")), KEY="value-of-the-key")
         assert text(returned) == "key value-of-the-key"
@@ -151,7 +151,7 @@ def test_forbidden_address_is_not_reached(tmp_path: Path, url: str, message: str
 
 
 def test_refused_connection_is_reported(tmp_path: Path) -> None:
-    with Odd() as server:
+    with OddServer() as server:
         url = server.url
     fault = desk_at(tmp_path, url, "say").returned("say").fault
     assert fault is not None
@@ -159,7 +159,7 @@ def test_refused_connection_is_reported(tmp_path: Path) -> None:
 
 
 def test_proxy_of_the_environment_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Odd("json") as server, Odd() as proxy:
+    with OddServer("json") as server, OddServer() as proxy:
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, proxy.url)
         assert text(desk_at(tmp_path, server.url, "json").returned("json")) == "json"
@@ -176,7 +176,7 @@ def test_no_request_goes_to_another_origin(tmp_path: Path) -> None:
             response = await transport.handle_async_request(httpx2.Request("POST", url, content=b"{}"))
         return response.status_code, under_way.trouble
 
-    with Odd() as server, Odd() as other:
+    with OddServer() as server, OddServer() as other:
         status, trouble = asyncio.run(answered(other.url, server.url))
         assert (status, other.asked) == (502, [])
         assert trouble == "the request is not sent: the tool is not allowed to reach its host"
@@ -195,7 +195,7 @@ def test_exception_inside_the_sdk_counts_as_a_lost_server(
         return await sends(self, request)
 
     monkeypatch.setattr(GuardedTransport, "handle_async_request", raises)
-    with Odd("json") as server:
+    with OddServer("json") as server:
         fault = desk_at(tmp_path, server.url, "json", effect=effect).returned("json").fault
     assert fault is not None
     assert fault.code == ("tool.indeterminate" if effect == "at_most_once" else "tool.execution")

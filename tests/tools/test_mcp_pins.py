@@ -24,7 +24,7 @@ def tool_with_schema(**schema: Any) -> dict[str, Any]:
     return tool("t", schema={"type": "object", **schema})
 
 
-def nested(levels: int) -> Any:
+def nest_schema(levels: int) -> Any:
     schema: Any = {"type": "string"}
     for _ in range(levels):
         schema = {"type": "object", "properties": {"x": schema}}
@@ -35,12 +35,12 @@ HEAVY = [
     tool(f"t{index}", schema={"type": "object", "properties": {"p": {"pattern": f"(a|b){{900}}{index}"}}})
     for index in range(200)
 ]
-REFUSED: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
+UNPINNABLE: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
     "recursive": ([tool_with_schema(properties={"x": {"$ref": "#"}})], {}, "is circular"),
     "remote": ([tool_with_schema(properties={"x": {"$ref": "http://a.example/"}})], {}, "other files or hosts"),
     "file": ([tool_with_schema(properties={"x": {"$ref": "file:///etc/passwd"}})], {}, "other files or hosts"),
-    "deep": ([tool("t", schema=nested(13))], {}, "is nested deeper than 24 levels"),
-    "very deep": ([tool("t", schema=nested(60))], {}, "is nested deeper than 24 levels"),
+    "deep": ([tool("t", schema=nest_schema(13))], {}, "is nested deeper than 24 levels"),
+    "very deep": ([tool("t", schema=nest_schema(60))], {}, "is nested deeper than 24 levels"),
     "huge": ([tool_with_schema(enum=["x" * 70_000])], {}, "is larger than 65,536 bytes"),
     "doubling": (
         [
@@ -85,9 +85,9 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", UNPINNABLE)
 def test_unusable_tools_are_refused_with_the_reason(tmp_path: Path, name: str) -> None:
-    tools, server, message = REFUSED[name]
+    tools, server, message = UNPINNABLE[name]
     desk = McpDesk(tmp_path, plan={"tools": tools}, locked=False, **server)
     with pytest.raises(DocumentError) as caught:
         pins(desk)
@@ -158,15 +158,15 @@ def test_foreign_dialects_and_keywords_are_adopted(tmp_path: Path) -> None:
     }
 
 
-WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | WORDS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
     max_leaves=8,
 )
 
 
-@given(WORDS)
+@given(TEXTS)
 def test_pinned_description_is_visible_text_and_survives_the_lock_file(text: str) -> None:
     """And a person can see all of it."""
     shown = escape_invisible_lines(text)
@@ -175,7 +175,9 @@ def test_pinned_description_is_visible_text_and_survives_the_lock_file(text: str
     assert reload_pins({"srv": {"t": pin}})["srv"]["t"] == pin
 
 
-@given(st.dictionaries(st.sampled_from(["properties", "enum", "const", "default", "description", "x", "not"]), VALUES))
+@given(
+    st.dictionaries(st.sampled_from(["properties", "enum", "const", "default", "description", "x", "not"]), JSON_VALUES)
+)
 def test_any_schema_is_refused_or_can_be_used(schema: dict[str, Any]) -> None:
     try:
         args = adopt_schema(schema)
@@ -186,7 +188,7 @@ def test_any_schema_is_refused_or_can_be_used(schema: dict[str, Any]) -> None:
     assert reload_pins({"srv": {"t": pin}})["srv"]["t"] == pin
 
 
-@given(VALUES)
+@given(JSON_VALUES)
 def test_any_value_as_schema_is_refused_or_adopted(value: Any) -> None:
     try:
         adopt_schema(value)

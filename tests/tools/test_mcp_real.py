@@ -20,7 +20,7 @@ import pytest
 import yaml
 from mcp.server import MCPServer
 
-from agentrun.compiler.lock import Lock, lock_text
+from agentrun.compiler.lock_file import Lock, lock_text
 from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.facts import RunStopped
 from agentrun.core.package_lookup import tool_command
@@ -221,14 +221,14 @@ def test_time_server_with_another_zone_is_drift(tmp_path: Path) -> None:
     assert stopped.fault.code == "tool.drift"
 
 
-KILLED = [
+KILLED_SERVERS = [
     pytest.param(time_server, "get_current_time", {"timezone": "Asia/Tokyo"}, id="time"),
     pytest.param(git_server, "git_log", {"repo_path": "repository"}, id="git", marks=with_git),
     pytest.param(node_server, "echo", {"message": "x"}, id="everything", marks=with_node),
 ]
 
 
-@pytest.mark.parametrize(("make", "name", "args"), KILLED)
+@pytest.mark.parametrize(("make", "name", "args"), KILLED_SERVERS)
 def test_killed_server_fails_the_call_and_the_next_call_starts_it_again(
     tmp_path: Path, make: Any, name: str, args: dict[str, Any]
 ) -> None:
@@ -264,13 +264,13 @@ def test_killed_server_fails_the_call_and_the_next_call_starts_it_again(
 
 
 def supervised_programs() -> list[int]:
-    """The programs that run under keepers of this process."""
+    """The programs that run under supervisors of this process."""
 
     def below(pid: int) -> list[int]:
         found = Path(f"/proc/{pid}/task").glob("*/children")
         return [int(each) for path in found for each in path.read_text().split()]
 
-    return [child for keeper in below(os.getpid()) for child in below(keeper)]
+    return [child for supervisor in below(os.getpid()) for child in below(supervisor)]
 
 
 def test_package_with_pins_survives_serialization(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from agentrun.canonical_json import text_hash
 from agentrun.compiler.python_functions import find_function
 from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.fault import Fault
-from agentrun.core.messages import words
+from agentrun.core.messages import text_of
 from agentrun.core.package_tools import PythonTool
 from agentrun.spec.project import Project
 from agentrun.tools.python import PythonTools
@@ -82,7 +82,7 @@ def test_first_import_root_with_the_module_wins(desk: Desk, tmp_path: Path) -> N
     tools = PythonTools([first, second])
     for reference, said in (("desk:f", "one"), ("other:f", "two")):
         function = find_function(project, reference)  # both find the same file
-        assert words(run(tools, python_call(function.module, "f", function.source, {})).parts) == said
+        assert text_of(run(tools, python_call(function.module, "f", function.source, {})).parts) == said
 
 
 def test_changed_source_is_drift_and_not_imported(desk: Desk) -> None:
@@ -131,9 +131,9 @@ def test_source_changed_after_the_import_keeps_the_old_pin(desk: Desk) -> None:
     """What is imported stays what it was: the old pin still runs, a new one needs a new process."""
     path = desk.write("desk.py", ONE)
     old = desk.call("desk:f")
-    assert words(run(desk.tools, old).parts) == "one"
+    assert text_of(run(desk.tools, old).parts) == "one"
     path.write_text(TWO)
-    assert words(run(desk.tools, old).parts) == "one"
+    assert text_of(run(desk.tools, old).parts) == "one"
     fault = drift(run(PythonTools([desk.root]), desk.call("desk:f")))
     assert (fault.fields["found"], fault.hint) == (pin(old), "start a new process")
 

@@ -19,6 +19,8 @@ from agentrun.tools.supervisor_client import BoundedOutput, ProcessExit
 
 from .hostile_commands import (
     HOSTILE,
+    Resources,
+    has_no_new_resources,
     held_resources,
     processes_with,
     remaining_processes,
@@ -164,12 +166,12 @@ def test_nul_or_surrogate_in_arguments_raises(tmp_path: Path) -> None:
 
 
 Way = Callable[[Process], Awaitable[object]]
-SOON = 0.1
+SHORT_TIME = 0.1
 """Seconds that a script has to do its worst."""
 
 
 async def leave(process: Process) -> None:
-    await asyncio.sleep(SOON)
+    await asyncio.sleep(SHORT_TIME)
 
 
 async def wait(process: Process) -> None:
@@ -178,21 +180,21 @@ async def wait(process: Process) -> None:
 
 
 async def stop_twice(process: Process) -> None:
-    await asyncio.sleep(SOON)
+    await asyncio.sleep(SHORT_TIME)
     assert await process.stop() == await process.stop()
 
 
 async def cancelled(process: Process) -> None:
     task = asyncio.current_task()
     assert task is not None
-    for wait in (SOON, SOON + 0.05, SOON + 0.1):  # also while it is being stopped
+    for wait in (SHORT_TIME, SHORT_TIME + 0.05, SHORT_TIME + 0.1):  # also while it is being stopped
         asyncio.get_running_loop().call_later(wait, task.cancel)
     await process.wait()
     await asyncio.sleep(1)
 
 
 async def failing(process: Process) -> None:
-    await asyncio.sleep(SOON)
+    await asyncio.sleep(SHORT_TIME)
     raise KeyError
 
 
@@ -214,7 +216,7 @@ def test_hostile_program_leaves_no_process(tmp_path: Path, name: str, way: Way) 
 
 
 def test_remaining_process_without_a_supervisor_is_detected(tmp_path: Path) -> None:
-    """The twin: without a keeper they are left, and seen."""
+    """The twin: without a supervisor they are left, and seen."""
     word = token()
     done = subprocess.run(script("takes a session and lets go of the pipes", word), cwd=tmp_path, check=False)
     try:
@@ -252,6 +254,35 @@ def test_killed_or_stopped_supervisor_leaves_no_process(tmp_path: Path, number: 
     assert remaining_processes(word) == []
 
 
+STALLED_SUPERVISOR = """
+import os, subprocess, sys
+from agentrun.tools import supervisor
+
+class Time:
+    now = 0.0
+    def monotonic(self):
+        self.now += 100
+        return self.now
+
+supervisor.time = Time()
+assert supervisor.become_reaper()
+started = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE)
+started.stdout.readline()
+woken, _ = os.pipe()
+print(supervisor.ProcessTree(started.pid, reaps=True).terminate(0.2, woken))
+"""
+
+
+def test_supervisor_kills_also_after_a_long_pause() -> None:
+    """All its time passes between two of its steps, as on a machine that stands still."""
+    word = token()
+    stubborn = "trap '' TERM; echo ready; while :; do sleep 5; done"
+    command = [sys.executable, "-c", STALLED_SUPERVISOR, "sh", "-c", stubborn, word]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+    assert remaining_processes(word) == []
+
+
 def test_killed_agentrun_leaves_no_process(tmp_path: Path) -> None:
     word = token()
     program = f"""
@@ -261,7 +292,7 @@ async def main():
     async with start_process("/bin/sh", {script("forks twice, takes a session, stays", word)!r}, env={{}},
                        folder=os.open({str(tmp_path)!r}, 0), grace={GRACE}, stdin=False) as process:
         print("runs", flush=True)
-        await process.ended()
+        await process.wait()
 asyncio.run(main())
 """
     host = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
@@ -287,19 +318,19 @@ def test_start_cancelled_at_any_moment_leaves_nothing(tmp_path: Path) -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-    async def work() -> tuple[object, object]:
+    async def work() -> tuple[Resources, Resources]:
         await one(0.1)
         before = held_resources()
         for delay in range(0, 40, 2):
             await one(delay / 1000)
         for _ in range(100):
-            if held_resources() == before:
+            if has_no_new_resources(before, held_resources()):
                 break
             await asyncio.sleep(0.02)
         return before, held_resources()
 
     before, after = run(work())
-    assert after == before
+    assert has_no_new_resources(before, after), (before, after)
     assert remaining_processes(word) == []
 
 
@@ -320,7 +351,7 @@ def test_stopped_program_has_its_grace_time_despite_cancellations(tmp_path: Path
     async def body() -> None:
         async with running(tmp_path, "sh", "-c", text, stdin=False, grace=5000) as process:
             await process.stdout.readline()
-            await asyncio.sleep(SOON)
+            await asyncio.sleep(SHORT_TIME)
             await cancelled(process)
 
     async def work() -> None:

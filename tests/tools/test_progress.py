@@ -11,6 +11,7 @@ import pytest
 
 import agentrun
 from agentrun.core.effects import RunTool, ToolReturn
+from agentrun.core.facts import ToolFinished
 from agentrun.core.messages import Text
 from agentrun.engine.event_loop import SystemClock
 from agentrun.engine.events import EventBus, run_scope
@@ -23,9 +24,10 @@ from agentrun.secret import Secret
 from agentrun.tools.progress import MAX_PROGRESS_LENGTH, current_listener, listen_to_progress, progress
 
 from ..engine.memory_worlds import Place
-from ..engine.memory_worlds import run as called
+from ..engine.memory_worlds import run as run_tool
+from ..hand_loop import HandLoop, run_by_hand
 from .agent_runs import Runs
-from .python_desk import Desk
+from .python_desk import Desk, gated
 
 KEY = "sk-ant-" + "a1B2c3D4" * 4  # made up
 
@@ -58,7 +60,7 @@ def test_progress_reaches_only_the_listener_of_its_context() -> None:
     assert heard == ["3", "context", "its context", "inner x", "y" * MAX_PROGRESS_LENGTH]
 
 
-class Odd:
+class BrokenText:
     def __str__(self) -> str:
         raise RuntimeError
 
@@ -69,7 +71,7 @@ def test_progress_never_raises() -> None:
 
     with listen_to_progress(hear):
         progress("x")
-        progress(Odd())
+        progress(BrokenText())
 
 
 class Tool:
@@ -89,7 +91,7 @@ class Tool:
 def perform(*said: tuple[int, str], **parts: Any) -> Place:
     place = Place(**parts)
     world = Place(clock=place.clock, executors={"python": Tool(place, *said)}, listen=place.world.listen, **parts).world
-    place.clock.run(Performer(world_of_run(world, "run-1")).perform(called()))
+    place.clock.run(Performer(world_of_run(world, "run-1")).perform(run_tool()))
     return place
 
 
@@ -117,7 +119,7 @@ def test_progress_is_limited_to_one_event_per_gap() -> None:
 
 def test_progress_is_limited_to_a_number_of_events() -> None:
     place = Place()
-    heard = CallProgress(place.world, "run-1", called())
+    heard = CallProgress(world_of_run(place.world, "run-1"), run_tool())
     for n in range(MAX_PROGRESS_LINES + 10):
         place.clock.move_to(1_000_000 + n * PROGRESS_GAP_MS)
         heard(str(n))
@@ -155,7 +157,7 @@ def test_parallel_calls_have_their_own_progress() -> None:
     world = Place(clock=place.clock, executors={"python": tool}, listen=place.world.listen).world
     performer = Performer(world_of_run(world, "run-1"))
     crew = place.world.crews.make("run-1", performer.perform, None)
-    first = called()
+    first = run_tool()
     crew.start(first)
     crew.start(RunTool("c1.1", "refund", first.tool, {}, "key", max_lines=10, max_bytes=100))
 
@@ -190,24 +192,27 @@ def test_python_function_reports_progress(desk: Desk, form: str) -> None:
 
 def test_progress_after_a_timeout_is_ignored(desk: Desk) -> None:
     text = """
-        import time
         from agentrun import progress
         def f() -> str:
-            time.sleep(0.3)
+            f.gate.entered.set()
+            f.gate.opened.wait(30)
             progress("late")
-            (open(__file__ + ".done", "w")).close()
+            f.gate.left.set()
             return "done"
     """
-    path = desk.write("desk.py", text)
+    gate = gated(desk, text)
     place = Place(clock=SystemClock(), executors={"python": desk.tools})
 
-    async def main() -> None:
-        await Performer(world_of_run(place.world, "run-1")).perform(desk.call("desk:f", timeout=50))
-        while not path.with_name("desk.py.done").exists():  # noqa: ASYNC110  # a thread's doing
-            await asyncio.sleep(0.02)
-        await asyncio.sleep(0.05)
+    async def main(loop: HandLoop) -> None:
+        performer = Performer(world_of_run(place.world, "run-1"))
+        task = asyncio.create_task(performer.perform(desk.call("desk:f", timeout=50)))
+        assert await asyncio.to_thread(gate.entered.wait, 30)
+        loop.advance(0.05)
+        assert isinstance(await task, ToolFinished)
+        gate.opened.set()
+        assert await asyncio.to_thread(gate.left.wait, 30)
 
-    asyncio.run(main())
+    run_by_hand(main)
     assert progress_texts(place) == []
 
 
@@ -227,4 +232,4 @@ def test_progress_of_a_run_is_an_event_and_not_recorded(desk: Desk) -> None:
     heard = [news for news in here.news if isinstance(news, ToolProgress)]
     assert [(news.tool, news.text) for news in heard] == [("look", "1 of 1")]
     assert "1 of 1" not in done.canonical()
-    assert "1 of 1" not in here.tape.read_text()
+    assert "1 of 1" not in here.cassette.read_text()

@@ -5,21 +5,21 @@ import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
-from threading import Event
 from typing import Any
 
 import pytest
 
 from agentrun.core.effects import ToolReturn
 from agentrun.core.facts import ToolFinished
-from agentrun.core.messages import Text, words
+from agentrun.core.messages import Text, text_of
 from agentrun.engine.event_loop import SystemClock
 from agentrun.engine.tool_runner import run_tool
 from agentrun.tools.call_results import MAX_FAULT_MESSAGE
 from agentrun.tools.python import PythonTools
 
 from ..engine.memory_worlds import Place
-from .python_desk import Desk
+from ..hand_loop import HandLoop, run_by_hand
+from .python_desk import Desk, Gate, gated
 
 KEY = "'sk-ant-' + 'a1B2c3D4' * 4"  # made up
 
@@ -175,7 +175,7 @@ def test_failing_print_listener_does_not_fail_the_call(desk: Desk) -> None:
         raise BrokenPipeError
 
     tools = PythonTools([desk.root], printed=listen)
-    assert words(asyncio.run(tools.run(desk.call("desk:f"))).parts) == "done"
+    assert text_of(asyncio.run(tools.run(desk.call("desk:f"))).parts) == "done"
 
 
 @pytest.mark.parametrize("form", ["def", "async def"])
@@ -201,18 +201,11 @@ def test_eighty_parallel_calls_of_unimported_modules(desk: Desk, form: str) -> N
     async def main() -> list[ToolReturn]:
         return await asyncio.gather(*map(desk.tools.run, calls))
 
-    assert [words(returned.parts) for returned in asyncio.run(main())] == [f"[{n % 8},{n},1]" for n in range(80)]
+    assert [text_of(returned.parts) for returned in asyncio.run(main())] == [f"[{n % 8},{n},1]" for n in range(80)]
     assert sorted(text for _, text in desk.heard) == sorted(f"{n % 8} {n}\n" * 3 for n in range(80))
 
 
-class Gate:
-    """Lets a function of a project wait for the test, and the test for the function."""
-
-    def __init__(self) -> None:
-        self.entered, self.opened, self.left = Event(), Event(), Event()
-
-
-GATED = """
+GATED_TOOL = """
     import sys
     def f() -> str:
         print("before")
@@ -231,11 +224,6 @@ GATED = """
 
 async def cancelled(desk: Desk, reference: str, gate: Gate) -> None:
     """Start a call, and stop it when the function has been entered."""
-    desk.write("desk.py", GATED)
-    sys.path.insert(0, str(desk.root))
-    import desk as module  # type: ignore[import-not-found]  # the test just wrote it
-
-    module.f.gate = gate
     task = asyncio.create_task(desk.tools.run(desk.call(reference)))
     assert await asyncio.to_thread(gate.entered.wait, 30)
     task.cancel()
@@ -248,8 +236,8 @@ async def cancelled(desk: Desk, reference: str, gate: Gate) -> None:
 def test_late_result_is_dropped(
     desk: Desk, capfd: pytest.CaptureFixture[str], reference: str, loop_goes_on: bool
 ) -> None:
-    """Nothing is heard of it: no result, no print, no complaint of Python about a coroutine or a closed loop."""
-    gate = Gate()
+    """Nothing is heard of it: no result, no print, no failure of Python about a coroutine or a closed loop."""
+    gate = gated(desk, GATED_TOOL)
 
     async def main() -> None:
         await cancelled(desk, reference, gate)
@@ -266,13 +254,21 @@ def test_late_result_is_dropped(
 
 
 def test_call_over_its_timeout_is_abandoned(desk: Desk) -> None:
-    desk.write("desk.py", "import time\ndef f() -> str:\n    print('begun')\n    time.sleep(30)\n    return ''\n")
-    finished = asyncio.run(run_tool(world(desk), desk.call("desk:f", timeout=1000)))
+    gate = gated(desk, GATED_TOOL)
+
+    async def main(loop: HandLoop) -> Any:
+        task = asyncio.create_task(run_tool(world(desk), desk.call("desk:f", timeout=1000)))
+        assert await asyncio.to_thread(gate.entered.wait, 30)
+        loop.advance(1)
+        return await task
+
+    finished = run_by_hand(main)
+    gate.opened.set()
     assert isinstance(finished, ToolFinished)
     assert finished.fault is not None
     assert finished.fault.code == "tool.timeout"
     assert finished.fault.fields == {"tool": "f", "limit": 1000, "abandoned": True}
-    assert desk.heard == [("f", "begun\n")]
+    assert desk.heard == [("f", "before\n")]
 
 
 def world(desk: Desk) -> Any:
@@ -298,7 +294,7 @@ def test_model_reads_the_result_or_the_fault(desk: Desk, text: str, code: str | 
     finished = asyncio.run(run_tool(world(desk), desk.call("desk:f")))
     assert isinstance(finished, ToolFinished)
     assert (finished.fault and finished.fault.code) == code
-    assert words(finished.parts).startswith(read)
+    assert text_of(finished.parts).startswith(read)
 
 
 HANGS = """

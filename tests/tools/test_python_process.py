@@ -15,7 +15,7 @@ import pytest
 
 from agentrun.core.effects import ToolReturn
 from agentrun.core.facts import ToolFinished
-from agentrun.core.messages import words
+from agentrun.core.messages import text_of
 from agentrun.engine.event_loop import SystemClock
 from agentrun.engine.perform import Performer
 from agentrun.engine.ports import ToolProgress
@@ -109,7 +109,7 @@ def test_process_gives_the_same_results_as_a_thread(desk: Desk) -> None:
 def test_arguments_and_prints_pass_between_the_processes(desk: Desk) -> None:
     desk.write("desk.py", MODULE)
     returned, printed = run(desk, "plain", "process", n=7, text="日本\x00\U0001f600")
-    assert json.loads(words(returned.parts)) == {"n": 7, "text": "日本\x00\U0001f600"}
+    assert json.loads(text_of(returned.parts)) == {"n": 7, "text": "日本\x00\U0001f600"}
     ((tool, text),) = printed
     pieces = ("imported\n", "out 7\n", "wrong ***\n", "bytes ")  # two pipes: which is heard first is not for us to say
     assert tool == "plain"
@@ -148,7 +148,7 @@ def test_process_imports_neighbours_and_reports_import_errors(desk: Desk) -> Non
     desk.write("desk.py", "import nowhere_to_be_found\ndef f() -> str: ...\n")
     calls = [desk.call(reference, isolation="process") for reference in ("shop.a:f", "desk:f")]
     first, second = (asyncio.run(desk.tools.run(call)) for call in calls)
-    assert words(first.parts) == "othershop.a"
+    assert text_of(first.parts) == "othershop.a"
     assert second.fault is not None
     assert second.fault.message == (
         "desk cannot be imported: ModuleNotFoundError: No module named 'nowhere_to_be_found'"
@@ -189,7 +189,7 @@ def test_crashed_process_is_a_tool_execution_fault(desk: Desk, body: str, said: 
 
 T = TypeVar("T")
 
-LEFT = """
+LEFTOVER_TOOL = """
     import os, signal, subprocess, sys, threading, time
     from pathlib import Path
     HERE = Path(__file__).parent
@@ -229,7 +229,7 @@ def is_alive(pid: int) -> bool:
 
 @pytest.fixture
 def pid_of_left_child(desk: Desk) -> Iterator[Path]:
-    desk.write("desk.py", LEFT)
+    desk.write("desk.py", LEFTOVER_TOOL)
     path = desk.root / "pid"
     yield path
     assert path.exists()
@@ -265,7 +265,7 @@ def test_process_and_its_children_are_killed_at_the_timeout(desk: Desk, pid_of_l
 
 def test_children_are_killed_when_the_call_is_done(desk: Desk, pid_of_left_child: Path) -> None:
     returned, _ = run(desk, "leaves", "process")
-    assert words(returned.parts) == "done"
+    assert text_of(returned.parts) == "done"
 
 
 def test_process_killed_from_outside_is_a_fault_with_the_signal(desk: Desk) -> None:
@@ -300,9 +300,9 @@ def command(pid: int) -> str:
 
 
 def test_fork_inside_the_process_gives_no_second_result(desk: Desk) -> None:
-    desk.write("desk.py", LEFT)
+    desk.write("desk.py", LEFTOVER_TOOL)
     returned, _ = run(desk, "twice", "process")
-    own, copy = map(int, words(returned.parts).split())
+    own, copy = map(int, text_of(returned.parts).split())
     assert own != copy != 0, "what the copy gave is not the result"
 
 
@@ -323,7 +323,7 @@ def test_fork_of_the_main_process_exits_70(desk: Desk) -> None:
     desk.write("desk.py", code)
     for name in ("twice", "later", "fails"):
         returned, _ = run(desk, name, "thread")
-        pid = int(words(returned.parts))
+        pid = int(text_of(returned.parts))
         assert pid > 0
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 70
 

@@ -93,11 +93,11 @@ def deep() -> list[Any]:
     return value
 
 
-class Strange:
+class EndlessDump:
     """Dumps itself for ever."""
 
     def model_dump(self) -> object:
-        return Strange()
+        return EndlessDump()
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ class Strange:
         ({"\ud800": 1}, "half of a surrogate pair"),
         (cyclic(), "contains itself"),
         (deep(), "contains itself or is nested too deeply"),
-        (Strange(), "contains itself"),
+        (EndlessDump(), "contains itself"),
         (object(), "type object"),
         ({"a": iter([1])}, "type list_iterator"),
         (lambda: 1, "type function"),
@@ -133,24 +133,24 @@ def test_result_over_the_size_limit_is_refused() -> None:
             result_text(value)
 
 
-PLAIN = st.recursive(
+PLAIN_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
 
 
-@given(PLAIN.filter(lambda value: not isinstance(value, str | None)))
+@given(PLAIN_VALUES.filter(lambda value: not isinstance(value, str | None)))
 def test_plain_data_survives_as_json(value: object) -> None:
     assert json.loads(result_text(value)) == value
 
 
-ANYTHING = st.recursive(
+ANY_VALUES = st.recursive(
     st.none() | st.floats() | st.text(st.characters()) | st.binary() | st.complex_numbers() | st.just(object()),
     lambda inner: st.lists(inner) | st.dictionaries(st.floats() | st.text(), inner) | st.tuples(inner, inner),
 )
 
 
-@given(ANYTHING)
+@given(ANY_VALUES)
 def test_any_value_becomes_valid_text_or_is_refused(value: object) -> None:
     """What JSON cannot hold is refused with a reason, and nothing else ever comes out."""
     try:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.facts import ToolFinished
 from agentrun.core.fault import Fault
-from agentrun.core.messages import words
+from agentrun.core.messages import text_of
 from agentrun.core.package_tools import ShellTool
 from agentrun.engine.event_loop import SystemClock
 from agentrun.engine.tool_runner import run_tool
@@ -26,7 +26,7 @@ from agentrun.tools.shell import ShellTools
 from agentrun.tools.supervisor_client import BoundedOutput
 
 from ..engine.memory_worlds import COMMON, Place
-from .hostile_commands import held_resources, remaining_processes, script, token
+from .hostile_commands import Resources, has_no_new_resources, held_resources, remaining_processes, script, token
 
 SHOW = [sys.executable, "-c", "import sys; [print(ascii(each)) for each in sys.argv[1:]]"]
 """Prints its arguments, each on a line."""
@@ -70,7 +70,7 @@ def run_command(root: Path, each: ShellTool, params: dict[str, Any] | None = Non
 def text(root: Path, each: ShellTool, **args: Any) -> str:
     returned = run_command(root, each, **args)
     assert returned.fault is None, returned
-    return words(returned.parts)
+    return text_of(returned.parts)
 
 
 def failure(root: Path, each: ShellTool, **args: Any) -> Fault:
@@ -148,7 +148,7 @@ def test_a_refused_argument_runs_nothing(tmp_path: Path) -> None:
 
 def test_params_fill_argv_and_do_not_hide_arguments(tmp_path: Path) -> None:
     returned = run_command(tmp_path, tool(*SHOW, "{{ p }}{{ args.x }}"), {"p": 1, "args": {"x": "no"}}, x="yes")
-    assert words(returned.parts) == "'1yes'\n"
+    assert text_of(returned.parts) == "'1yes'\n"
 
 
 def test_too_long_argument_is_refused(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_model_reads_exit_code_stdout_and_stderr(
     tmp_path: Path, line: str, exits: tuple[int, ...], read: str, fields: dict[str, object] | None
 ) -> None:
     returned = run_command(tmp_path, tool("sh", "-c", line, exits=exits))
-    assert words(returned.parts) == read
+    assert text_of(returned.parts) == read
     assert (returned.fault and returned.fault.fields) == (fields and {"tool": "look", **fields})
     assert returned.fault is None or returned.fault.code == "tool.execution"
 
@@ -253,16 +253,16 @@ def test_model_reads_exit_code_stdout_and_stderr(
 def test_command_that_kills_its_supervisor_fails_and_leaves_no_process(tmp_path: Path) -> None:
     word = token()
     fault = failure(tmp_path, tool("sh", "-c", "sleep 0.1; kill -9 $PPID; sleep 600; true", word))
-    assert fault.fields["reason"] == "keeper"
+    assert fault.fields["reason"] == "supervisor"
     assert remaining_processes(word) == []
 
 
 def test_command_that_kills_its_supervisor_at_once_counts_as_run(tmp_path: Path) -> None:
-    """Even before the keeper could say that it had begun: nobody is told that it was not run."""
+    """Even before the supervisor could report that it had begun, the fault does not say that it was not run."""
     for _ in range(10):
         word = token()
         fault = failure(tmp_path, tool("sh", "-c", "kill -9 $PPID; sleep 600; true", word))
-        assert (fault.fields["reason"], "not run" in fault.message) == ("keeper", False)
+        assert (fault.fields["reason"], "not run" in fault.message) == ("supervisor", False)
         assert remaining_processes(word) == []
 
 
@@ -282,7 +282,7 @@ def test_command_with_endless_output_is_stopped(tmp_path: Path, where: str) -> N
     assert returned.fault is not None
     assert returned.fault.fields["reason"] == "output"
     assert "wrote more than 67,108,864 bytes and was stopped" in returned.fault.message
-    assert len(words(returned.parts)) < 3 * shell.KEPT_BYTES
+    assert len(text_of(returned.parts)) < 3 * shell.KEPT_BYTES
     assert remaining_processes(word) == []
 
 
@@ -343,24 +343,16 @@ def test_many_calls_leave_nothing(tmp_path: Path, calls: int) -> None:
         for returned in await asyncio.gather(*(tools.run(call(each, x=f"{n}")) for n in range(8))):
             assert returned.fault is None
 
-    async def work() -> tuple[object, object]:
+    async def work() -> tuple[Resources, Resources]:
         await batch()
         before = held_resources()
         for _ in range(calls // 8):
             await batch()
         for _ in range(100):
-            if has_no_new_resources(
-                before, held_resources()
-            ):  # the thread that waited for the last keeper may be about to end
+            if has_no_new_resources(before, held_resources()):
                 break
             await asyncio.sleep(0.02)
         return before, held_resources()
 
     before, after = asyncio.run(work())
     assert has_no_new_resources(before, after), (before, after)
-
-
-def has_no_new_resources(before: Any, after: Any) -> bool:
-    """Whether nothing was added. A thread of somebody else may have ended meanwhile."""
-    files, threads, children = after
-    return bool((files, children) == (before[0], before[2]) and threads <= before[1])

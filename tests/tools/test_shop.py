@@ -10,7 +10,7 @@ import pytest
 
 import agentrun
 from agentrun.core.facts import CallRefused, ToolFinished
-from agentrun.core.messages import words
+from agentrun.core.messages import text_of
 from agentrun.core.outcome import Ending, Outcome, Suspended
 from agentrun.engine.memory import MemoryJournals
 from agentrun.testing import calls, scripted, text
@@ -42,13 +42,13 @@ def result(tool: str, **arguments: Any) -> dict[str, Any]:
     _, facts = support(calls(tool, **arguments), text("Done."))
     (finished,) = (fact for fact in facts if isinstance(fact, ToolFinished))
     assert finished.fault is None
-    return dict(json.loads(words(finished.parts)))
+    return dict(json.loads(text_of(finished.parts)))
 
 
 def failure(tool: str, **arguments: Any) -> str:
     _, facts = support(calls(tool, **arguments), text("Sorry."))
     (finished,) = (fact for fact in facts if isinstance(fact, ToolFinished))
-    return words(finished.parts)
+    return text_of(finished.parts)
 
 
 def test_late_order_has_its_parcel() -> None:

@@ -181,7 +181,7 @@ def test_cancelled_delivery_does_not_replace_the_file(tmp_path: Path, monkeypatc
 # --- lines ----------------------------------------------------------------------------------------------------
 
 
-def read(path: Path) -> list[dict[str, Any]]:
+def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
@@ -189,14 +189,14 @@ def test_each_key_is_written_once(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     for key in ("k1", "k2", "k1", "k3", "k2"):
         assert to_lines(tmp_path, "a.jsonl", "the same", key, {"n": 1}) is None
-    assert [line["key"] for line in read(path)] == ["k1", "k2", "k3"]
-    assert read(path)[0] == {"key": "k1", "sink": "out", "text": "the same", "output": {"n": 1}}
+    assert [line["key"] for line in read_lines(path)] == ["k1", "k2", "k3"]
+    assert read_lines(path)[0] == {"key": "k1", "sink": "out", "text": "the same", "output": {"n": 1}}
 
 
 def test_key_inside_a_text_does_not_count_as_written(tmp_path: Path) -> None:
     to_lines(tmp_path, "a.jsonl", 'x\n{"key":"k2"', "k1", {"key": "k2"})
     assert to_lines(tmp_path, "a.jsonl", "x", "k2") is None
-    assert [line["key"] for line in read(tmp_path / "a.jsonl")] == ["k1", "k2"]
+    assert [line["key"] for line in read_lines(tmp_path / "a.jsonl")] == ["k1", "k2"]
 
 
 @pytest.mark.parametrize("shift", range(0, 40, 3))
@@ -245,7 +245,7 @@ def test_parallel_processes_write_complete_lines(tmp_path: Path) -> None:
         subprocess.Popen([sys.executable, "-c", dedent(WRITER), str(tmp_path), str(n)], cwd=root) for n in range(4)
     ]
     assert [each.wait(60) for each in started] == [0] * 4
-    keys = [line["key"] for line in read(tmp_path / "a.jsonl")]
+    keys = [line["key"] for line in read_lines(tmp_path / "a.jsonl")]
     assert len(keys) == len(set(keys)) == 100
 
 
@@ -260,7 +260,7 @@ def test_delivery_to_a_locked_file_times_out_and_writes_nothing_later(tmp_path: 
 
         asyncio.run(main())
     assert to_lines(tmp_path, "a.jsonl", key="k2") is None
-    assert [line["key"] for line in read(tmp_path / "a.jsonl")] == ["k2"], "who gave up wrote nothing later"
+    assert [line["key"] for line in read_lines(tmp_path / "a.jsonl")] == ["k2"], "who gave up wrote nothing later"
 
 
 # --- standard output ------------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ def test_all_kinds_of_sinks_are_recorded_and_replayed(desk: Desk) -> None:
     done = here.recorded_and_replayed()
     assert done.outcome.answer == "It is late."
     assert (here.root / "out/page.txt").read_text() == "It is late.\n"
-    (line,) = read(here.root / "out/lines.jsonl")
+    (line,) = read_lines(here.root / "out/lines.jsonl")
     (printed,) = map(json.loads, here.written)
     assert (line["text"], line["sink"], printed["sink"]) == ("It is late.", "lines", "out")
     assert not (here.root / "never.txt").exists()
@@ -303,14 +303,14 @@ def test_all_kinds_of_sinks_are_recorded_and_replayed(desk: Desk) -> None:
         "page": None,
     }
     here.live()
-    assert len(read(here.root / "out/lines.jsonl")) == 2, "another run is another delivery"
+    assert len(read_lines(here.root / "out/lines.jsonl")) == 2, "another run is another delivery"
 
 
 def test_parsed_output_is_delivered(desk: Desk) -> None:
     schema = "output: {schema: {type: object, properties: {late: {type: boolean}}, required: [late]}}\n"
     here = Runs(desk.root, schema + SINKS)
     here.recorded_and_replayed(STORY.replace("It is late.", """'{"late": true}'"""))
-    assert read(here.root / "out/lines.jsonl")[0]["output"] == {"late": True}
+    assert read_lines(here.root / "out/lines.jsonl")[0]["output"] == {"late": True}
     assert json.loads(here.written[0])["output"] == {"late": True}
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from agentrun.core.effects import ToolReturn
-from agentrun.core.messages import words
+from agentrun.core.messages import text_of
 from agentrun.tools import threads
 from agentrun.tools.threads import MAX_IDLE_THREADS, run_in_thread
 
@@ -131,7 +131,7 @@ def test_end_of_the_loop_does_not_wait_for_a_thread() -> None:
 AT_ONCE = 5
 
 
-class Counted:
+class HeldResources:
     """What this process holds."""
 
     def __init__(self) -> None:
@@ -143,7 +143,7 @@ class Counted:
         )
         self.memory = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
-    def refuse_growth(self, before: Counted, memory: int) -> None:
+    def refuse_growth(self, before: HeldResources, memory: int) -> None:
         assert (self.files, self.children) == (before.files, before.children)
         assert self.threads <= before.threads + AT_ONCE, "who is just done may not be back yet"
         assert self.memory - before.memory < memory
@@ -155,13 +155,13 @@ async def run_many_calls(desk: Desk, isolation: str, count: int, memory: int) ->
     async def some(count: int) -> None:
         for _ in range(0, count, AT_ONCE):
             returned: list[ToolReturn] = await asyncio.gather(*(desk.tools.run(call) for _ in range(AT_ONCE)))
-            assert [words(each.parts) for each in returned] == ["7" * 1000] * AT_ONCE
+            assert [text_of(each.parts) for each in returned] == ["7" * 1000] * AT_ONCE
         desk.heard.clear()
 
     await some(max(count // 5, 10))
-    before = Counted()
+    before = HeldResources()
     await some(count)
-    Counted().refuse_growth(before, memory)
+    HeldResources().refuse_growth(before, memory)
 
 
 CODE = "def f(n: int) -> str:\n    print('x' * 1000)\n    return str(n) * 1000\n"
@@ -183,8 +183,8 @@ def test_many_calls_leave_nothing(desk: Desk, isolation: str, count: int) -> Non
 
 def test_leaked_descriptor_is_detected(desk: Desk) -> None:
     desk.write("desk.py", "import os\ndef leaks() -> int:\n    return os.open(__file__, os.O_RDONLY)\n")
-    before = Counted()
+    before = HeldResources()
     file = int(desk.text("desk:leaks"))
     with pytest.raises(AssertionError):
-        Counted().refuse_growth(before, 1 << 30)
+        HeldResources().refuse_growth(before, 1 << 30)
     os.close(file)

@@ -38,6 +38,27 @@ _FOR_ANYBODY = ("accept", "accept-language", "user-agent")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,127})\}")
 HOST_VARIABLE = re.compile(rf"(?:https?://)?{_VARIABLE.pattern}")
 """The beginning of an address with a variable as host."""
+NamedCredentials = list[tuple[str, Secret]]
+_LINE = 24
+"""A shorter line can occur in any text, unless it is part of a private key."""
+_SCHEMES = ("basic", "bearer", "token", "apikey")
+_HARMLESS_VARIABLES = {"PWD", "GPG_KEY"}
+"""The working directory, whose name looks like a password, and a public key that images of Python name."""
+_word = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_PASSWORD_WORDS = {"pass", "pwd", "sshpass"}
+_PASSWORD_ENDINGS = ("password", "passwd", "passphrase")
+"""Also of words without a border: PGPASSWORD."""
+_CREDENTIAL_WORDS = {
+    *("secrets", "tokens", "key", "keys", "credential", "credentials", "creds", "auth", "dsn", "cookie", "private"),
+    "cert",
+}
+_CREDENTIAL_ENDINGS = ("secret", "token", "apikey")
+_HARMLESS_ENDINGS = {
+    *("algorithm", "count", "dir", "directory", "enabled", "expiry", "file", "folder", "host", "id", "length", "limit"),
+    *("method", "mode", "name", "path", "policy", "port", "size", "sock", "socket", "timeout", "ttl", "type", "uri"),
+    *("url", "user", "username", "version"),
+}
+"""The last word of a variable that is about a credential, such as SSH_AUTH_SOCK or PRIVATE_KEY_FILE."""
 
 
 def variables_in(text: str) -> list[str]:
@@ -157,30 +178,29 @@ def mask_reply(reply: HttpReply, call: HttpCall, lookup: Lookup) -> HttpReply:
     return HttpReply(reply.status, fields, body)
 
 
-# --- credentials in an environment ----------------------------------------------------------------------------
-
-
-NamedCredentials = list[tuple[str, Secret]]
-
-_LINE = 24
-"""A shorter line can occur in any text, unless it is part of a private key."""
-_SCHEMES = ("basic", "bearer", "token", "apikey")
-_FOLDERS = {"PWD"}
-"""The working directory. Its name looks like a password, and many paths begin with its value."""
-
-
 def find_credentials(environment: Mapping[str, str], named: Container[str] = ()) -> NamedCredentials:
     """The credentials of an environment, each with its name. `named`: variables that are credentials in any case."""
     found: dict[str, str] = {}
-    for name in sorted(environment.keys() - _FOLDERS):
+    for name in sorted(environment.keys() - _HARMLESS_VARIABLES):
         text = environment[name].strip()
-        if name in named or names_credential(name):
+        if name in named or names_credential(name) or _may_be_credential(name, text):
             for value in (text, *_credential_parts(text)):
                 found.setdefault(value, name)
         for start, end, _ in find_secrets(text, name):
             for value in (text[start:end], unquote(text[start:end])):
                 found.setdefault(value, name)
     return [(name, Secret(value)) for value, name in found.items() if len(value) >= MIN_SECRET_LENGTH]
+
+
+def _may_be_credential(name: str, value: str) -> bool:
+    """Whether one of the words of a name is that of a credential: DB_PASS, OPENAI_KEY, API_KEY_PROD, PASSWORD1."""
+    words = [word.lower() for word in _word.findall(name)]
+    if not words or words[-1] in _HARMLESS_ENDINGS:
+        return False
+    if any(word in _PASSWORD_WORDS or word.endswith(_PASSWORD_ENDINGS) for word in words):
+        return True
+    is_named = any(word in _CREDENTIAL_WORDS or word.endswith(_CREDENTIAL_ENDINGS) for word in words)
+    return is_named and not value.isalpha()  # such as `production`
 
 
 def _credential_parts(value: str) -> Iterator[str]:

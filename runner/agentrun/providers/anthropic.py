@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Raw
 
 from agentrun.canonical_json import sorted_json
-from agentrun.core.effects import ModelRequest, OfferedTool, route_name
+from agentrun.core.effects import ModelRequest, route_name
 from agentrun.core.messages import Assistant, Content, File, Image, Message, Reasoning, Refusal, Text, ToolCall, User
 from agentrun.core.package import ModelSettings, Route
 from agentrun.core.package_lookup import argument_schemas
@@ -44,18 +44,18 @@ ANTHROPIC_FIELDS = frozenset(
         *("thinking", "output_config", "stream", "tools", "tool_choice"),
     }
 )
-"""The fields that this codec sets."""
+_IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+_NAME = re.compile(r"claude-(?:(?P<family>[a-z]+)-?)?(?:(?P<major>\d{1,2})(?:[-.](?P<minor>\d{1,2}))?(?!\d))?")
 
 
 class Anthropic:
     def problems(self, model: ModelSettings, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:  # noqa: ARG002  # every schema is supported, at least as text
-        features = claude_features(route.name)
-        return [
-            *encoding.shared_problems(encoding.reserved_options(route, ANTHROPIC_FIELDS), tools),
-            *_tool_problems(tools),
-            *_sampling_problems(model, route, features),
-            *_thinking_problems(model, route, features),
-        ]
+        problems = encoding.shared_problems(encoding.reserved_options(route, ANTHROPIC_FIELDS), tools)
+        for name, schema in sorted(argument_schemas(tools).items()):
+            for key in ("oneOf", "anyOf", "allOf"):
+                if key in schema:
+                    problems.append(f"tools.{name}.args: Anthropic does not support {key} at the top level of a schema")
+        return [*problems, *_setting_problems(model, route, claude_features(route.name))]
 
     def segment(self, messages: Sequence[Message], request: ModelRequest, blob: ReadBlob) -> list[bytes]:
         ids = call_ids(messages, request.route)
@@ -68,7 +68,9 @@ class Anthropic:
             elif isinstance(message, User):
                 inputs += _content_blocks(message.parts, blob)
             else:
-                results.append(_result_block(ids.get(message.call) or derived_id(message.call), message.parts, blob))
+                result = {"type": "tool_result", "tool_use_id": ids.get(message.call) or derived_id(message.call)}
+                content = _content_blocks(message.parts, blob)
+                results.append({**result, "content": content} if content else result)
         items = (("assistant", assistant), ("user", [*results, *inputs]))
         return [sorted_json({"role": role, "content": content}) for role, content in items if content]
 
@@ -99,7 +101,10 @@ def _fields(request: ModelRequest, thinking: dict[str, Any] | None) -> dict[str,
         effort=settings.reasoning if features.effort and settings.reasoning != "none" else None,
         format={"type": "json_schema", "schema": request.output} if native else None,
     )
-    tools = [_tool(tool) for tool in request.tools] or _former_tools(request.messages)
+    tools = [
+        encoding.drop_none(name=wire_name(tool.name), description=tool.description or None, input_schema=tool.args)
+        for tool in request.tools
+    ] or _former_tools(request.messages)
     return encoding.drop_none(
         model=request.route.name,
         max_tokens=settings.max_output_tokens or DEFAULT_MAX_TOKENS,
@@ -129,10 +134,6 @@ def _thinking(request: ModelRequest) -> dict[str, Any] | None:
     return {"type": "adaptive"} if level else None
 
 
-def _tool(tool: OfferedTool) -> dict[str, Any]:
-    return encoding.drop_none(name=wire_name(tool.name), description=tool.description or None, input_schema=tool.args)
-
-
 def _former_tools(messages: Iterable[Message]) -> list[dict[str, Any]]:
     """Tools that were called before but are no longer offered. The API requires their declarations."""
     names = {part.tool for message in messages for part in message.parts if isinstance(part, ToolCall)}
@@ -150,47 +151,29 @@ def _tool_choice(request: ModelRequest) -> dict[str, Any] | None:
     return None  # auto, or a tool that is hidden now
 
 
-def _tool_problems(tools: Mapping[str, Tool]) -> Iterable[str]:
-    for name, schema in sorted(argument_schemas(tools).items()):
-        for key in ("oneOf", "anyOf", "allOf"):
-            if key in schema:
-                yield f"tools.{name}.args: Anthropic does not support {key} at the top level of a schema"
-
-
-def _sampling_problems(model: ModelSettings, route: Route, features: ClaudeFeatures) -> Iterable[str]:
+def _setting_problems(model: ModelSettings, route: Route, features: ClaudeFeatures) -> Iterable[str]:
     if model.seed is not None:
         yield "model.seed: Anthropic does not support a seed"
     if any(not text.strip() for text in model.stop):
         yield "model.stop: Anthropic does not support blank texts"
     if model.temperature is not None and model.temperature > 1:
         yield "model.temperature: the maximum for Anthropic is 1"
-    thinks = model.reasoning not in (None, "none")
     for key, value, least in (("temperature", model.temperature, 1), ("top_p", model.top_p, 0.95)):
         if value is not None and not features.samples:
             yield f"model.{key}: {route.name} does not support it"
-        elif value is not None and thinks and value < least:
+        elif value is not None and value < least and model.reasoning not in (None, "none"):
             yield f"model.{key}: the minimum for {route.name} with model.reasoning: {model.reasoning} is {least}"
     if None not in (model.temperature, model.top_p) and features.samples and not features.samples_both:
         yield f"model.top_p: {route.name} does not support it together with model.temperature"
-
-
-def _thinking_problems(model: ModelSettings, route: Route, features: ClaudeFeatures) -> Iterable[str]:
     level = model.reasoning
     if level == "none" and features.off is None:
         yield f"model.reasoning: {route.name} always thinks; the minimum is low"
     budget = 0 if level in (None, "none") or features.effort else CLAUDE_THINKING_BUDGETS[level]
-    limit = model.max_output_tokens or DEFAULT_MAX_TOKENS
-    if budget >= limit:
+    if budget >= (model.max_output_tokens or DEFAULT_MAX_TOKENS):
         yield f"model.max_output_tokens: must be more than {budget}, the thinking budget of model.reasoning: {level}"
     thinks = level in ("low", "medium", "high") or (level is None and features.bound)
     if model.tool_choice not in ("auto", "none") and (thinks or not features.forced):
         yield f"model.tool_choice: {route.name} cannot be forced to call a tool while it thinks; use auto or none"
-
-
-# --- messages -------------------------------------------------------------------------------------------------
-
-
-_IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 
 
 def _assistant_blocks(message: Assistant, ids: Mapping[str, str], route: str) -> list[Any]:
@@ -204,12 +187,8 @@ def _assistant_blocks(message: Assistant, ids: Mapping[str, str], route: str) ->
                 if part.route == route and (block := _opaque(part.opaque)) is not None:
                     blocks.append(block)
             case ToolCall():
-                call = {
-                    "id": ids[part.id],
-                    "name": wire_name(part.tool),
-                    "input": encoding.arguments_object(part.arguments),
-                }
-                blocks.append({"type": "tool_use", **call})
+                call = {"type": "tool_use", "id": ids[part.id], "name": wire_name(part.tool)}
+                blocks.append({**call, "input": encoding.arguments_object(part.arguments)})
             case _:
                 assert_never(part)
     return blocks
@@ -222,12 +201,6 @@ def _opaque(text: str) -> Raw | None:
     except DECODE_ERRORS:
         return None
     return Raw(text.encode())
-
-
-def _result_block(call: str, parts: tuple[Content, ...], blob: ReadBlob) -> dict[str, Any]:
-    block = {"type": "tool_result", "tool_use_id": call}
-    content = _content_blocks(parts, blob)
-    return {**block, "content": content} if content else block
 
 
 def _content_blocks(parts: tuple[Content, ...], blob: ReadBlob) -> list[dict[str, Any]]:
@@ -265,14 +238,6 @@ def _unsupported_error(media_type: str) -> LimitError:
     return LimitError("context.failed", f"Anthropic does not support files of the type {media_type}", fields=fields)
 
 
-# --- features of Claude models --------------------------------------------------------------------------------
-
-
-_NAME = re.compile(r"claude-(?:(?P<family>[a-z]+)-?)?(?:(?P<major>\d{1,2})(?:[-.](?P<minor>\d{1,2}))?(?!\d))?")
-_EFFORT_FAMILIES = ("fable", "mythos")
-"""In all versions of these families thinking is controlled by effort."""
-
-
 class ClaudeFeatures(NamedTuple):
     effort: bool
     """Whether thinking is controlled by effort; otherwise by a budget."""
@@ -281,33 +246,30 @@ class ClaudeFeatures(NamedTuple):
     samples: bool
     """Whether temperature and top_p can be set."""
     samples_both: bool
-    """Whether both can be set together."""
     forced: bool
     """Whether a tool call can be forced when the model does not think."""
     bound: bool
     """Whether thinking blocks are bound to the messages before them."""
     structured: bool
-    """Whether the model supports structured output."""
 
 
 def claude_features(name: str) -> ClaudeFeatures:
     match = _NAME.search(name)
     family = match["family"] if match else None
     version = (int(match["major"]), int(match["minor"] or 0)) if match and match["major"] else (0, 0)
-    special = family in _EFFORT_FAMILIES
+    special = family in ("fable", "mythos")  # in all their versions, thinking is controlled by effort
     bound = version >= ((5, 1) if special else (5, 5))
+    off: Literal["disabled", "between_tools"] | None = "disabled"
+    if special or (family == "opus" and version >= (5, 5)):
+        off = None
+    elif family == "sonnet" and version >= (5, 5):
+        off = "between_tools"
     return ClaudeFeatures(
         effort=special or version >= (4, 6),
-        off=_thinking_off(family, version),
+        off=off,
         samples=not special and version < (4, 7),
         samples_both=version < (4, 1),
         forced=not bound or family == "haiku",
         bound=bound,
         structured=special or version >= (4, 5),
     )
-
-
-def _thinking_off(family: str | None, version: tuple[int, int]) -> Literal["disabled", "between_tools"] | None:
-    if family in _EFFORT_FAMILIES or (family == "opus" and version >= (5, 5)):
-        return None
-    return "between_tools" if family == "sonnet" and version >= (5, 5) else "disabled"

@@ -1,15 +1,13 @@
 """Decode replies and streams of Anthropic Messages.
 
-Rule 1  Only the declared fields are read; all others are ignored.
-Rule 2  If a field has the wrong type, the whole reply is `provider.decode` with the JSON pointer.
-Rule 3  Thinking blocks and blocks of unknown types are stored unchanged and sent back unchanged.
-Rule 4  If the stop reason is a refusal, texts and calls before it are dropped.
+Rule 1  Thinking blocks and blocks of unknown types are stored unchanged and sent back unchanged.
+Rule 2  If the stop reason is a refusal, texts and calls before it are dropped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -18,15 +16,36 @@ from msgspec.structs import asdict, replace
 from agentrun.canonical_json import sorted_json
 from agentrun.core.effects import ModelRequest, route_name
 from agentrun.core.fault import Fault
-from agentrun.core.messages import Assistant, FinishReason, Reasoning, Refusal, Reply, Text, ToolCall, Usage
+from agentrun.core.messages import Assistant, FinishReason, Reasoning, Refusal, Reply, ReplyPart, Text, ToolCall, Usage
+from agentrun.core.model_texts import MODEL_DECLINED
 from agentrun.providers import faults
 from agentrun.providers.codec import ReplyOrFault, TokenCount
 from agentrun.providers.sse import SseReply
 from agentrun.providers.wire_names import tools_by_wire_name
 from agentrun.wire import HttpReply
 
-ReplyPart: TypeAlias = Text | Refusal | Reasoning | ToolCall
-DECLINED = "The model declined to answer."
+_FINISH: dict[str | None, FinishReason] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "refusal": "content_filter",
+}
+_STATUS = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""The status of each error type, for errors inside a reply."""
+_TOO_LONG = ("prompt is too long", "exceed context limit", "exceeds the available context size")  # the last: llama.cpp
 
 
 class OutputDetails(Struct):
@@ -57,8 +76,6 @@ class ContentBlock(Struct):
 
 
 class MessageHead(Struct):
-    """A message without its content."""
-
     id: str | None = None
     model: str | None = None
     stop_reason: str | None = None
@@ -71,8 +88,6 @@ class _Message(MessageHead, kw_only=True):
 
 
 class AnthropicError(Struct):
-    """An error instead of a reply or inside one."""
-
     type: str = ""
     message: str | None = None
     details: Any = None
@@ -85,23 +100,12 @@ class AnthropicErrorBody(Struct):
 class WholeBlock(Struct):
     block: ContentBlock
     arguments: str
-    """The arguments of a call, as text."""
     opaque: str
-    """The block as it arrived."""
 
 
 _message = msgspec.json.Decoder(_Message)
 _block = msgspec.json.Decoder(ContentBlock)
 _error = msgspec.json.Decoder(AnthropicErrorBody)
-
-_FINISH: dict[str | None, FinishReason] = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "tool_use": "tool_calls",
-    "refusal": "content_filter",
-}
 
 
 def read_anthropic_reply(reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
@@ -122,11 +126,10 @@ def read_anthropic_reply(reply: HttpReply, request: ModelRequest) -> ReplyOrFaul
 
 
 def make_anthropic_reply(head: MessageHead, blocks: list[WholeBlock], request: ModelRequest) -> ReplyOrFault:
-    """Make a neutral reply of complete blocks."""
     finish = _FINISH.get(head.stop_reason, "unknown")
     if head.stop_reason == "refusal":
         details = head.stop_details
-        parts: list[ReplyPart] = [Refusal((details and details.explanation) or DECLINED)]
+        parts: list[ReplyPart] = [Refusal((details and details.explanation) or MODEL_DECLINED)]
     else:
         parts = _parts(blocks, tools_by_wire_name(request), route_name(request.route))
     if all(isinstance(part, Reasoning) for part in parts):
@@ -164,21 +167,6 @@ def _usage(tokens: ClaudeUsage | None) -> Usage | None:
     )
 
 
-_STATUS = {
-    "invalid_request_error": 400,
-    "authentication_error": 401,
-    "billing_error": 402,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "request_too_large": 413,
-    "rate_limit_error": 429,
-    "api_error": 500,
-    "timeout_error": 504,
-    "overloaded_error": 529,
-}
-"""The status of each error type, for errors inside a reply."""
-
-
 def _status_fault(reply: HttpReply) -> Fault:
     try:
         error = _error.decode(reply.body).error
@@ -187,18 +175,7 @@ def _status_fault(reply: HttpReply) -> Fault:
     return faults.status_fault(reply, error.message or "", _code(reply.status, error))
 
 
-def anthropic_inner_fault(error: AnthropicError) -> Fault:
-    """The fault for an error inside a stream."""
-    status = _STATUS.get(error.type, 500)
-    return faults.inner_fault(error.message, _code(status, error) or faults.code_of_status(status), status)
-
-
-_TOO_LONG = ("prompt is too long", "exceed context limit", "exceeds the available context size")
-"""The last one is a text of llama.cpp."""
-
-
 def _code(status: int, error: AnthropicError) -> str | None:
-    """The code if the error is more precise than the status."""
     text = (error.message or "").lower()
     if status == 413 or (status == 400 and any(phrase in text for phrase in _TOO_LONG)):
         return "provider.context_overflow"
@@ -207,12 +184,7 @@ def _code(status: int, error: AnthropicError) -> str | None:
     return None
 
 
-# --- streams --------------------------------------------------------------------------------------------------
-
-
 class _Delta(Struct):
-    """A part of a block, or the end of the message."""
-
     type: str = ""
     text: str = ""
     thinking: str = ""
@@ -236,8 +208,6 @@ _event = msgspec.json.Decoder(_Event)
 
 
 class _OpenBlock:
-    """A block that is still arriving."""
-
     def __init__(self, raw: Raw) -> None:
         self.block = _block.decode(raw)
         self._whole: dict[str, Any] = msgspec.json.decode(raw)
@@ -247,7 +217,6 @@ class _OpenBlock:
         self._signature: str | UnsetType = UNSET
 
     def add(self, delta: _Delta) -> str:
-        """Add a delta and return its text."""
         match delta.type:
             case "text_delta":
                 self._texts.append(delta.text)
@@ -282,35 +251,29 @@ class AnthropicStream(SseReply[_Event]):
         match event.type:
             case "message_start":
                 self._head = event.message or MessageHead()
+            case "content_block_start" if event.index in self._blocks:
+                self._result = faults.decode_fault("a block starts twice", {"pointer": "/index"})
             case "content_block_start":
-                text = self._begin(event)
+                block = self._blocks[event.index] = _OpenBlock(event.content_block)
+                text = block.block.text
+            case "content_block_delta" if event.index not in self._blocks:
+                why = "a delta belongs to a block that was not started"
+                self._result = faults.decode_fault(why, {"pointer": "/index"})
             case "content_block_delta":
-                text = self._add(event)
+                text = self._blocks[event.index].add(event.delta or _Delta())
             case "message_delta":
                 self._finish(event)
             case "message_stop":
-                blocks = [block.whole_block() for _, block in sorted(self._blocks.items())]
+                blocks = [self._blocks[index].whole_block() for index in sorted(self._blocks)]
                 self._result = make_anthropic_reply(self._head, blocks, self._request)
             case "error":
-                self._result = anthropic_inner_fault(event.error or AnthropicError())
+                error = event.error or AnthropicError()
+                status = _STATUS.get(error.type, 500)
+                code = _code(status, error) or faults.code_of_status(status)
+                self._result = faults.inner_fault(error.message, code, status)
         return [text] if text else []
 
-    def _begin(self, event: _Event) -> str:
-        if event.index in self._blocks:
-            self._result = faults.decode_fault("a block starts twice", {"pointer": "/index"})
-            return ""
-        block = self._blocks[event.index] = _OpenBlock(event.content_block)
-        return block.block.text
-
-    def _add(self, event: _Event) -> str:
-        block = self._blocks.get(event.index)
-        if block is None:
-            self._result = faults.decode_fault("a delta belongs to a block that was not started", {"pointer": "/index"})
-            return ""
-        return block.add(event.delta or _Delta())
-
     def _finish(self, event: _Event) -> None:
-        """The end of the message, with the final usage."""
         delta = event.delta or _Delta()
         usage = self._head.usage
         if event.usage is not None:

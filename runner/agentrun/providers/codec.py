@@ -1,7 +1,8 @@
 """The interface of provider codecs: encode neutral requests to HTTP, decode HTTP to neutral replies, without IO.
 
 Rule 1  The same request gives the same bytes on every machine. A codec has no state.
-Rule 2  A codec accepts any bytes and never raises: a reply that breaks the protocol is a `Fault`.
+Rule 2  A codec accepts any bytes and never raises: a reply that breaks the protocol is a `Fault`. Only the declared
+        fields are read. If one has the wrong type, the whole reply is `provider.decode` with the JSON pointer.
 Rule 3  A `Reply` is always complete. A reply that was cut off is never returned as a `Reply`.
 Rule 4  The sender adds credentials and the values of `${NAME}`. A codec never does.
 Rule 5  A conversation is encoded in segments. A segment is an `Assistant` message and everything up to the next one;
@@ -33,15 +34,10 @@ class StreamDecoder(Protocol):
         """Add bytes, in pieces of any size, and return the new texts of the reply."""
 
     def end(self) -> ReplyOrFault:
-        """The result after the last byte or after the connection was cut.
-
-        Without the last event it is `provider.empty`. If the connection broke, the sender has a better error.
-        """
+        """The result after the last byte or a cut connection. Without the last event it is `provider.empty`."""
 
 
 class Codec(Protocol):
-    """The protocol of one provider."""
-
     def problems(self, model: ModelSettings, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:
         """The settings that this provider does not support: sentences that begin with the key in the spec."""
 
@@ -66,35 +62,30 @@ class ConversationEncoder:
         self._blob = blob
         self._begin(None)
 
-    def encode(self, request: ModelRequest) -> HttpCall:
-        if request.route != self._route or request.messages.until(len(self._messages)) != self._messages:
-            self._begin(request.route)
-        new = request.messages.since(len(self._messages))
-        if new and not isinstance(new[0], Assistant):
-            self._reopen()
-            new = request.messages.since(len(self._messages))
-        for segment in split_segments(new):
-            items = self._codec.segment(segment, request, self._blob)
-            self._last = len(self._messages), len(self._items)
-            self._messages += segment
-            self._items += items
-        return self._codec.call(request, self._items)
-
     def _begin(self, route: Route | None) -> None:
         self._route = route
         self._messages: tuple[Message, ...] = ()
         self._items: list[bytes] = []
         self._last = 0, 0
 
-    def _reopen(self) -> None:
-        """Remove the last segment, because messages were added to it."""
-        messages, items = self._last
-        self._messages = self._messages[:messages]
-        del self._items[items:]
+    def encode(self, request: ModelRequest) -> HttpCall:
+        if request.route != self._route or request.messages.until(len(self._messages)) != self._messages:
+            self._begin(request.route)
+        new = request.messages.since(len(self._messages))
+        if new and not isinstance(new[0], Assistant):
+            messages, items = self._last  # the last segment is removed, because messages were added to it
+            self._messages = self._messages[:messages]
+            del self._items[items:]
+            new = request.messages.since(messages)
+        for segment in split_segments(new):
+            encoded = self._codec.segment(segment, request, self._blob)
+            self._last = len(self._messages), len(self._items)
+            self._messages += segment
+            self._items += encoded
+        return self._codec.call(request, self._items)
 
 
 def split_segments(messages: Sequence[Message]) -> Iterator[tuple[Message, ...]]:
-    """Split messages into segments (rule 5)."""
     start = 0
     for index, message in enumerate(messages):
         if isinstance(message, Assistant) and index > start:

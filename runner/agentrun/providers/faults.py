@@ -3,7 +3,6 @@
 Rule 1  A bad request or key is fatal and not retried. A rate limit, an overload or a server error can be retried.
 Rule 2  The text of a provider is shortened and masked, because some providers repeat the key that they refuse.
 Rule 3  An error inside a reply with status 200 has the code of its own status. Without one it can be retried.
-Rule 4  A run never waits longer than an hour for a provider.
 """
 
 from __future__ import annotations
@@ -16,13 +15,11 @@ from msgspec.structs import replace
 
 from agentrun.core.fault import Fault
 from agentrun.errors import code_of
-from agentrun.secret import mask
+from agentrun.redactor import mask_except_placeholders, redact_shapes
 from agentrun.wire import HttpReply
 
 MAX_PROVIDER_TEXT = 300
-MAX_RETRY_AFTER = 3600
-"""Seconds."""
-NO_TEXT = "no message"
+MAX_RETRY_AFTER = 3600  # seconds
 
 _CODES = {
     408: "provider.timeout",
@@ -32,19 +29,19 @@ _CODES = {
     503: "provider.overloaded",
     529: "provider.overloaded",
 }
+DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 def status_fault(reply: HttpReply, text: str | None = None, code: str | None = None) -> Fault:
-    """The fault for a reply with an error status. `text`: the message of the provider; None: the body itself. `code`:
-    if the provider's error is more precise than the status."""
+    """`text`: the message of the provider; None: the body. `code`: if its error is more precise than the status."""
     text = reply.body[:2000].decode("utf-8", "replace") if text is None else text
-    status = reply.status
-    code = code or code_of_status(status)
-    fields: dict[str, Any] = {"status": status}
+    code = code or code_of_status(reply.status)
+    fields: dict[str, Any] = {"status": reply.status}
     delay = retry_after(reply)
     if code == "provider.rate_limited" or (delay is not None and code_of(code).retry == "retryable"):
         fields["retry_after"] = delay
-    return Fault(code, f"the provider answered {status}: {clean_provider_text(text or NO_TEXT)}", fields)
+    return Fault(code, f"the provider answered {reply.status}: {clean_provider_text(text)}", fields)
 
 
 def code_of_status(status: int) -> str:
@@ -52,11 +49,8 @@ def code_of_status(status: int) -> str:
 
 
 def inner_fault(text: str | None, code: str = "provider.transient", status: int | None = None) -> Fault:
-    """The fault for an error inside a reply with status 200."""
-    fields: dict[str, Any] = {"status": status}
-    if code == "provider.rate_limited":
-        fields["retry_after"] = None
-    return Fault(code, f"the provider reported an error in its reply: {clean_provider_text(text or NO_TEXT)}", fields)
+    fields = {"status": status} | ({"retry_after": None} if code == "provider.rate_limited" else {})
+    return Fault(code, f"the provider reported an error in its reply: {clean_provider_text(text)}", fields)
 
 
 def decode_fault(why: str, fields: dict[str, Any]) -> Fault:
@@ -68,12 +62,11 @@ def empty_fault(finish: str | None) -> Fault:
 
 
 def unended_fault() -> Fault:
-    """The fault for a stream that ended without its last event."""
     return Fault("provider.empty", "the reply ended without its last event")
 
 
 def unreadable_fault(error: Exception, size: int) -> Fault:
-    """The fault for a decoding error of msgspec, with the pointer to a wrong type or the offset of invalid JSON."""
+    """With the pointer to a wrong type, or the offset of invalid JSON."""
     message = str(error)
     if isinstance(error, msgspec.ValidationError):
         what, _, path = message.partition(" - at `$")
@@ -86,18 +79,13 @@ def unreadable_fault(error: Exception, size: int) -> Fault:
 
 
 def unreadable_part_fault(error: Exception, pointer: str) -> Fault:
-    """The fault for a part of a reply that was decoded on its own, with its JSON pointer in the reply."""
     fault = unreadable_fault(error, 0)
     return replace(fault, fields={"pointer": pointer + fault.fields.get("pointer", "")})
 
 
-DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""The errors of decoding JSON from outside."""
-
-
-def clean_provider_text(text: str) -> str:
-    """The text of a provider on one line, masked and shortened."""
-    line = mask(" ".join(text.split()))
+def clean_provider_text(text: str | None) -> str:
+    # With placeholders, because in a replay the reply has them too.
+    line = mask_except_placeholders(redact_shapes(" ".join((text or "no message").split())))
     return line if len(line) <= MAX_PROVIDER_TEXT else line[: MAX_PROVIDER_TEXT - 1] + "…"
 
 
@@ -112,15 +100,12 @@ def retry_after(reply: HttpReply) -> int | None:
     return min(max(0, round(until - sent)), MAX_RETRY_AFTER)
 
 
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-
-
 def _date(text: str) -> float | None:
     """Parse `Sun, 06 Nov 1994 08:49:37 GMT`, the form that servers send. `email.utils` would import sockets."""
     match text.split():
         case [_, day, month, year, clock, "GMT"] if month in _MONTHS:
             try:
-                hour, minute, second = (int(number) for number in clock.split(":"))
+                hour, minute, second = map(int, clock.split(":"))
                 date = datetime(int(year), _MONTHS.index(month) + 1, int(day), hour, minute, second, tzinfo=UTC)
             except ValueError:
                 return None

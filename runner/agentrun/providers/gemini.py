@@ -1,11 +1,10 @@
 """The codec for Gemini generateContent.
 
-Rule 1  The model, and whether the reply is streamed, are in the address.
-Rule 2  Options under `generationConfig` are merged with the fields of the codec. Options that set a field of the codec
+Rule 1  Options under `generationConfig` are merged with the fields of the codec. Options that set a field of the codec
         are refused in both spellings of the API, `topP` and `top_p`.
-Rule 3  The answer schema is sent as structured output. Models before generation 3 do not support it together with
+Rule 2  The answer schema is sent as structured output. Models before generation 3 do not support it together with
         tools, so there it is part of the instructions.
-Rule 4  `base_url` is the same as in Google's SDKs: without `/v1beta`, which is added if there is no version.
+Rule 3  `base_url` is the same as in Google's SDKs: without `/v1beta`, which is added if there is no version.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from msgspec import Raw
 
 from agentrun.canonical_json import sorted_json
 from agentrun.core import messages as neutral
-from agentrun.core.effects import ModelRequest, OfferedTool, route_name
+from agentrun.core.effects import ModelRequest, route_name
 from agentrun.core.package import ModelSettings, Route
 from agentrun.core.package_tools import Tool
 from agentrun.providers import request_encoding as encoding
@@ -33,25 +32,32 @@ from agentrun.providers.wire_names import call_ids, wire_name
 from agentrun.wire import HttpCall
 
 GEMINI_THINKING_BUDGETS = {"none": 0, "low": 1_024, "medium": 8_192, "high": 24_576}
-"""Thinking tokens, for models with a thinking budget."""
 GEMINI_THINKING_LEVELS = {"none": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH"}
 MAX_GEMINI_STOPS = 5
 _VERSIONED = re.compile(r"/v\d+\w*(/|$)")
 
 GEMINI_FIELDS = frozenset({"contents", "systemInstruction", "tools", "toolConfig"})
-"""The fields that this codec sets."""
 GEMINI_CONFIG_FIELDS = frozenset(
     {
         *("temperature", "topP", "seed", "stopSequences", "maxOutputTokens", "candidateCount", "thinkingConfig"),
         *("responseMimeType", "responseSchema", "responseJsonSchema", "responseFormat"),
     }
 )
-"""The fields under `generationConfig` that this codec sets."""
+UNSIGNED_CALL = "skip_thought_signature_validator"
+SIGNATURE = "thoughtSignature"
+_NAME = re.compile(r"gemini-(\d{1,2})(?:\.(\d{1,2}))?")
 
 
 class GeminiGenerate:
     def problems(self, model: ModelSettings, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:  # noqa: ARG002  # every schema is supported, at least as text
-        return [*encoding.shared_problems(_reserved_options(route), tools), *_problems(model, route)]
+        problems, features = encoding.shared_problems(_reserved_options(route), tools), gemini_features(route.name)
+        if len(model.stop) > MAX_GEMINI_STOPS:
+            problems.append(f"model.stop: Gemini supports at most {MAX_GEMINI_STOPS} texts")
+        if model.reasoning == "none" and not features.off:
+            problems.append(f"model.reasoning: {route.name} always thinks; the minimum is low")
+        if model.reasoning not in (None, "none") and not features.thinks:
+            problems.append(f"model.reasoning: {route.name} does not support thinking")
+        return problems
 
     def segment(self, messages: Sequence[neutral.Message], request: ModelRequest, blob: ReadBlob) -> list[bytes]:
         calls = _SegmentCalls(messages, request)
@@ -92,10 +98,16 @@ def _address(route: Route, *, stream: bool) -> str:
 def _fields(request: ModelRequest) -> dict[str, Any]:
     native = request.output is not None and (gemini_features(request.route.name).current or not request.tools)
     instructions = request.instructions if native else encoding.guided_instructions(request)
+    tools = [
+        encoding.drop_none(
+            name=wire_name(tool.name), description=tool.description or None, parametersJsonSchema=tool.args
+        )
+        for tool in request.tools
+    ]
     return encoding.drop_none(
         systemInstruction={"parts": [{"text": instructions}]} if instructions else None,
-        tools=[{"functionDeclarations": [_tool(tool) for tool in request.tools]}] if request.tools else None,
-        toolConfig=_tool_config(request) if request.tools else None,
+        tools=[{"functionDeclarations": tools}] if tools else None,
+        toolConfig=_tool_config(request) if tools else None,
         generationConfig=_config(request, native) or None,
     )
 
@@ -124,22 +136,13 @@ def _thinking(level: str | None, name: str) -> dict[str, Any] | None:
     return {"thinkingBudget": GEMINI_THINKING_BUDGETS[level]}
 
 
-def _tool(tool: OfferedTool) -> dict[str, Any]:
-    return encoding.drop_none(
-        name=wire_name(tool.name), description=tool.description or None, parametersJsonSchema=tool.args
-    )
-
-
 def _tool_config(request: ModelRequest) -> dict[str, Any] | None:
     choice = request.settings.tool_choice
-    mode: dict[str, Any]
     if choice in ("required", "none"):
-        mode = {"mode": "ANY" if choice == "required" else "NONE"}
-    elif any(tool.name == choice for tool in request.tools):
-        mode = {"mode": "ANY", "allowedFunctionNames": [wire_name(choice)]}
-    else:
-        return None  # auto, or a tool that is hidden now
-    return {"functionCallingConfig": mode}
+        return {"functionCallingConfig": {"mode": "ANY" if choice == "required" else "NONE"}}
+    if any(tool.name == choice for tool in request.tools):
+        return {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": [wire_name(choice)]}}
+    return None  # auto, or a tool that is hidden now
 
 
 def _config_options(route: Route) -> dict[str, Any]:
@@ -160,40 +163,16 @@ def _is_misspelt_config(route: Route, key: str) -> bool:
 
 def _is_one_of(key: str, names: Iterable[str]) -> bool:
     """The API accepts system_instruction for systemInstruction."""
-    return _normalise_key(key) in map(_normalise_key, names)
-
-
-def _normalise_key(key: str) -> str:
-    return key.replace("_", "").lower()
-
-
-def _problems(model: ModelSettings, route: Route) -> Iterable[str]:
-    features = gemini_features(route.name)
-    if len(model.stop) > MAX_GEMINI_STOPS:
-        yield f"model.stop: Gemini supports at most {MAX_GEMINI_STOPS} texts"
-    if model.reasoning == "none" and not features.off:
-        yield f"model.reasoning: {route.name} always thinks; the minimum is low"
-    if model.reasoning not in (None, "none") and not features.thinks:
-        yield f"model.reasoning: {route.name} does not support thinking"
-
-
-# --- messages -------------------------------------------------------------------------------------------------
-
-
-UNSIGNED_CALL = "skip_thought_signature_validator"
-SIGNATURE = "thoughtSignature"
+    return key.replace("_", "").lower() in [name.lower() for name in names]
 
 
 class _SegmentCalls:
-    """The wire names and ids of the calls of a segment."""
-
     def __init__(self, messages: Sequence[neutral.Message], request: ModelRequest) -> None:
         self.route = route_name(request.route)
         self.current = gemini_features(request.route.name).current
         self._ids = call_ids(messages, request.route)
-        self._all = {
-            call.id: call for message in messages if isinstance(message, neutral.Assistant) for call in message.calls
-        }
+        assistants = [message for message in messages if isinstance(message, neutral.Assistant)]
+        self._all = {call.id: call for message in assistants for call in message.calls}
 
     def name(self, call: str) -> str:
         """The API requires a name. If the call is not in the segment, its id is used."""
@@ -251,7 +230,7 @@ def _result(message: neutral.ToolResult, calls: _SegmentCalls, blob: ReadBlob) -
     result = encoding.drop_none(
         id=calls.id(message.call),
         name=calls.name(message.call),
-        response={"output": neutral.words(message.parts)},
+        response={"output": neutral.text_of(message.parts)},
         parts=media if media and calls.current else None,
     )
     return result, [] if calls.current else media
@@ -271,17 +250,10 @@ def _inline(part: neutral.Image | neutral.File, blob: ReadBlob) -> dict[str, Any
     return {"inlineData": {"mimeType": media_type, "data": b64encode(blob(part.blob)).decode()}}
 
 
-# --- features of Gemini models --------------------------------------------------------------------------------
-
-
-_NAME = re.compile(r"gemini-(\d{1,2})(?:\.(\d{1,2}))?")
-
-
 class GeminiFeatures(NamedTuple):
     current: bool
     """Generation 3 or later: thinking levels, signed calls, and structured output together with tools."""
     thinks: bool
-    """Whether the model supports thinking."""
     off: bool
     """Whether thinking can be turned off, at least nearly."""
 

@@ -1,20 +1,16 @@
 """Decode replies and streams of Gemini.
 
-Rule 1  A reply that is not streamed is decoded like a stream with one event.
-Rule 2  Only the declared fields are read. If a field has the wrong type, the whole reply is `provider.decode` with the
-        JSON pointer.
-Rule 3  The signature of a text or call is stored right before it. Thoughts and parts of unknown types are stored
+Rule 1  The signature of a text or call is stored right before it. Thoughts and parts of unknown types are stored
         unchanged. Texts without signatures are joined.
-Rule 4  A blocked prompt or answer is a refusal of the model, not a fault of the provider.
-Rule 5  The status of an error decides the code, unless a known text is more precise. The time to wait is in the details
-        of the error; the header takes precedence.
+Rule 2  A blocked prompt or answer is a refusal of the model, not a fault of the provider.
+Rule 3  The time to wait is in the details of an error; the header takes precedence.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
@@ -23,19 +19,29 @@ from msgspec.structs import replace
 from agentrun.canonical_json import sorted_json
 from agentrun.core.effects import ModelRequest, route_name
 from agentrun.core.fault import Fault
-from agentrun.core.messages import Assistant, FinishReason, Reasoning, Refusal, Reply, Text, ToolCall, Usage
+from agentrun.core.messages import Assistant, FinishReason, Reasoning, Refusal, Reply, ReplyPart, Text, ToolCall, Usage
+from agentrun.core.model_texts import PROVIDER_BLOCKED
 from agentrun.providers import faults
 from agentrun.providers.codec import ReplyOrFault, TokenCount
 from agentrun.providers.sse import SseReply, can_decode
 from agentrun.providers.wire_names import tools_by_wire_name
 from agentrun.wire import HttpReply
 
-_Part: TypeAlias = Text | Refusal | Reasoning | ToolCall
+_DELAY = re.compile(r"(\d{1,9})(\.\d+)?s")
+_any = msgspec.json.Decoder()
+_FILTERS = (
+    *("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII"),
+    *("IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION"),
+)
+_FINISH: dict[str | None, FinishReason] = {
+    "STOP": "stop",
+    "MAX_TOKENS": "length",
+    "CONTINUATION": "length",
+    **dict.fromkeys(_FILTERS, "content_filter"),
+}
 
 
 class GeminiError(Struct):
-    """An error instead of a reply or inside one."""
-
     code: int = 500
     message: str | None = None
     details: Any = None
@@ -47,23 +53,8 @@ class _Body(Struct):
 
 _body: msgspec.json.Decoder[_Body | list[_Body]] = msgspec.json.Decoder(_Body | list[_Body])
 
-_DELAY = re.compile(r"(\d{1,9})(\.\d+)?s")
-
-
-def gemini_status_fault(reply: HttpReply) -> Fault:
-    error = _read_error(reply.body)
-    if error is None:
-        return faults.status_fault(reply)
-    return _with_delay(faults.status_fault(reply, error.message or "", _code(reply.status, error)), error)
-
-
-def gemini_inner_fault(error: GeminiError) -> Fault:
-    code = _code(error.code, error) or faults.code_of_status(error.code)
-    return _with_delay(faults.inner_fault(error.message, code, error.code), error)
-
 
 def _read_error(body: bytes) -> GeminiError | None:
-    """The error in a body, alone or in a list, or None."""
     try:
         decoded = _body.decode(body)
     except faults.DECODE_ERRORS:
@@ -73,7 +64,6 @@ def _read_error(body: bytes) -> GeminiError | None:
 
 
 def _code(status: int, error: GeminiError) -> str | None:
-    """The code if the text is more precise than the status."""
     text = error.message or ""
     too_long = "token count" in text and "exceeds the maximum number of tokens" in text
     return "provider.context_overflow" if status == 400 and too_long else None
@@ -132,8 +122,6 @@ class _Tokens(Struct, rename="camel"):
 
 
 class GeminiResponse(Struct, rename="camel"):
-    """A reply, or one event of a stream."""
-
     candidates: list[_Candidate] | None = None
     prompt_feedback: _Feedback | None = None
     usage_metadata: _Tokens | None = None
@@ -144,42 +132,30 @@ class GeminiResponse(Struct, rename="camel"):
 
 _response = msgspec.json.Decoder(GeminiResponse)
 _piece = msgspec.json.Decoder(_Piece)
-_any = msgspec.json.Decoder()
-
-_FILTERS = (
-    *("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII"),
-    *("IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION"),
-)
-_FINISH: dict[str | None, FinishReason] = {
-    "STOP": "stop",
-    "MAX_TOKENS": "length",
-    "CONTINUATION": "length",
-    **dict.fromkeys(_FILTERS, "content_filter"),
-}
 
 
 def read_gemini_reply(reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
     if reply.status != 200:
-        return gemini_status_fault(reply)
+        error = _read_error(reply.body)
+        if error is None:
+            return faults.status_fault(reply)
+        return _with_delay(faults.status_fault(reply, error.message or "", _code(reply.status, error)), error)
     answer = GeminiReplyBuilder(request)
     try:
         response = _response.decode(reply.body)
-    except faults.DECODE_ERRORS as error:
-        return faults.unreadable_fault(error, len(reply.body))
+    except faults.DECODE_ERRORS as problem:
+        return faults.unreadable_fault(problem, len(reply.body))
     answer.add(response)
     return answer.result()
 
 
 class GeminiReplyBuilder:
-    """Collects the events of one reply."""
-
     def __init__(self, request: ModelRequest) -> None:
         self._route = route_name(request.route)
         self._names: Mapping[str, str] = tools_by_wire_name(request)
         self.fault: Fault | None = None
-        self._parts: list[_Part] = []
-        self._text: list[str] = []
-        """Texts without signatures since the last other part."""
+        self._parts: list[ReplyPart] = []
+        self._text: list[str] = []  # without signatures, since the last other part
         self._calls = 0
         self._finish: str | None = None
         self._blocked: str | None = None
@@ -189,13 +165,13 @@ class GeminiReplyBuilder:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the last event marked the end of the reply."""
         return self._finish is not None or self._blocked is not None
 
     def add(self, response: GeminiResponse) -> list[str]:
-        """Add an event and return its texts."""
         if response.error is not None:
-            self.fault = gemini_inner_fault(response.error)
+            error = response.error
+            code = _code(error.code, error) or faults.code_of_status(error.code)
+            self.fault = _with_delay(faults.inner_fault(error.message, code, error.code), error)
             return []
         self._usage = response.usage_metadata or self._usage
         self._model = response.model_version or self._model
@@ -227,13 +203,13 @@ class GeminiReplyBuilder:
         if self.fault is not None:
             return self.fault
         self._close_text()
-        parts: list[_Part] = list(self._parts)
+        parts: list[ReplyPart] = list(self._parts)
         finish = _FINISH.get(self._finish, "unknown")
         if all(isinstance(part, Reasoning) for part in parts):
             reason = self._blocked or (self._finish if finish == "content_filter" else None)
             if reason is None:
                 return faults.empty_fault(self._finish)
-            parts, finish = [Refusal(f"The provider blocked this: {reason}.")], "content_filter"
+            parts, finish = [Refusal(PROVIDER_BLOCKED.format(reason))], "content_filter"
         if finish == "stop" and self._calls:
             finish = "tool_calls"
         return Reply(Assistant(tuple(parts)), finish, _usage(self._usage), self._model, self._id)

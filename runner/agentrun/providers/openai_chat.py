@@ -12,6 +12,7 @@ from typing import Any, assert_never
 
 from agentrun.canonical_json import sorted_json
 from agentrun.core import messages as neutral
+from agentrun.core import model_texts as texts
 from agentrun.core.effects import ModelRequest, OfferedTool
 from agentrun.core.package import ModelSettings, Route
 from agentrun.core.package_tools import Tool
@@ -30,7 +31,6 @@ CHAT_FIELDS = frozenset(
         *("reasoning_effort", "response_format", "stream", "stream_options", "tools", "tool_choice", "n"),
     }
 )
-"""The fields that this codec sets."""
 
 
 class OpenAIChat:
@@ -47,15 +47,21 @@ class OpenAIChat:
         for message in messages:
             if isinstance(message, neutral.ToolResult):
                 id = ids.get(message.call) or derived_id(message.call)
-                attached = _attachments(message, id, blob)
-                text = neutral.words(message.parts) or ("It is shown below." if attached else "")
+                attached = [_part(part, blob) for part in message.parts if not isinstance(part, neutral.Text)]
+                text = neutral.text_of(message.parts) or (texts.ATTACHED_BELOW if attached else "")
                 items.append({"role": "tool", "tool_call_id": id, "content": text})
-                shown += attached
+                if attached:
+                    shown += [{"type": "text", "text": texts.ATTACHED_FROM.format(id)}, *attached]
                 continue
             if shown:
                 items.append({"role": "user", "content": shown})
                 shown = []
-            items.append(_user(message, blob) if isinstance(message, neutral.User) else _assistant(message, ids))
+            if isinstance(message, neutral.Assistant):
+                items.append(_assistant(message, ids))
+            elif all(isinstance(part, neutral.Text) for part in message.parts):
+                items.append({"role": "user", "content": neutral.text_of(message.parts)})
+            else:
+                items.append({"role": "user", "content": [_part(part, blob) for part in message.parts]})
         if shown:
             items.append({"role": "user", "content": shown})
         return [sorted_json(item) for item in items]
@@ -77,7 +83,6 @@ def openai_auth(route: Route) -> HttpAuth | None:
 
 
 def _fields(request: ModelRequest) -> dict[str, Any]:
-    """The body without the conversation."""
     settings = request.settings
     fields = encoding.drop_none(
         model=request.route.name,
@@ -121,18 +126,6 @@ def openai_tool_choice(request: ModelRequest, name_function: Callable[[str], dic
     return None
 
 
-def _user(message: neutral.User, blob: ReadBlob) -> dict[str, Any]:
-    if all(isinstance(part, neutral.Text) for part in message.parts):
-        return {"role": "user", "content": neutral.words(message.parts)}
-    return {"role": "user", "content": [_part(part, blob) for part in message.parts]}
-
-
-def _attachments(result: neutral.ToolResult, id: str, blob: ReadBlob) -> list[dict[str, Any]]:
-    """The images and files of a result, with a text that names the call."""
-    parts = [_part(part, blob) for part in result.parts if not isinstance(part, neutral.Text)]
-    return [{"type": "text", "text": f"From the result of {id}:"}, *parts] if parts else []
-
-
 def _part(part: neutral.Content, blob: ReadBlob) -> dict[str, Any]:
     match part:
         case neutral.Text():
@@ -143,10 +136,8 @@ def _part(part: neutral.Content, blob: ReadBlob) -> dict[str, Any]:
             data = blob(part.blob)
             if (text := encoding.file_text(part, data)) is not None:
                 return {"type": "text", "text": text}
-            return {
-                "type": "file",
-                "file": {"filename": part.name, "file_data": encoding.data_url(part.media_type, data)},
-            }
+            file = {"filename": part.name, "file_data": encoding.data_url(part.media_type, data)}
+            return {"type": "file", "file": file}
         case _:
             assert_never(part)
 

@@ -1,8 +1,4 @@
-"""Decode replies and streams of OpenAI Chat Completions.
-
-Rule 1  Only the declared fields are read. Most are optional, because compatible servers omit many of them.
-Rule 2  If a field has the wrong type, the whole reply is `provider.decode` with the JSON pointer.
-"""
+"""Decode replies and streams of OpenAI Chat Completions. Compatible servers omit many fields, so most are optional."""
 
 from __future__ import annotations
 
@@ -19,6 +15,14 @@ from agentrun.providers.faults import DECODE_ERRORS, decode_fault, empty_fault, 
 from agentrun.providers.sse import SseReply
 from agentrun.providers.wire_names import tools_by_wire_name
 from agentrun.wire import HttpReply
+
+_FINISH: dict[str, FinishReason] = {
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "tool_calls",
+    "content_filter": "content_filter",
+}
+LAST_DATA = "[DONE]"
 
 
 class CachedTokens(Struct):
@@ -75,13 +79,6 @@ class _Completion(Struct):
 
 _completion = msgspec.json.Decoder(_Completion)
 
-_FINISH: dict[str, FinishReason] = {
-    "stop": "stop",
-    "length": "length",
-    "tool_calls": "tool_calls",
-    "content_filter": "content_filter",
-}
-
 
 def read_chat_reply(reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
     if reply.status != 200:
@@ -118,9 +115,6 @@ def make_chat_reply(request: ModelRequest, completion: _Completion) -> ReplyOrFa
     )
 
 
-# --- streams --------------------------------------------------------------------------------------------------
-
-
 class _FunctionDelta(Struct):
     name: str | None = None
     arguments: str | None = None
@@ -154,56 +148,40 @@ class _Chunk(Struct):
 
 _chunk = msgspec.json.Decoder(_Chunk)
 
-LAST_DATA = "[DONE]"
 
-
-class _OpenCall:
-    """A call that is still arriving."""
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.id: str | None = None
-        self.name = ""
-        self.arguments: list[str] = []
-
-    def add(self, piece: _CallDelta) -> None:
-        self.id = self.id or piece.id
-        if piece.function is not None:
-            name = piece.function.name or ""
-            self.name += name if name != self.name else ""  # some servers repeat it in every delta
-            self.arguments.append(piece.function.arguments or "")
+class _OpenCall(Struct):
+    index: int
+    id: str | None = None
+    name: str = ""
+    arguments: list[str] = []
 
 
 class _OpenCalls:
-    """All calls of one reply."""
-
     def __init__(self) -> None:
         self._all: list[_OpenCall] = []
         self._open: dict[int | None, _OpenCall] = {}
 
     def add(self, piece: _CallDelta) -> None:
         call = self._open.get(piece.index)
-        if call is None and piece.index is None and not _is_named(piece) and self._all:
+        delta = piece.function or _FunctionDelta()
+        is_named = bool(delta.name)
+        if call is None and piece.index is None and not is_named and self._all:
             call = self._all[-1]
-        if call is None or _begins_another(piece, call):
+        if call is not None and piece.id and call.id:
+            begins = piece.id != call.id
+        else:
+            begins = call is None or (piece.index is None and is_named and bool(call.name))
+        if call is None or begins:
             call = _OpenCall(len(self._all) if piece.index is None else piece.index)
             self._all.append(call)
             self._open[piece.index] = call
-        call.add(piece)
+        call.id = call.id or piece.id
+        call.name += (delta.name or "") if delta.name != call.name else ""  # some servers repeat it in every delta
+        call.arguments.append(delta.arguments or "")
 
     def whole(self) -> list[_Call]:
         ordered = sorted(self._all, key=lambda call: call.index)
         return [_Call(_Function(call.name, "".join(call.arguments)), call.id) for call in ordered]
-
-
-def _begins_another(piece: _CallDelta, call: _OpenCall) -> bool:
-    if piece.id and call.id:
-        return piece.id != call.id
-    return piece.index is None and _is_named(piece) and bool(call.name)
-
-
-def _is_named(piece: _CallDelta) -> bool:
-    return piece.function is not None and bool(piece.function.name)
 
 
 class ChatStream(SseReply[_Chunk]):

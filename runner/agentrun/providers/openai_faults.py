@@ -15,21 +15,6 @@ from agentrun.core.fault import Fault
 from agentrun.providers.faults import DECODE_ERRORS, code_of_status, inner_fault, status_fault
 from agentrun.wire import HttpReply
 
-
-class OpenAIError(Struct):
-    """The error object."""
-
-    message: str | None = None
-    code: str | int | None = None
-    type: str | None = None
-
-
-class _Body(Struct):
-    error: OpenAIError
-
-
-_body = msgspec.json.Decoder(_Body)
-
 _PRECISE = {
     (400, "context_length_exceeded"): "provider.context_overflow",
     (429, "insufficient_quota"): "provider.fatal",  # waiting does not help: the account needs credit
@@ -57,6 +42,19 @@ _INNER = {
 _FATAL = ("invalid_", "image_", "unsupported_", "empty_image", "failed_to_download")
 
 
+class OpenAIError(Struct):
+    message: str | None = None
+    code: str | int | None = None
+    type: str | None = None
+
+
+class _Body(Struct):
+    error: OpenAIError
+
+
+_body = msgspec.json.Decoder(_Body)
+
+
 def openai_status_fault(reply: HttpReply) -> Fault:
     error = read_openai_error(reply.body)
     if error is None:
@@ -69,7 +67,6 @@ def openai_status_fault(reply: HttpReply) -> Fault:
 
 
 def read_openai_error(body: bytes) -> OpenAIError | None:
-    """The error in a body, or None."""
     try:
         return _body.decode(body).error
     except DECODE_ERRORS:
@@ -89,13 +86,8 @@ def to_openai_error(value: Any) -> OpenAIError:
 def openai_inner_fault(error: OpenAIError) -> Fault:
     text = error.message or ""
     status = error.code if isinstance(error.code, int) and 400 <= error.code <= 599 else None
-    if _is_too_long(text):
-        code = "provider.context_overflow"
-    elif status is not None:
-        code = code_of_status(status)
-    else:
-        code = _code_by_name(error)
-    return inner_fault(text, code, status)
+    code = _code_by_name(error) if status is None else code_of_status(status)
+    return inner_fault(text, "provider.context_overflow" if _is_too_long(text) else code, status)
 
 
 def _code_by_name(error: OpenAIError) -> str:

@@ -72,7 +72,6 @@ class OpenAIResponses:
 
 
 def _fields(request: ModelRequest) -> dict[str, Any]:
-    """The body without the conversation."""
     settings = request.settings
     fields = encoding.drop_none(
         model=request.route.name,
@@ -89,9 +88,8 @@ def _fields(request: ModelRequest) -> dict[str, Any]:
             fields["include"] = ["reasoning.encrypted_content"]
     if request.tools:
         # Without this field the provider changes every schema to a strict one.
-        fields["tools"] = [
-            {"type": "function", "strict": False, **chat.function_schema(tool)} for tool in request.tools
-        ]
+        function = {"type": "function", "strict": False}
+        fields["tools"] = [function | chat.function_schema(tool) for tool in request.tools]
         fields |= encoding.drop_none(tool_choice=chat.openai_tool_choice(request, lambda name: {"name": name}))
     if request.output is not None:
         fields["text"] = {"format": {"type": "json_schema", **chat.answer_schema(request.output)}}
@@ -100,7 +98,7 @@ def _fields(request: ModelRequest) -> dict[str, Any]:
 
 def _content(parts: tuple[neutral.Content, ...], blob: ReadBlob) -> str | list[dict[str, Any]]:
     if all(isinstance(part, neutral.Text) for part in parts):
-        return neutral.words(parts)
+        return neutral.text_of(parts)
     return [_part(part, blob) for part in parts]
 
 

@@ -1,22 +1,21 @@
 """Decode replies and streams of OpenAI Responses.
 
-Rule 1  Only the declared fields and items are read; all others are ignored.
-Rule 2  If a field has the wrong type, the whole reply is `provider.decode` with the JSON pointer.
-Rule 3  Reasoning is stored if it can be sent back: it has an id and is encrypted or has a text.
+Unknown items are ignored. Reasoning is stored if it can be sent back: it has an id and is encrypted or has a text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import astuple
 
 from agentrun.canonical_json import sorted_json
 from agentrun.core.effects import ModelRequest, route_name
 from agentrun.core.fault import Fault
-from agentrun.core.messages import Assistant, FinishReason, Reasoning, Refusal, Reply, Text, ToolCall, Usage
+from agentrun.core.messages import Assistant, FinishReason, Reasoning, Refusal, Reply, ReplyPart, Text, ToolCall, Usage
 from agentrun.providers import faults, openai_faults
 from agentrun.providers.codec import ReplyOrFault, TokenCount
 from agentrun.providers.openai_chat_reply import LAST_DATA, CachedTokens, ChatUsage, ReasoningTokens
@@ -24,7 +23,9 @@ from agentrun.providers.sse import SseReply
 from agentrun.providers.wire_names import tools_by_wire_name
 from agentrun.wire import HttpReply
 
-ReplyPart: TypeAlias = Text | Refusal | Reasoning | ToolCall
+_INCOMPLETE: dict[str, FinishReason] = {"max_output_tokens": "length", "content_filter": "content_filter"}
+_TEXTS = ("response.output_text.delta", "response.refusal.delta")
+_LAST = ("response.completed", "response.incomplete", "response.failed")
 
 
 class _Usage(Struct):
@@ -34,8 +35,7 @@ class _Usage(Struct):
     output_tokens_details: ReasoningTokens | None = None
 
     def neutral(self) -> Usage:
-        chat = (self.input_tokens, self.output_tokens, self.input_tokens_details, self.output_tokens_details)
-        return ChatUsage(*chat).neutral()
+        return ChatUsage(*astuple(self)).neutral()
 
 
 class _Incomplete(Struct):
@@ -43,8 +43,6 @@ class _Incomplete(Struct):
 
 
 class ResponseObject(Struct):
-    """A complete response."""
-
     output: list[Raw]
     id: str | None = None
     model: str | None = None
@@ -87,8 +85,6 @@ _message = msgspec.json.Decoder(_Message)
 _call = msgspec.json.Decoder(_Call)
 _thought = msgspec.json.Decoder(_Thought)
 
-_INCOMPLETE: dict[str, FinishReason] = {"max_output_tokens": "length", "content_filter": "content_filter"}
-
 
 def read_responses_reply(reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
     if reply.status != 200:
@@ -108,11 +104,9 @@ def parse_response(data: bytes | Raw) -> ResponseObject | Fault:
 
 
 def make_responses_reply(response: ResponseObject, items: Sequence[Raw], request: ModelRequest) -> ReplyOrFault:
-    """Make a neutral reply of a response and its items."""
     if response.error is not None or response.status in ("failed", "cancelled"):
-        return openai_faults.openai_inner_fault(
-            response.error or openai_faults.OpenAIError(f"the response is {response.status}")
-        )
+        error = response.error or openai_faults.OpenAIError(f"the response is {response.status}")
+        return openai_faults.openai_inner_fault(error)
     if response.status in ("queued", "in_progress"):
         return faults.decode_fault("the response is not finished", {"pointer": "/status"})
     parts: list[ReplyPart] = []
@@ -158,7 +152,6 @@ def _words(content: _Content) -> list[Text | Refusal]:
 
 
 def _opaque(thought: _Thought) -> str:
-    """The reasoning item to send back."""
     item: dict[str, Any] = {"type": "reasoning", "id": thought.id, "summary": thought.summary or []}
     if thought.content:
         item["content"] = thought.content
@@ -174,9 +167,6 @@ def _finish(response: ResponseObject, calls: bool) -> FinishReason:
     return _INCOMPLETE.get(reason or "", "unknown") if response.status == "incomplete" else "unknown"
 
 
-# --- streams --------------------------------------------------------------------------------------------------
-
-
 class _Event(Struct):
     type: str | None = None
     delta: Any = None
@@ -190,9 +180,6 @@ class _Event(Struct):
 
 _event = msgspec.json.Decoder(_Event)
 
-_TEXTS = ("response.output_text.delta", "response.refusal.delta")
-_LAST = ("response.completed", "response.incomplete", "response.failed")
-
 
 class ResponsesStream(SseReply[_Event]):
     def __init__(self, request: ModelRequest) -> None:
@@ -204,24 +191,18 @@ class ResponsesStream(SseReply[_Event]):
 
     def _take(self, event: _Event) -> list[str]:
         if event.type in _TEXTS:
-            return self._text(event)
-        if event.type == "response.output_item.done":
+            if isinstance(event.delta, str):
+                return [event.delta] if event.delta else []
+            self._result = faults.decode_fault("a text delta is not a text", {"pointer": "/delta"})
+        elif event.type == "response.output_item.done":
             index = len(self._items) if event.output_index is None else event.output_index
             self._items[index] = event.item.copy()
         elif event.type in _LAST:
             self._result = self._whole(event)
         elif event.type == "error" or event.error is not None:
-            self._result = openai_faults.openai_inner_fault(
-                openai_faults.to_openai_error(event.error)
-                if event.error
-                else openai_faults.OpenAIError(event.message, event.code)
-            )
-        return []
-
-    def _text(self, event: _Event) -> list[str]:
-        if isinstance(event.delta, str):
-            return [event.delta] if event.delta else []
-        self._result = faults.decode_fault("a text delta is not a text", {"pointer": "/delta"})
+            named = openai_faults.OpenAIError(event.message, event.code)
+            error = openai_faults.to_openai_error(event.error) if event.error else named
+            self._result = openai_faults.openai_inner_fault(error)
         return []
 
     def _whole(self, event: _Event) -> ReplyOrFault:

@@ -37,12 +37,15 @@ PROVIDER_HOMES: Mapping[str, ProviderHome] = {
 }
 
 
+@cache
 def codec_for(provider: str) -> Codec:
-    """The codec of a provider. Raises `provider.not_found`."""
+    """Raises `provider.not_found`."""
     if provider not in CODECS:
         message, hint = f"there is no provider {provider!r}", f"known providers: {', '.join(sorted(CODECS))}"
         raise HostError("provider.not_found", message, hint=hint, fields={"provider": provider})
-    return _codec(provider)
+    module, _, name = CODECS[provider].partition(":")
+    codec: Codec = getattr(import_module(module), name)()
+    return codec
 
 
 def provider_url(route: Route) -> str:
@@ -57,10 +60,3 @@ def refuse_unsupported(package: Package, route: Route) -> None:
         message = f"{route_name(route)} does not support the settings of the package: {'; '.join(problems)}"
         fields = {"pointer": "/model", "route": route_name(route), "problems": problems}
         raise PackageError("package.invalid", message, fields=fields)
-
-
-@cache
-def _codec(provider: str) -> Codec:
-    module, _, name = CODECS[provider].partition(":")
-    codec: Codec = getattr(import_module(module), name)()
-    return codec

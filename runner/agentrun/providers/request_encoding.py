@@ -12,6 +12,7 @@ from msgspec import Raw
 from agentrun.canonical_json import sorted_json
 from agentrun.core.effects import ModelRequest
 from agentrun.core.messages import File
+from agentrun.core.model_texts import SCHEMA_GUIDANCE
 from agentrun.core.package import Route
 from agentrun.core.package_lookup import argument_schemas
 from agentrun.core.package_tools import Tool
@@ -21,6 +22,16 @@ from agentrun.providers.wire_names import name_clashes
 from agentrun.wire import HttpAuth, HttpCall
 
 _object = msgspec.json.Decoder(dict[str, Raw])
+_TEXTS = ("application/json", "application/xml", "application/yaml")
+MAX_LEVELS = 10
+MAX_VALUES = 250
+"""The number of values in all enums together. With more values, providers also limit their length."""
+_KEYWORDS = frozenset(
+    {
+        *("type", "properties", "required", "additionalProperties", "items"),
+        *("enum", "const", "anyOf", "description", "title"),
+    }
+)
 
 
 def arguments_object(arguments: str) -> Any:
@@ -33,39 +44,25 @@ def arguments_object(arguments: str) -> Any:
 
 
 def route_auth(route: Route, header: str, prefix: str, usual: str) -> HttpAuth | None:
-    """The credential of the route, or the usual variable of the provider, by name.
-
-    The usual key is sent only to the default address. For another address the spec must name a key.
-    """
+    """The key of the route. The usual key of the provider is sent only to its default address, never to another one."""
     if route.api_key is not None:
         return HttpAuth(header, prefix, route.api_key.removeprefix("${").removesuffix("}"))
     return HttpAuth(header, prefix, usual) if route.base_url is None else None
 
 
-# --- bodies and headers -----------------------------------------------------------------------------------------
-
-
-_TEXTS = ("application/json", "application/xml", "application/yaml")
-
-
 def post_items(
     request: ModelRequest, url: str, fields: dict[str, Any], key: str, items: Iterable[bytes], auth: HttpAuth | None
 ) -> HttpCall:
-    """The HTTP request with the options of the route, the fields of the codec, and the conversation under `key`."""
     body = splice_items(request.route.options | fields, key, items)
     return HttpCall("POST", url, merge_headers(request, {}), body, auth)
 
 
 def splice_items(fields: Mapping[str, Any], key: str, items: Iterable[bytes]) -> bytes:
-    """Compact JSON with sorted keys: the fields, and under the key an array of encoded items.
-
-    The bytes are the same as if everything were encoded at once, but only the fields are encoded.
-    """
+    """The same bytes as if everything were encoded at once, but only the fields are encoded."""
     return sorted_json({**fields, key: Raw(b"[" + b",".join(items) + b"]")})
 
 
 def drop_none(**fields: Any) -> dict[str, Any]:
-    """The fields that are not None."""
     return {key: value for key, value in fields.items() if value is not None}
 
 
@@ -83,12 +80,10 @@ def file_text(file: File, data: bytes) -> str | None:
 
 
 def reserved_options(route: Route, own: frozenset[str]) -> list[str]:
-    """The options that set fields of the codec."""
     return sorted(own & route.options.keys())
 
 
 def shared_problems(reserved: list[str], tools: Mapping[str, Tool]) -> list[str]:
-    """The problems that every codec checks: reserved options and tools with the same wire name."""
     options = [f"model.options cannot set {key}: use the key of the spec for it" for key in reserved]
     return [*options, *name_clashes(argument_schemas(tools))]
 
@@ -107,32 +102,12 @@ def merge_headers(request: ModelRequest, own: dict[str, str]) -> tuple[tuple[str
     return tuple(sorted(({"accept": accept, "content-type": "application/json"} | own | theirs).items()))
 
 
-# --- answer schemas ---------------------------------------------------------------------------------------------
-
-
-SCHEMA_GUIDANCE = (
-    "Your final answer is one JSON value and nothing else, no text or code fence around it. It keeps this schema:\n"
-)
-
-
 def guided_instructions(request: ModelRequest) -> str:
     """The instructions with the answer schema as text, for providers without structured output."""
     if request.output is None:
         return request.instructions
     guidance = SCHEMA_GUIDANCE + sorted_json(request.output).decode()
     return f"{request.instructions}\n\n{guidance}" if request.instructions else guidance
-
-
-MAX_LEVELS = 10
-MAX_VALUES = 250
-"""The number of values in all enums together. With more values, providers also limit their length."""
-
-_KEYWORDS = frozenset(
-    {
-        *("type", "properties", "required", "additionalProperties", "items"),
-        *("enum", "const", "anyOf", "description", "title"),
-    }
-)
 
 
 def is_strict(schema: dict[str, Any]) -> bool:

@@ -34,12 +34,10 @@ class SseDecoder:
         """The first bytes while they may be a byte order mark. None afterwards."""
         self._after_cr = False
         self._line: list[bytes] = []
-        """The pieces of an unfinished line."""
         self._name = ""
         self._data: list[str] = []
 
     def feed(self, data: bytes) -> list[SseEvent]:
-        """Add bytes and return the events that are now complete."""
         if self._head is not None:
             data = self._without_mark(data)
         if not data:
@@ -51,13 +49,11 @@ class SseDecoder:
         for piece in data.splitlines(keepends=True):  # bytes are split only at CR, LF and CRLF
             self._line.append(piece)
             if piece[-1] in b"\r\n":
-                line = b"".join(self._line).rstrip(b"\r\n")
+                self._read(b"".join(self._line).rstrip(b"\r\n"), events)
                 self._line.clear()
-                self._read(line, events)
         return events
 
     def end(self) -> list[SseEvent]:
-        """The event that was not finished (rule 3)."""
         events: list[SseEvent] = []
         line = b"".join([self._head or b"", *self._line])
         self._head, self._line = None, []

@@ -21,7 +21,6 @@ _ALLOWED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345
 
 
 def wire_name(tool: str) -> str:
-    """The name of a tool in provider requests."""
     name = tool.replace(".", "__")
     valid = "".join([char if char in _ALLOWED else "_" for char in name])
     if name == valid and 0 < len(name) <= MAX_WIRE_NAME:
@@ -31,12 +30,10 @@ def wire_name(tool: str) -> str:
 
 
 def tools_by_wire_name(request: ModelRequest) -> Mapping[str, str]:
-    """The offered tools by wire name. Other names in a reply stay as the model wrote them."""
     return {wire_name(tool.name): tool.name for tool in request.tools}
 
 
 def name_clashes(tools: Iterable[str]) -> list[str]:
-    """Sentences about tools with the same wire name, or with names that differ only by case."""
     problems = []
     seen: dict[str, str] = {}
     for tool in sorted(tools):
@@ -49,7 +46,6 @@ def name_clashes(tools: Iterable[str]) -> list[str]:
 
 
 def call_ids(messages: Sequence[Message], route: Route) -> dict[str, str]:
-    """The wire ids of all calls of a segment, by call id."""
     ids: dict[str, str] = {}
     here = route_name(route)
     for message in messages:

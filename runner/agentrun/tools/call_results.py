@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 from msgspec import to_builtins
 
+from agentrun.canonical_json import map_json
 from agentrun.core import model_texts as texts
 from agentrun.core.effects import ToolReturn
 from agentrun.core.fault import Fault
@@ -34,6 +35,7 @@ MAX_FIELD_BYTES = 16 * 1024
 _OURS = os.path.realpath(Path(__file__).parents[1]) + os.sep
 _FOREIGN = re.compile(r"(?:^|/)(?:\.|site-packages/)")
 """Code of others inside the project, such as a venv."""
+MAX_RESULT_BYTES = 16 * 1024 * 1024
 
 
 def failed_call(tool: str, message: str, text: str = "", **fields: Any) -> ToolReturn:
@@ -89,31 +91,16 @@ def _replace_surrogates(text: str) -> str:
 
 def clean_fault(fault: Fault, clean: Callable[[str], str]) -> Fault:
     """The fault without secrets, for the journal."""
-    fields = {name: _clean_value(value, clean) for name, value in fault.fields.items()}
-    hint = fault.hint and clean_line(clean(fault.hint))
-    return Fault(fault.code, clean_line(clean(fault.message)), fields, hint)
 
+    def clean_text(text: str) -> str:
+        return clean_line(clean(text))
 
-def _clean_value(value: Any, clean: Callable[[str], str]) -> Any:
-    match value:
-        case str():
-            return clean_line(clean(value))
-        case list():
-            return [_clean_value(item, clean) for item in value]
-        case dict():
-            return {clean_line(clean(key)): _clean_value(item, clean) for key, item in value.items()}
-    return value
+    fields = {name: map_json(value, text=clean_text, keys=True) for name, value in fault.fields.items()}
+    return Fault(fault.code, clean_text(fault.message), fields, fault.hint and clean_text(fault.hint))
 
 
 def clean_line(text: str) -> str:
-    """Mask and shorten a message."""
     return mask(text).encode("utf-8", "replace").decode()[:MAX_FAULT_MESSAGE]
-
-
-# --- return values ----------------------------------------------------------------------------------------------
-
-
-MAX_RESULT_BYTES = 16 * 1024 * 1024
 
 
 class NotSerializable(Exception):

@@ -1,12 +1,8 @@
 """Capture the output of user functions, because the output of the process is reserved for the answer.
 
-Every call of user code in this process runs inside `capture_output()`, which also restores other process state.
-
-Rule 1  Output to standard output and standard error is captured in every thread or task with the context of the call:
-        at most 64 KiB, without a partial word at the end, which may be a part of a credential.
-Rule 2  Other code writes to the real streams, also at the same time.
-Rule 3  Output after the end of the call is dropped.
-Rule 4  If a function replaces a stream, the stream is restored at the end of the call.
+Every call of user code in this process runs inside `capture_output()`, which also restores other process state. Output
+is captured in every thread or task with the context of the call: at most 64 KiB, without a partial word at the end,
+which may be a part of a credential. Other code writes to the real streams, also at the same time.
 """
 
 from __future__ import annotations
@@ -22,7 +18,8 @@ from agentrun.secret import mask
 from agentrun.tools.process_state import preserve_process_state
 
 MAX_CAPTURED_BYTES = 64 * 1024
-TRUNCATED_NOTE = "[… more was printed than is kept …]\n"
+TRUNCATED_NOTE = "[… the rest of the output was discarded …]\n"
+_current: ContextVar[CapturedOutput | None] = ContextVar("printed", default=None)
 
 
 class CapturedOutput(io.RawIOBase):
@@ -64,9 +61,6 @@ class CapturedOutput(io.RawIOBase):
         text = self.text
         self._most = 0
         return text
-
-
-_current: ContextVar[CapturedOutput | None] = ContextVar("printed", default=None)
 
 
 class _SwitchedStream:

@@ -24,6 +24,11 @@ from agentrun.net.environment import Lookup, fill_variables, variables_in
 from agentrun.spec.problems import quote_text
 
 _TAG = re.compile(r"\{[{%#]")
+_HINTS = {
+    "on PATH": "install it, or use the path of its file",
+    "there": "install it, or use another path",
+    "in the project": "use a path relative to the root of the project, without .., or a command on PATH",
+}
 
 
 class CommandRefused(Exception):
@@ -46,7 +51,6 @@ def build_environment(tool: ShellTool, lookup: Lookup) -> dict[str, str]:
 
 
 def environment_secrets(tool: ShellTool, lookup: Lookup) -> Iterator[bytes]:
-    """The secret values that the command gets and may print."""
     for text in tool.env.values():
         yield from (lookup(name).reveal().encode("utf-8", "surrogateescape") for name in variables_in(text))
 
@@ -75,9 +79,6 @@ def _text(where: str, source: str, values: Mapping[str, Any]) -> str:
     return text
 
 
-# --- files of commands ----------------------------------------------------------------------------------------
-
-
 def find_programs(commands: Iterable[str], root: Path) -> dict[str, str]:
     """Find the file of each command, at the start of a run. Raises `host.missing`."""
     return {command: _find_program(command, root) for command in commands}
@@ -95,13 +96,6 @@ def _find_program(command: str, root: Path) -> str:
     fields = {"name": command, "what": "command"}
     hint = "make it an executable file" if os.path.exists(next(_candidate_files(command, root), "")) else _HINTS[where]
     raise HostError("host.missing", f"the command {quote_text(command)} is not {where}", hint=hint, fields=fields)
-
-
-_HINTS = {
-    "on PATH": "install it, or use the path of its file",
-    "there": "install it, or use another path",
-    "in the project": "use a path relative to the root of the project, without .., or a command on PATH",
-}
 
 
 def _candidate_files(command: str, root: Path) -> Iterator[str]:

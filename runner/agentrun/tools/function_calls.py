@@ -44,7 +44,6 @@ def call_function(
 
 
 async def await_result(name: str, answer: Awaitable[object], roots: Sequence[Path] = ()) -> ToolReturn:
-    """Await the result of an async function."""
     result = await run_in_task(answer, lambda value: _to_returned(name, value))
     if result.error is not None:
         return ToolReturn(fault=fault_from_exception(name, result.error, roots=roots))
@@ -52,8 +51,6 @@ async def await_result(name: str, answer: Awaitable[object], roots: Sequence[Pat
 
 
 class AwaitedResult(NamedTuple):
-    """The value or the exception of an awaitable."""
-
     value: Any = None
     error: BaseException | None = None
 

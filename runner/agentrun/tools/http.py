@@ -20,7 +20,7 @@ from urllib.parse import quote, urljoin
 
 from msgspec.structs import replace
 
-from agentrun.canonical_json import sorted_json
+from agentrun.canonical_json import map_json, sorted_json
 from agentrun.compiler.jmespath import UnusableJmespath, evaluate_jmespath
 from agentrun.compiler.template import TemplateRenderError, is_template, render_template
 from agentrun.compiler.url_templates import RESERVED_HEADERS, UnusableUrl, render_url
@@ -39,6 +39,15 @@ _MOVED = (301, 302, 303, 307, 308)
 _LOST = ("provider.transient", "provider.zero_output")
 _AS_WRITTEN = "!$&'()*+,;=:@/?%-._~[]"
 """The characters of a redirect address that are not escaped. `{` is, so that a server cannot name a variable."""
+IDEMPOTENCY_KEY = "Idempotency-Key"
+SAFE_METHODS = ("GET", "HEAD")
+_ONE_VALUE = re.compile(r"\{\{-?\s*([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)\s*-?\}\}")
+_VARIABLE = re.compile(r"\$\{[A-Za-z_]")
+_MISSING = object()
+_TEXTS = ("json", "xml", "javascript", "ecmascript", "yaml", "csv", "x-www-form-urlencoded", "graphql", "sql", "toml")
+_ENCODINGS = ("utf-8", "ascii", "utf-16", "utf-16-be", "utf-16-le", "gbk", "gb18030", "big5", "shift_jis", "koi8-r")
+_FAMILIES = ("iso8859-", "cp125", "euc_", "iso2022_jp")
+_MEDIA = re.compile(r"[a-z0-9.+-]{1,60}/[a-z0-9.+-]{1,60}")
 
 
 class HttpTools:
@@ -60,7 +69,8 @@ class HttpTools:
                 reply = await self._reply(request, tool)
                 if tool.method not in SAFE_METHODS or reply.status not in _MOVED or not reply.header("location"):
                     return http_result(call, reply)
-                request = replace(request, url=_redirect_url(request.url, reply.header("location")))
+                url = _redirect_url(request.url, reply.header("location"))
+                request = replace(request, url=url, without_defaults=None)
         except UnusableUrl as unfit:
             return failed_call(call.name, str(unfit))
         except ProviderError as error:
@@ -112,21 +122,21 @@ def _unanswered_result(call: RunTool, tool: HttpTool, error: ProviderError) -> T
     return failed_call(call.name, error.message, reason=reason, **({} if status is None else {"status": status}))
 
 
-# --- requests -------------------------------------------------------------------------------------------------
-
-
-IDEMPOTENCY_KEY = "Idempotency-Key"
-SAFE_METHODS = ("GET", "HEAD")
-_ONE_VALUE = re.compile(r"\{\{-?\s*([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)\s*-?\}\}")
-_VARIABLE = re.compile(r"\$\{[A-Za-z_]")
-_MISSING = object()
-
-
 def build_request(call: RunTool) -> HttpCall:
     """The request for a call. Raises `UnusableUrl` if the arguments give no valid request."""
+    request = _build_request(call, call.arguments)
+    if call.arguments_without_defaults is None:
+        return request
+    try:
+        return replace(request, without_defaults=_build_request(call, call.arguments_without_defaults))
+    except UnusableUrl:
+        return request
+
+
+def _build_request(call: RunTool, arguments: Mapping[str, Any]) -> HttpCall:
     tool = call.tool
     assert isinstance(tool, HttpTool)
-    values = {**call.params, "args": call.arguments}
+    values = {**call.params, "args": arguments}
     url = render_url(tool.url, tool.query, lambda source: render_argument(source, values))
     fields = [(name, _render_header(name, value, values)) for name, value in tool.headers.items()]
     body = b""
@@ -176,25 +186,18 @@ def _render_header(name: str, source: str, values: Mapping[str, Any]) -> str:
 
 def _render_body(declared: Any, values: Mapping[str, Any]) -> tuple[bytes, str]:
     """The body and its content type."""
-    body = _fill_body(declared, values)
+
+    def fill(source: str) -> Any:
+        value = _single_value(source, values)
+        return render_argument(source, values) if value is _MISSING else value
+
+    body = map_json(declared, text=fill)
     try:
         if isinstance(declared, str) and isinstance(body, str):
             return body.encode(), "text/plain; charset=utf-8"
         return sorted_json(body), "application/json"
     except (UnicodeEncodeError, ValueError, TypeError):
         raise UnusableUrl(texts.BODY_UNUSABLE) from None
-
-
-def _fill_body(declared: Any, values: Mapping[str, Any]) -> Any:
-    match declared:
-        case str():
-            value = _single_value(declared, values)
-            return render_argument(declared, values) if value is _MISSING else value
-        case list():
-            return [_fill_body(item, values) for item in declared]
-        case dict():
-            return {key: _fill_body(item, values) for key, item in declared.items()}
-    return declared
 
 
 def _single_value(source: str, values: Mapping[str, Any]) -> Any:
@@ -204,15 +207,6 @@ def _single_value(source: str, values: Mapping[str, Any]) -> Any:
     for name in found[1].split(".") if found else ():
         value = value.get(name, _MISSING) if isinstance(value, Mapping) else _MISSING
     return value
-
-
-# --- replies --------------------------------------------------------------------------------------------------
-
-
-_TEXTS = ("json", "xml", "javascript", "ecmascript", "yaml", "csv", "x-www-form-urlencoded", "graphql", "sql", "toml")
-_ENCODINGS = ("utf-8", "ascii", "utf-16", "utf-16-be", "utf-16-le", "gbk", "gb18030", "big5", "shift_jis", "koi8-r")
-_FAMILIES = ("iso8859-", "cp125", "euc_", "iso2022_jp")
-_MEDIA = re.compile(r"[a-z0-9.+-]{1,60}/[a-z0-9.+-]{1,60}")
 
 
 def http_result(call: RunTool, reply: HttpReply) -> ToolReturn:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 
 class McpServers:
-    """The servers of one run."""
-
     def __init__(
         self,
         root: Path,
@@ -47,10 +45,12 @@ class McpServers:
         from agentrun.tools.mcp_connection import McpEnvironment  # late: Rule 2
 
         assert isinstance(call.tool, McpTool)
-        key = _identity(call.tool)
+        tool = call.tool
+        env, headers = sorted(tool.env.items()), sorted(tool.headers.items())  # equal declarations share one server
+        key = sorted_json((tool.command, tool.url, env, headers, tool.private_network, tool.requests))
         if key not in self._servers:
             self._servers[key] = McpServer(McpEnvironment(self._root, self._programs, self._lookup), self._clean)
-        return await self._servers[key].run(call, call.tool)
+        return await self._servers[key].run(call, tool)
 
     async def close(self) -> None:
         servers, self._servers = self._servers, {}
@@ -64,9 +64,3 @@ def require_mcp_sdk() -> None:
 
         fields = {"name": "mcp", "what": "package"}
         raise HostError("host.missing", "MCP servers need the package mcp", hint=install_hint("mcp"), fields=fields)
-
-
-def _identity(tool: McpTool) -> bytes:
-    """The key of a server: equal declarations share one server."""
-    env, headers = sorted(tool.env.items()), sorted(tool.headers.items())
-    return sorted_json((tool.command, tool.url, env, headers, tool.private_network, tool.requests))

@@ -22,7 +22,7 @@ from agentrun.compiler.external_schemas import escape_invisible_lines
 from agentrun.core import model_texts as texts
 from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.fault import Fault
-from agentrun.core.messages import Text, words
+from agentrun.core.messages import Text, text_of
 from agentrun.core.package_lookup import tool_effect
 from agentrun.core.package_tools import McpTool
 from agentrun.secret import mask
@@ -34,12 +34,10 @@ from agentrun.tools.progress import current_listener
 
 MAX_STARTS = 3
 MAX_MCP_ERROR = 300
-DRIFT_HINT = "see what changed: agentrun lock SPEC --check; without --check it is accepted"
+DRIFT_HINT = "to see what changed, run agentrun lock SPEC --check; to accept it, run agentrun lock SPEC"
 
 
 class McpServer:
-    """One server, which may be started several times."""
-
     def __init__(self, site: McpEnvironment, clean: Callable[[str], str]) -> None:
         self._site = site
         self._clean = clean
@@ -62,7 +60,6 @@ class McpServer:
             await self._connection.close()
 
     async def _ready(self, tool: McpTool) -> McpConnection:
-        """A connection with listed tools."""
         if self._connection is not None and self._connection.closed_reason is not None:
             await self._connection.close()
             self._connection = None
@@ -89,16 +86,11 @@ class McpServer:
             return self._failed_result(call, texts.MCP_BAD_REPLY, "reply")
         finally:
             current_exchange.reset(token)
-        return self._to_returned(call, result)
-
-    def _to_returned(self, call: RunTool, result: types.CallToolResult) -> ToolReturn:
         parts = result_parts(result)
-        if not result.is_error:
-            return ToolReturn(parts)
-        return ToolReturn(parts, self._fault(call, words(parts) or texts.MCP_TOOL_FAILED, "tool"))
+        fault = self._fault(call, text_of(parts) or texts.MCP_TOOL_FAILED, "tool") if result.is_error else None
+        return ToolReturn(parts, fault)
 
     def _lost_result(self, call: RunTool, connection: McpConnection, under_way: McpExchange) -> ToolReturn:
-        """The result of a call whose server was lost."""
         connection.mark_closed(under_way.trouble or texts.MCP_CONNECTION_LOST)
         is_sent = under_way.sent or under_way.trouble is None
         message = texts.MCP_LOST.format(under_way.trouble or connection.closed_reason)
@@ -135,9 +127,6 @@ def _find_drift(call: RunTool, tool: McpTool, connection: McpConnection) -> Tool
         message = f"the tool {server}.{name} {what}"
         return ToolReturn(fault=Fault("tool.drift", message, fields, DRIFT_HINT))
     return None
-
-
-# --- results --------------------------------------------------------------------------------------------------
 
 
 def result_parts(result: types.CallToolResult) -> tuple[Text, ...]:

@@ -1,8 +1,7 @@
 """The connection and session with one MCP server.
 
 Rule 1  One task owns the connection: it opens it, lists the tools and closes it. Calls can come from any task.
-Rule 2  A server must answer `initialize` and list its tools within its time limit; otherwise it did not start.
-Rule 3  Requests of the server are refused unless the spec declares them. Then `roots` is answered with the folder of
+Rule 2  Requests of the server are refused unless the spec declares them. Then `roots` is answered with the folder of
         the project, and `elicitation` and `sampling` are declined: there is no person to ask, and only the agent asks a
         model.
 """
@@ -25,7 +24,7 @@ from pydantic import FileUrl, ValidationError
 
 from agentrun.canonical_json import fingerprint
 from agentrun.compiler.external_schemas import with_exact_numbers
-from agentrun.compiler.lock import is_too_deep
+from agentrun.compiler.lock_file import is_too_deep
 from agentrun.core import model_texts as texts
 from agentrun.core.package_tools import McpTool
 from agentrun.distribution import version
@@ -41,6 +40,8 @@ MAX_CLOSE_SECONDS = 6.0
 """Seconds. The process of a server ends long before."""
 logging.getLogger("mcp").addHandler(logging.NullHandler())  # keep messages of servers off standard error
 logging.getLogger("client").addHandler(logging.NullHandler())  # the logger of the SDK's session
+MAX_PAGES = 1000
+MAX_LISTED_MCP_TOOLS = 20_000
 
 
 class ServerNotStarted(Exception):
@@ -48,11 +49,8 @@ class ServerNotStarted(Exception):
 
 
 class McpEnvironment(Struct, frozen=True):
-    """The project, programs and variables for servers."""
-
     root: Path
     programs: Mapping[str, str]
-    """The file of each command."""
     lookup: Lookup
 
 
@@ -64,7 +62,6 @@ class McpConnection:
         self._ends = asyncio.Event()
         self._session: ClientSession | None = None
         self.closed_reason: str | None = None
-        """Why the connection is closed."""
         self.tools: dict[str, ListedTool] = {}
         """The tools that the server listed last."""
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -219,22 +216,12 @@ def _closing_reason(error: BaseException) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    """The first line of a library's error message."""
     if isinstance(error, ValidationError):
         return texts.MCP_BAD_REPLY
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
-# --- listed tools ---------------------------------------------------------------------------------------------
-
-
-MAX_PAGES = 1000
-MAX_LISTED_MCP_TOOLS = 20_000
-
-
 class ListedTool(Struct, frozen=True):
-    """A tool as its server describes it."""
-
     name: str
     description: str
     schema: dict[str, Any]

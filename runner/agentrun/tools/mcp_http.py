@@ -39,6 +39,9 @@ MAX_REPLY_BYTES = 10 * 1024 * 1024
 MAX_STREAMS = 32
 """How often the stream of server messages is opened."""
 _BUFFER_SIZE = 256
+current_exchange: ContextVar[McpExchange | None] = ContextVar("exchange", default=None)
+"""The current request of this context. The SDK passes contexts on."""
+CONNECTION_ENDED = "the connection ended"
 
 
 class McpExchange:
@@ -53,13 +56,6 @@ class McpExchange:
         """Why the server refused the request."""
         self.is_session_unknown = False
         """Whether the server no longer knows the session."""
-
-
-current_exchange: ContextVar[McpExchange | None] = ContextVar("exchange", default=None)
-"""The current request of this context. The SDK passes contexts on."""
-
-
-CONNECTION_ENDED = "the connection ended"
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):

@@ -1,11 +1,8 @@
 """Pin the tools of MCP servers, for `agentrun lock`.
 
-Rule 1  Each server is started or connected in the same way as in a run, with the variables and headers of the spec.
-Rule 2  Only the tools that the spec names are pinned. Invisible characters in their texts are escaped, and all sizes
+Rule 1  Only the tools that the spec names are pinned. Invisible characters in their texts are escaped, and all sizes
         are limited.
-Rule 3  A tool that cannot be pinned is a problem at its place in the spec. All servers are asked before any problem is
-        reported.
-Rule 4  A value of the environment is never written to a lock file, even if a server returns it.
+Rule 2  A value of the environment is never written to a lock file, even if a server returns it.
 """
 
 from __future__ import annotations
@@ -17,7 +14,13 @@ from mcp.shared.exceptions import MCPError
 from agentrun.canonical_json import sorted_json
 from agentrun.compiler.build_tools import build_tool
 from agentrun.compiler.external_schemas import UnusableSchema, adopt_schema, escape_invisible_lines
-from agentrun.compiler.lock import MAX_PINNED_TOOLS, MAX_TOOL_DESCRIPTION_BYTES, MCP_TOOL_NAME, MCP_TOOL_NAME_RULE, Lock
+from agentrun.compiler.lock_file import (
+    MAX_PINNED_TOOLS,
+    MAX_TOOL_DESCRIPTION_BYTES,
+    MCP_TOOL_NAME,
+    MCP_TOOL_NAME_RULE,
+    Lock,
+)
 from agentrun.compiler.spec_reader import Spec
 from agentrun.core.package_lookup import matches_pattern
 from agentrun.core.package_tools import McpTool, PinnedTool
@@ -45,7 +48,6 @@ def declared_servers(spec: Spec) -> dict[str, McpTool]:
 
 
 async def pin_tools(specs: Sequence[Spec], site: McpEnvironment, redactor: Redactor) -> tuple[McpPins, list[Problem]]:
-    """The pins of a spec with its profiles, and the problems."""
     pins: McpPins = {}
     problems: list[Problem] = []
     seen: set[bytes] = set()
@@ -80,7 +82,8 @@ class _ServerPinning:
             await connection.ready()
             listed = connection.tools
         except (ServerNotStarted, McpProtocolError, MCPError) as error:
-            self.refuse(f"the server did not start: {self._line(str(error))}")
+            why = escape_invisible(mask(self._redactor.redact_text(str(error))))[:300]
+            self.refuse(f"the server did not start: {why}")
             return {}
         finally:
             await connection.close()
@@ -135,6 +138,3 @@ class _ServerPinning:
 
     def _contains_secret(self, text: str) -> bool:
         return self._redactor.redact_text(text) != text
-
-    def _line(self, text: str) -> str:
-        return escape_invisible(mask(self._redactor.redact_text(text)))[:300]

@@ -2,8 +2,7 @@
 
 Rule 1  A line has at most 10 MiB. A longer line, or one that is not a message, ends the server.
 Rule 2  A reply without a matching request is dropped, also a second reply to the same request.
-Rule 3  The end of standard error is kept for the message about how the server ended.
-Rule 4  To stop a server, its input is closed first. Then its whole process tree is killed (see `processes.py`).
+Rule 3  To stop a server, its input is closed first. Then its whole process tree is killed (see `processes.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from agentrun.tools.mcp_traffic import McpProtocolError, MessageFilter
 from agentrun.tools.processes import Process, open_folder, start_process
 
 McpStreams: TypeAlias = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], Any]
-"""The streams that a session reads from and writes to."""
 
 MAX_MESSAGE_LINE = 10 * 1024 * 1024
 SERVER_GRACE_MS = 2000
@@ -81,7 +79,10 @@ async def open_stdio(
             await asyncio.gather(*tasks, return_exceptions=True)
             for stream in (to_session, read, write, from_session):
                 stream.close()
-            await _wait_for_exit(process)
+            with suppress(OSError):
+                process.stdin.close()
+            with suppress(TimeoutError):  # give the server time to exit on its own
+                await asyncio.wait_for(process.wait(), EXIT_WAIT_SECONDS)
     finally:
         await running.__aexit__(None, None, None)
 
@@ -120,8 +121,8 @@ def _parse_message(line: bytes, traffic: MessageFilter) -> JSONRPCMessage | None
     try:
         try:
             head = _heads.decode(line)
-        except msgspec.DecodeError:
-            line = _repair_surrogates(line)
+        except msgspec.DecodeError:  # unpaired surrogates, of a text that was cut inside a character
+            line = json.dumps(json.loads(line), ensure_ascii=False).encode("utf-8", "replace")
             head = _heads.decode(line)
         if head.method is None and head.id is None:
             return None  # a reply without an id
@@ -131,11 +132,6 @@ def _parse_message(line: bytes, traffic: MessageFilter) -> JSONRPCMessage | None
     except (ValueError, RecursionError):  # the errors of msgspec and pydantic are ValueErrors
         start = line[:200].decode("utf-8", "replace").strip()
         raise McpProtocolError(texts.MCP_NOT_A_MESSAGE.format(start)) from None
-
-
-def _repair_surrogates(line: bytes) -> bytes:
-    """Replace unpaired surrogates, which come from a text that was cut inside a character."""
-    return json.dumps(json.loads(line), ensure_ascii=False).encode("utf-8", "replace")
 
 
 async def _read_line(process: Process) -> bytes:
@@ -158,17 +154,5 @@ async def _describe_end(process: Process) -> str:
         ended = await asyncio.wait_for(process.wait(), 1)
     except TimeoutError:
         return texts.MCP_OUTPUT_CLOSED
-    return texts.mcp_exited(ended.code, ended.signal) + _last_words(process)
-
-
-def _last_words(process: Process) -> str:
     lines = [line.strip() for line in process.stderr_tail().decode("utf-8", "replace").splitlines() if line.strip()]
-    return f": {lines[-1]}" if lines else ""
-
-
-async def _wait_for_exit(process: Process) -> None:
-    """Give the server time to exit on its own."""
-    with suppress(OSError):
-        process.stdin.close()
-    with suppress(TimeoutError):
-        await asyncio.wait_for(process.wait(), EXIT_WAIT_SECONDS)
+    return texts.mcp_exited(ended.code, ended.signal) + (f": {lines[-1]}" if lines else "")

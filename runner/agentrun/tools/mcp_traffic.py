@@ -1,8 +1,6 @@
-"""Filter the messages of an MCP server.
+"""Filter the messages of an MCP server, and limit its requests.
 
-Rule 1  Notifications are dropped, except two kinds: a change of the list of tools is noted, and progress is passed on,
-        at most ten times a second.
-Rule 2  The requests of a server to its client are limited.
+Notifications are dropped, except two kinds: a change of the list of tools is noted, and progress is passed on.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ Rule 2  The compared source is what runs: neither old bytecode nor a file that c
         that was already imported by other code is used as it is.
 Rule 3  If its name belongs to another file or package folder in this process, the module is refused, so that a function
         of another file never runs.
-Rule 4  The import roots are first on `sys.path`, so that a module can import its neighbours.
 """
 
 from __future__ import annotations
@@ -46,8 +45,6 @@ class FunctionPin(Protocol):
 
 
 class _PinOwner(NamedTuple):
-    """The tool, hook or assertion of a function."""
-
     what: PinKind
     name: str
     pin: FunctionPin
@@ -89,7 +86,7 @@ _finder = _PinnedFinder()
 
 def read_pinned_source(roots: Sequence[Path], name: str, pin: FunctionPin, what: PinKind = "tool") -> Source:
     """Read the source of a module without importing it. Raises `tool.drift` if it does not match the pin."""
-    source = _find_source(roots, pin.module)
+    source = find_module_source(roots, pin.module)
     found = None if source is None else text_hash(source.text)
     if source is None or found != pin.source:
         why = "is not in this project any more" if source is None else "is not the one that was compiled"
@@ -121,7 +118,7 @@ def import_function(roots: Sequence[Path], name: str, pin: FunctionPin, what: Pi
     return function
 
 
-def _find_source(roots: Sequence[Path], module: str) -> Source | None:
+def find_module_source(roots: Sequence[Path], module: str) -> Source | None:
     for root in roots:
         try:
             return module_source(Project(root), module)

@@ -29,7 +29,6 @@ _SIGNALS = (
 )  # fmt: skip
 """The signals that programs handle. Reading all 64 would take longer than most calls."""
 _call: ContextVar[object | None] = ContextVar("call", default=None)
-"""The call that runs in this context."""
 
 
 class _State(NamedTuple):
@@ -45,12 +44,9 @@ class _State(NamedTuple):
 
 
 class _Calls:
-    """The running calls of this process."""
-
     def __init__(self) -> None:
         self._lock = Lock()
         self._limits: dict[object, int] = {}
-        """The recursion limit of each call."""
         self._before: _State | None = None
         """The state before the first call."""
 

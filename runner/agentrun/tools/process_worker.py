@@ -1,11 +1,10 @@
-"""The process of one call of a Python function (`isolation: process`).
+"""The process of one call of a Python function (`isolation: process`), or of a check that imports functions.
 
-It reads the request from standard input and writes JSON lines to descriptor 3: progress, and at the end the result.
-Standard output and standard error belong to the function.
+It reads the request from standard input and writes JSON lines to descriptor 3: progress, and at the end the result. A
+check writes a line before and after each import. Standard output and standard error belong to the functions.
 
-Rule 1  The function is found, compared with its pin and called by the same code as in a thread.
-Rule 2  The process exits as soon as there is a result. It does not wait for threads of the function.
-Rule 3  Child processes do not inherit descriptor 3. A fork that returns from the function exits.
+Rule 1  The process exits as soon as there is a result. It does not wait for threads of the function.
+Rule 2  Child processes do not inherit descriptor 3. A fork that returns from the function exits.
 """
 
 from __future__ import annotations
@@ -24,8 +23,10 @@ import msgspec
 from msgspec import Struct
 
 from agentrun.core.effects import ToolReturn
-from agentrun.tools.call_results import fault_from_exception
+from agentrun.core.fault import Fault
+from agentrun.tools.call_results import clean_fault, fault_from_exception
 from agentrun.tools.function_calls import await_result, call_function, load_function
+from agentrun.tools.function_imports import ImportMessage, ImportOrder, import_fault, is_of_module
 from agentrun.tools.progress import listen_to_progress
 from agentrun.tools.threads import FORK_EXIT_CODE, exit_if_forked
 
@@ -41,7 +42,6 @@ WORKER_START_CODE = (
 
 class WorkerRequest(Struct, frozen=True):
     name: str
-    """The name of the tool."""
     module: str
     function: str
     source: str
@@ -73,6 +73,23 @@ def run_worker() -> None:
         side.write(WorkerMessage(returned=returned))
         os._exit(0)
     os._exit(FORK_EXIT_CODE)
+
+
+def run_import_worker() -> None:
+    owner = os.getpid()
+    order = msgspec.json.decode(sys.stdin.buffer.read(), type=ImportOrder)
+    _redirect_streams()
+    side = _ResultChannel(owner)
+    roots = [Path(root) for root in order.roots]
+    broken: dict[str, Fault] = {}
+    for number, part in enumerate(order.parts):
+        side.write(ImportMessage(number))
+        fault = broken.get(part.module) or import_fault(part, roots)
+        exit_if_forked(owner)
+        if fault is not None and is_of_module(fault):
+            broken[part.module] = fault
+        side.write(ImportMessage(number, True, None if fault is None else clean_fault(fault, str)))
+    os._exit(0)
 
 
 def _call_requested(order: WorkerRequest) -> ToolReturn:
@@ -109,7 +126,7 @@ class _ResultChannel:
             self._next = now + PROGRESS_INTERVAL
             self.write(WorkerMessage(progress=text.encode("utf-8", "replace").decode()))
 
-    def write(self, line: WorkerMessage) -> None:
+    def write(self, line: WorkerMessage | ImportMessage) -> None:
         data = msgspec.json.encode(line) + b"\n"
         with self._lock:
             while data:

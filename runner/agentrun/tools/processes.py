@@ -1,9 +1,5 @@
 """Start programs and kill their whole process tree at the end.
 
-    async with start_process(file, ["git", "log"], env={}, folder=descriptor, grace=2000) as process:
-        process.stdin.write(b"...")
-        line = await process.stdout.readline()
-
 Rule 1  Each program has a supervisor process (`supervisor.py`). When the block ends for any reason, the program and all
         its descendants are killed within `grace` and 2 seconds, even if the task is cancelled several times.
 Rule 2  If agentrun itself is killed, the supervisor notices and does the same.
@@ -34,7 +30,7 @@ SUPERVISOR_COMMAND = (sys.executable, "-I", "-S", str(Path(__file__).with_name("
 SUPERVISOR_MARGIN = 1.2
 """Seconds after `grace` in which the supervisor must be done. After that agentrun kills the processes itself."""
 MAX_KILLS = 10
-SUPERVISOR_KILLED = "its keeper was killed"
+SUPERVISOR_KILLED = "its supervisor was killed"
 MAX_STDOUT_LINE = 1024 * 1024
 STDERR_BYTES = 64 * 1024
 
@@ -66,7 +62,6 @@ class Process:
         return self._pipes.stdout
 
     def stderr_tail(self) -> bytes:
-        """The end of standard error."""
         return self._pipes.outputs[2].end
 
     async def wait(self) -> supervisor_client.ProcessExit:
@@ -222,9 +217,6 @@ def _encode_order(program: str, argv: Sequence[str], env: Mapping[str, str], gra
         raise ValueError("no program can be given a NUL")
     data = "\0".join(words).encode("utf-8", "surrogateescape")
     return len(data).to_bytes(LENGTH_BYTES, "big") + data
-
-
-# --- folders --------------------------------------------------------------------------------------------------
 
 
 class FolderNotFound(OSError):

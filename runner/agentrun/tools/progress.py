@@ -1,14 +1,6 @@
-"""Progress of a tool call, reported while it runs.
+"""Progress of a tool call, reported while it runs, from any thread or task with the context of the call.
 
-    from agentrun import progress
-
-    def import_orders(path: str) -> str:
-        for number, order in enumerate(orders, 1):
-            progress(f"{number} of {len(orders)}")
-
-Rule 1  The listener of the call gets the text, from any thread or task with the context of the call. Outside of a call,
-        and after its end, `progress` does nothing.
-Rule 2  `progress` never raises, and a listener cannot make the call fail.
+Outside of a call, and after its end, `progress` does nothing. It never raises, and a listener cannot make a call fail.
 """
 
 from __future__ import annotations
@@ -19,7 +11,6 @@ from contextvars import ContextVar
 from typing import TypeAlias
 
 MAX_PROGRESS_LENGTH = 4096
-"""A longer text is cut."""
 
 ProgressListener: TypeAlias = Callable[[str], None]
 
@@ -31,12 +22,11 @@ def progress(text: object) -> None:
     messages."""
     listener = _listener.get()
     if listener is not None:
-        with suppress(Exception):  # Rule 2
+        with suppress(Exception):
             listener(str(text)[:MAX_PROGRESS_LENGTH])
 
 
 def current_listener() -> ProgressListener | None:
-    """The listener of this call, to report its progress from another task."""
     return _listener.get()
 
 

@@ -4,7 +4,6 @@ Rule 1  A function runs in a daemon thread. An async function runs on the event 
         such a thread. With `isolation: process` it runs in a separate process.
 Rule 2  Every exception, also `SystemExit` and `KeyboardInterrupt`, becomes a fault (`call_results.py`).
 Rule 3  After a timeout or a cancellation the result is dropped.
-Rule 4  The output of a function goes only to `printed`.
 """
 
 from __future__ import annotations
@@ -31,6 +30,11 @@ from agentrun.tools.processes import Process, open_folder, start_process
 from agentrun.tools.progress import progress
 from agentrun.tools.supervisor_client import BoundedOutput, ProcessExit
 from agentrun.tools.threads import run_in_thread
+
+ISOLATED_GRACE_MS = 500
+"""Milliseconds between SIGTERM and SIGKILL for processes that the function left."""
+MAX_RESULT_LINE = 6 * MAX_RESULT_BYTES + 1024 * 1024
+"""Bytes of one line on descriptor 3. In JSON one character can take six bytes."""
 
 
 class PythonTools:
@@ -74,15 +78,6 @@ class PythonTools:
                 return found
             self._functions[key] = found
         return self._functions[key]
-
-
-# --- separate processes (`isolation: process`) ----------------------------------------------------------------
-
-
-ISOLATED_GRACE_MS = 500
-"""Milliseconds between SIGTERM and SIGKILL for processes that the function left."""
-MAX_RESULT_LINE = 6 * MAX_RESULT_BYTES + 1024 * 1024
-"""Bytes of one line on descriptor 3. In JSON one character can take six bytes."""
 
 
 async def run_in_process(

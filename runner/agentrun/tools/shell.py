@@ -3,11 +3,7 @@
 Rule 1  Commands never run through a shell: the texts of the model are arguments (see `commands.py`).
 Rule 2  The program file is the one that was found at the start of the run. The working directory is inside the project,
         and its path contains no symbolic link.
-Rule 3  The whole process tree is killed when the call ends (see `processes.py`).
-Rule 4  Output is always read. With more than 64 MiB the command is stopped. The first and the last MiB are kept.
-
-The model reads standard output unchanged. If the exit code is not 0, a line such as `[exit code 2]` or
-`[killed by SIGKILL]` comes before it. Standard error follows after a line `[stderr]`.
+Rule 3  Output is always read. With more than 64 MiB the command is stopped. The first and the last MiB are kept.
 """
 
 from __future__ import annotations
@@ -101,7 +97,6 @@ class ShellTools:
 
 
 def _result_text(ended: ProcessExit, out: str, err: str) -> str:
-    """The text for the model."""
     status = "" if ended.code == 0 else f"[{texts.exit_status(ended.code, ended.signal_name)}]\n"
     line = "\n" if err and out and not out.endswith("\n") else ""
     return f"{status}{out}{line}" + (f"{texts.STDERR}\n{err}" if err else "")
@@ -110,4 +105,4 @@ def _result_text(ended: ProcessExit, out: str, err: str) -> str:
 def _exit_fields(ended: ProcessExit) -> dict[str, Any]:
     if ended.code is not None:
         return {"exit": ended.code}
-    return {"reason": "keeper"} if ended.signal is None else {"signal": ended.signal_name}
+    return {"reason": "supervisor"} if ended.signal is None else {"signal": ended.signal_name}

@@ -38,6 +38,8 @@ MAX_TORN_LINE = 16 << 20
 """The size limit for a line that a crash may have cut."""
 _OWN = b'{"key":"'
 """The beginning of every line that agentrun writes."""
+MAX_SINK_REPLY = 1024 * 1024
+_LOST = ("provider.transient", "provider.zero_output")
 
 
 class _Late(Exception):
@@ -183,10 +185,6 @@ def _contains_line(file: int, begin: bytes) -> bool:
     return False
 
 
-MAX_SINK_REPLY = 1024 * 1024
-_LOST = ("provider.transient", "provider.zero_output")
-
-
 class HttpSinks:
     """Posts answers as JSON."""
 
@@ -205,7 +203,7 @@ class HttpSinks:
             reply = await self._post(_request(delivery, sink), sink.timeout + 1000)
         except ProviderError as error:
             reason = error.fields.get("reason", error.code.partition(".")[2])
-            return _http_failure(delivery, f"did not take the answer: {error.message}", reason=reason)
+            return _http_failure(delivery, f"did not accept the answer: {error.message}", reason=reason)
         if 200 <= reply.status < 300:
             return None
         return _http_failure(delivery, f"refused the answer with status {reply.status}", status=reply.status)

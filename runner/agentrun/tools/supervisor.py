@@ -23,7 +23,9 @@ import time
 
 PR_SET_CHILD_SUBREAPER = 36
 MAX_KILL_SECONDS = 1.0
-"""Seconds to try SIGKILL. After that a process of another user or one that hangs in the kernel is left."""
+MIN_KILLS = 10
+"""How long and how often to try SIGKILL at least. After that a process of another user or one that hangs in the kernel
+is left. The seconds alone may pass while this process itself does not run."""
 LENGTH_BYTES = 8
 """The size of the length before the order."""
 IGNORED_SIGNALS = (
@@ -69,12 +71,9 @@ def run_supervisor() -> None:
 
 
 class ProcessTree:
-    """The command and all its descendants."""
-
     def __init__(self, pid: int, *, reaps: bool) -> None:
         self.pid = pid
         self.status: int | None = None
-        """The exit status of the command."""
         self._reaps = reaps
 
     def reap(self) -> bool:
@@ -95,13 +94,14 @@ class ProcessTree:
             return True
         self._send(signal.SIGTERM)
         self._send(signal.SIGCONT)  # a stopped process handles no other signal
-        killing = time.monotonic() + grace
+        killing, kills = time.monotonic() + grace, 0
         while self.reap():
             left = killing - time.monotonic()
-            if left < -MAX_KILL_SECONDS:
+            if left < -MAX_KILL_SECONDS and kills >= MIN_KILLS:
                 return False
             if left <= 0:
                 self._send(signal.SIGKILL)
+                kills += 1
             if select.select([woken], [], [], left if left > 0 else 0.005)[0]:
                 os.read(woken, 4096)
         return True

@@ -15,6 +15,8 @@ from msgspec import Struct
 from agentrun.core import model_texts as texts
 from agentrun.tools.supervisor import find_descendants, list_processes
 
+MAX_WORD = 4096
+
 
 class ProcessExit(Struct, frozen=True):
     """How a program ended. Without code and signal: unknown, because the supervisor was killed."""
@@ -43,9 +45,8 @@ class ProcessPipes(SubprocessStreamProtocol):
         self.exited: asyncio.Future[None] = loop.create_future()
         """Done when the supervisor has exited."""
 
-    def names(self, keeper: asyncio.SubprocessTransport) -> set[str]:
-        """The names of the pipes in /proc."""
-        pipes: list[Any] = [keeper.get_pipe_transport(each) for each in (1, 2)]
+    def names(self, supervisor: asyncio.SubprocessTransport) -> set[str]:
+        pipes: list[Any] = [supervisor.get_pipe_transport(each) for each in (1, 2)]
         return {pipe_name(pipe.get_extra_info("pipe").fileno()) for pipe in pipes if not pipe.is_closing()}
 
     def pipe_data_received(self, fd: int, data: bytes | str) -> None:
@@ -103,7 +104,6 @@ class SupervisorConnection(asyncio.Protocol):
         self.transport.write(order)
 
     def stop(self) -> None:
-        """Ask the supervisor to end its program."""
         if self.transport is not None and not self.transport.is_closing():
             self.transport.write_eof()
 
@@ -122,19 +122,16 @@ class SupervisorConnection(asyncio.Protocol):
         self.closed.set_result(None)
 
 
-# --- processes without a supervisor -----------------------------------------------------------------------------
-
-
-def kill_orphans(keeper: int, group: int, pipes: Collection[str]) -> int:
+def kill_orphans(supervisor: int, group: int, pipes: Collection[str]) -> int:
     """Kill the processes of a supervisor that was killed or stopped, without waiting. Returns their number."""
     if not os.path.isdir("/proc/self/fd"):
         if group > 0:  # 0 would be the group of agentrun
             with suppress(OSError):
                 os.killpg(group, signal.SIGKILL)
         return 0
-    found = {pid for pid, _, session in list_processes() if session == keeper} | _find_writers(pipes)
-    found |= {below for pid in (keeper, *found) for below in find_descendants(pid)}
-    found -= {keeper, os.getpid()}
+    found = {pid for pid, _, session in list_processes() if session == supervisor} | _find_writers(pipes)
+    found |= {below for pid in (supervisor, *found) for below in find_descendants(pid)}
+    found -= {supervisor, os.getpid()}
     for pid in found:
         with suppress(OSError):
             os.kill(pid, signal.SIGKILL)
@@ -142,7 +139,6 @@ def kill_orphans(keeper: int, group: int, pipes: Collection[str]) -> int:
 
 
 def pipe_name(descriptor: int) -> str:
-    """The name of a pipe in /proc."""
     return f"pipe:[{os.fstat(descriptor).st_ino}]"
 
 
@@ -157,12 +153,6 @@ def _find_writers(pipes: Collection[str]) -> set[int]:
                     found.add(pid)
                     break
     return found
-
-
-# --- what a program writes, as much of it as is kept ----------------------------------------------------------
-
-
-MAX_WORD = 4096
 
 
 class BoundedOutput:
@@ -201,7 +191,7 @@ class BoundedOutput:
         secrets = tuple(secrets)
         head = _drop_partial_word(bytes(self._head), secrets)
         tail = _drop_partial_word(self.end[::-1], [secret[::-1] for secret in secrets])[::-1]
-        gap = texts.OUTPUT_OMITTED.format(self.total - len(head) - len(tail))
+        gap = texts.output_omitted(self.total - len(head) - len(tail))
         return f"{head.decode('utf-8', 'replace')}\n{gap}\n{tail.decode('utf-8', 'replace')}"
 
     @property

@@ -1,13 +1,7 @@
 """Run Python functions as hooks.
 
-    from agentrun import Deny, HookQuestion
-
-    def careful(question: HookQuestion) -> Deny | None:
-        return Deny("not on Sundays") if question.target == "refund" else None
-
 Rule 1  The source of a hook is compared with its pin before the run starts, and again at its import.
-Rule 2  A plain function runs in a daemon thread, an async function on the event loop.
-Rule 3  None means `Continue`. An exception is a failure of the hook. Its output and the text of its exception go only
+Rule 2  None means `Continue`. An exception is a failure of the hook. Its output and the text of its exception go only
         to `printed`.
 """
 

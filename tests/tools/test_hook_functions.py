@@ -10,18 +10,18 @@ import pytest
 
 from agentrun.canonical_json import text_hash
 from agentrun.core.facts import CallRefused, Continue, Deny, HookAnswered, HookFailure, Inject, Modify, ToolFinished
-from agentrun.core.messages import words
+from agentrun.core.messages import text_of
 from agentrun.core.package import Hook
 from agentrun.engine.hooks import HookQuestion
 from agentrun.engine.run import FinishedRun
 from agentrun.errors import PackageError, ToolError
-from agentrun.tools.hooks import load_python_hooks
+from agentrun.tools.hook_functions import load_python_hooks
 
 from .agent_runs import Runs, facts
 from .python_desk import Desk
 
 POINTS = ("on_input", "before_model", "after_model", "before_tool", "after_tool", "on_output", "on_stop")
-VALUES: dict[str, Any] = {
+POINT_VALUES: dict[str, Any] = {
     "on_input": "Where is it?",
     "before_model": "Where is it?",
     "after_model": "",
@@ -51,7 +51,7 @@ def answers(done: FinishedRun) -> list[Any]:
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("form", ["def", "async def"])
 def test_hook_is_asked_at_every_point(desk: Desk, point: str, form: str) -> None:
-    here = runs_with_hook(desk, point, "assert question.value == " + repr(VALUES[point]), form=form)
+    here = runs_with_hook(desk, point, "assert question.value == " + repr(POINT_VALUES[point]), form=form)
     if point == "after_model":
         here = runs_with_hook(desk, point, "assert question.value in ('', 'It is late.')", form=form)
     if point == "before_model":
@@ -84,7 +84,7 @@ def test_answers_of_hooks_change_the_run(desk: Desk, point: str, body: str, answ
     match point:
         case "before_tool":
             assert "look 8" in here.traces
-            assert words(facts(done, ToolFinished)[0].parts) == "order 8 is late"
+            assert text_of(facts(done, ToolFinished)[0].parts) == "order 8 is late"
         case "on_output":
             assert done.outcome.answer == "It is here."
         case _:
@@ -131,7 +131,8 @@ def test_async_hook_that_raises_denies_the_call(desk: Desk, raised: str) -> None
 def test_failing_hook_follows_on_failure(
     desk: Desk, on_failure: str, body: str, reason: str | None, error: str | None
 ) -> None:
-    here = runs_with_hook(desk, "before_tool", body, on_failure=on_failure, timeout="200ms")
+    timeout = "200ms" if reason == "timeout" else "60s"
+    here = runs_with_hook(desk, "before_tool", body, on_failure=on_failure, timeout=timeout)
     done = here.recorded_and_replayed()
     assert ("look 7" in here.traces) == (on_failure == "continue")
     (answer,) = answers(done)
