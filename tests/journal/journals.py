@@ -38,7 +38,7 @@ def journal(*facts: Fact, onto: Iterable[Record] = ()) -> MemoryJournal:
     return made
 
 
-def started(**changes: Any) -> RunStarted:
+def run_started(**changes: Any) -> RunStarted:
     said_so = {
         "run": "run-1",
         "package": "sha256:1",
@@ -52,7 +52,7 @@ def started(**changes: Any) -> RunStarted:
     return RunStarted(**{**said_so, **changes})
 
 
-def asked(turn: int = 1, attempt: int = 1) -> ModelAsked:
+def model_asked(turn: int = 1, attempt: int = 1) -> ModelAsked:
     return ModelAsked(f"m{turn}.{attempt}", turn, attempt, "openai/gpt-4.1-mini", 100)
 
 
@@ -64,7 +64,7 @@ def replied(text: str = "", *tools: str, turn: int = 1, attempt: int = 1) -> Mod
     return ModelReplied(f"m{turn}.{attempt}", turn, attempt, reply)
 
 
-def ran(call: str, tool: str) -> tuple[Fact, ...]:
+def allowed_call(call: str, tool: str) -> tuple[Fact, ...]:
     """What a call that may run leaves in a journal."""
     return (
         Ruled(call, "tool_call", "allow", ("all",)),
@@ -73,17 +73,17 @@ def ran(call: str, tool: str) -> tuple[Fact, ...]:
     )
 
 
-STOPPED = RunStopped("completed")
+RUN_STOPPED = RunStopped("completed")
 WITH_TOOLS = (
-    started(),
-    asked(),
+    run_started(),
+    model_asked(),
     replied("", "search", "read"),
-    *ran("c1.0", "search"),
-    *ran("c1.1", "read"),
+    *allowed_call("c1.0", "search"),
+    *allowed_call("c1.1", "read"),
     ResultsGiven(1),
-    asked(2),
+    model_asked(2),
     replied("Hello", turn=2),
-    STOPPED,
+    RUN_STOPPED,
 )
 JOURNAL = journal(*WITH_TOOLS)
 LINES = JOURNAL.text().split(b"\n")[:-1]
@@ -96,7 +96,7 @@ TEXTS = st.text(
 ) | st.sampled_from(
     ["", "null", "true", "No", "1", "1e3", "-", "~", "0x1f", "2026-01-31", "<<", "=", "a: b", "\ufeff", "a\n  ", "\n"]
 )
-VALUES = st.recursive(
+JSON_VALUES = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(1 - 2**53, 2**53 - 1)
@@ -110,30 +110,30 @@ VALUES = st.recursive(
 @cache
 def facts(kind: type[Fact]) -> st.SearchStrategy[Fact]:
     """Facts of a kind with any values."""
-    return _plain(inspect.type_info(kind)).map(lambda plain: msgspec.convert(plain, kind))
+    return _plain_data(inspect.type_info(kind)).map(lambda plain: msgspec.convert(plain, kind))
 
 
 ANY_FACT = st.sampled_from(KINDS).flatmap(facts)
 
 
-def _plain(info: inspect.Type) -> st.SearchStrategy[Any]:
+def _plain_data(info: inspect.Type) -> st.SearchStrategy[Any]:
     """Plain data of a type, small ones often."""
     match info:
         case inspect.StructType():
-            fields = {field.encode_name: (field.required, _plain(field.type)) for field in info.fields}
+            fields = {field.encode_name: (field.required, _plain_data(field.type)) for field in info.fields}
             given = {name: made for name, (required, made) in fields.items() if required}
             if info.tag_field:
                 given[info.tag_field] = st.just(info.tag)
             may = {name: made for name, (required, made) in fields.items() if not required}
             return st.fixed_dictionaries(given, optional=may)
         case inspect.UnionType():
-            return st.one_of([_plain(one) for one in info.types])
+            return st.one_of([_plain_data(one) for one in info.types])
         case inspect.Metadata():
-            return _plain(info.type)
+            return _plain_data(info.type)
         case inspect.VarTupleType():
-            return st.lists(_plain(info.item_type), max_size=2)
+            return st.lists(_plain_data(info.item_type), max_size=2)
         case inspect.DictType():
-            return st.dictionaries(TEXTS, _plain(info.value_type), max_size=2)
+            return st.dictionaries(TEXTS, _plain_data(info.value_type), max_size=2)
         case inspect.LiteralType():
             return st.sampled_from(info.values)
         case inspect.IntType():
@@ -143,7 +143,7 @@ def _plain(info: inspect.Type) -> st.SearchStrategy[Any]:
         case inspect.StrType():
             return TEXTS
         case inspect.AnyType():
-            return VALUES
+            return JSON_VALUES
         case inspect.NoneType():
             return st.none()
     raise NotImplementedError(info)

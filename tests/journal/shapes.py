@@ -38,80 +38,110 @@ from agentrun.core.transitions import lost_work
 from agentrun.journal.canonical import canonical
 from agentrun.journal.storage import MemoryJournal, read_journal_file
 
-from ..core.script import SINK, STARTED, Run, Stuck, agent_tool, called, hook, rule, said, tool, writing
+from ..core.script import (
+    RUN_STARTED,
+    SINK,
+    Run,
+    RunWaits,
+    agent_tool,
+    calls_reply,
+    hook,
+    rule,
+    text_reply,
+    tool,
+    writing,
+)
 from ..packages import ROUTE, package, typed
 from .journals import GOLDEN
 
 ALLOW = {"default": "allow"}
 READS = {"search": tool(), "read": tool(function="read")}
-BROKEN, KEPT = '{"queue": "kitchen"}', '{"queue": "hardware", "urgent": true}'
-BUSY = Fault("provider.overloaded", "too many requests", {"status": 529})
+INVALID_ANSWER, VALID_ANSWER = '{"queue": "kitchen"}', '{"queue": "hardware", "urgent": true}'
+OVERLOADED = Fault("provider.overloaded", "too many requests", {"status": 529})
 
 
 def plain() -> Run:
-    return Run(package(), said(Reasoning("c2VjcmV0", "openai/gpt-4.1-mini"), "Hello"))
+    return Run(package(), text_reply(Reasoning("c2VjcmV0", "openai/gpt-4.1-mini"), "Hello"))
 
 
 def repaired() -> Run:
-    return Run(typed(), said(BROKEN), said(KEPT))
+    return Run(typed(), text_reply(INVALID_ANSWER), text_reply(VALID_ANSWER))
+
+
+def shared() -> Run:
+    """Identical reads, of which one runs."""
+    return Run(package(tools=READS, policy=ALLOW), calls_reply("search", "read", "search"), text_reply("Done."))
 
 
 def parallel() -> Run:
     """Three calls, the last one done first."""
     agent = package(tools=READS, policy=ALLOW)
-    batch = called(("search", '{"q": "printer"}'), "read", "unknown", text="Let me look.")
-    return Run(agent, batch, said("Found it."), pick=lambda count: count - 1, takes=10)
+    batch = calls_reply(("search", '{"q": "printer"}'), "read", "unknown", text="Let me look.")
+    return Run(agent, batch, text_reply("Found it."), pick=lambda count: count - 1, takes=10)
 
 
 def approved() -> Run:
     agent = package(
         tools={"refund": writing()}, policy={"rules": [rule("ask", "refund", id="big", reason="a person signs off")]}
     )
-    return Run(agent, called(("refund", '{"q": "50"}')), said("Refunded."), people={"refund": "approved"})
+    return Run(agent, calls_reply(("refund", '{"q": "50"}')), text_reply("Refunded."), people={"refund": "approved"})
 
 
 def denied() -> Run:
     agent = package(tools={"refund": writing(), **READS}, policy={"rules": [rule("allow", "search")]})
-    return Run(agent, called("refund", "search"), said("I may not."))
+    return Run(agent, calls_reply("refund", "search"), text_reply("I may not."))
 
 
 def rewritten() -> Run:
     rules = [rule("allow", "*"), rule("modify", "search", id="safe", set={"q": "printers"})]
-    return Run(package(tools=READS, policy={"rules": rules}), called(("search", '{"q": "all"}')), said("Done."))
+    return Run(
+        package(tools=READS, policy={"rules": rules}), calls_reply(("search", '{"q": "all"}')), text_reply("Done.")
+    )
+
+
+def with_defaults() -> Run:
+    args = {"type": "object", "properties": {"q": {"type": "string"}, "limit": {"type": "integer", "default": 5}}}
+    return Run(
+        package(tools={"search": tool(args=args)}, policy=ALLOW),
+        calls_reply(("search", '{"q": "a"}')),
+        text_reply("Done."),
+    )
 
 
 def budget() -> Run:
     agent = package(tools=READS, policy=ALLOW, budgets={"turns": 2, "grace": 1})
-    return Run(agent, called("search"), called("read"))
+    return Run(agent, calls_reply("search"), calls_reply("read"))
 
 
 def retried() -> Run:
     """The first route fails for good, the second after a while."""
     second = {**ROUTE, "provider": "anthropic", "name": "claude-haiku-4-5"}
     agent = package(model={"routes": [ROUTE, second]}, retry={"attempts": 2})
-    return Run(agent, BUSY, BUSY, BUSY, said("At last."))
+    return Run(agent, OVERLOADED, OVERLOADED, OVERLOADED, text_reply("At last."))
 
 
 def hooked() -> Run:
     hooks = [hook("on_input", id="greet"), hook("before_tool", id="guard"), hook("on_stop", id="log")]
     answers: dict[str, Any] = {"greet": Inject("Be kind."), "guard": Deny("not today")}
-    return Run(package(tools=READS, policy=ALLOW, hooks=hooks), called("search"), said("Sorry."), hooks=answers)
+    return Run(
+        package(tools=READS, policy=ALLOW, hooks=hooks), calls_reply("search"), text_reply("Sorry."), hooks=answers
+    )
 
 
 def delivered() -> Run:
     sinks = {"file": SINK, "spare": {**SINK, "delivery": "optional", "path": "spare.txt"}}
-    return Run(package(sinks=sinks), said("Hello"), sinks={"spare": Fault("delivery.failed", "it is full")})
+    return Run(package(sinks=sinks), text_reply("Hello"), sinks={"spare": Fault("delivery.failed", "it is full")})
 
 
 def kept_back() -> Run:
     """A rule keeps the answer from a sink that need not have it."""
     rules = [rule("deny", "spare", on="delivery", reason="not outside")]
-    return Run(package(sinks={"spare": {**SINK, "delivery": "optional"}}, policy={"rules": rules}), said("Hello"))
+    return Run(package(sinks={"spare": {**SINK, "delivery": "optional"}}, policy={"rules": rules}), text_reply("Hello"))
 
 
 def escalated() -> Run:
     agent = package(model={"max_output_tokens": 10}, limits={"on_truncated": "escalate"})
-    return Run(agent, said("Once upon", finish="length"), said("Once upon a time."))
+    return Run(agent, text_reply("Once upon", finish="length"), text_reply("Once upon a time."))
 
 
 def compacted() -> Run:
@@ -119,27 +149,29 @@ def compacted() -> Run:
     small = {**ROUTE, "context_window": 380}
     context = {"overflow": "compact", "keep": 1}
     agent = package(tools=READS, policy=ALLOW, model={"routes": [small]}, context=context)
-    begun = replace(STARTED, input=message("It burns. " * 30))
-    summaries = said("It burns. " * 40), said("It burns.")
-    return Run(agent, called("search"), *summaries, said("Done."), tools={"search": "x" * 400}, started=begun)
+    begun = replace(RUN_STARTED, input=message("It burns. " * 30))
+    summaries = text_reply("It burns. " * 40), text_reply("It burns.")
+    return Run(
+        agent, calls_reply("search"), *summaries, text_reply("Done."), tools={"search": "x" * 400}, started=begun
+    )
 
 
 def cancelled() -> Run:
-    run = Run(package(tools=READS, policy=ALLOW), called("search", "read"))
+    run = Run(package(tools=READS, policy=ALLOW), calls_reply("search", "read"))
     run.until(ToolStarted)
     run.add(CancelRequested("me"))
     return run
 
 
 def followed_up() -> Run:
-    run = Run(package(), said("Hello"), said("Sure."))
+    run = Run(package(), text_reply("Hello"), text_reply("Sure."))
     run.add(MessageQueued("q1", message("And the other one?")))
     return run
 
 
 def resumed() -> Run:
     """The owner goes away while a call runs that must not run twice; somebody has it run again."""
-    run = Run(package(tools={"pay": writing()}, policy=ALLOW), called("pay"), said("Paid."))
+    run = Run(package(tools={"pay": writing()}, policy=ALLOW), calls_reply("pay"), text_reply("Paid."))
     run.until(ToolStarted)
     run.under_way.clear()
     run.add(RunResumed("sha256:0"))
@@ -157,9 +189,12 @@ def slept() -> Run:
     results = [ChildSuspended("", ("c1.0",)), ToolFinished("", (Text("Paid."),))]
     agent = package(tools={"billing": agent_tool()}, agents={"billing": msgspec.to_builtins(BILLING)}, policy=ALLOW)
     run = Run(
-        agent, called(("billing", '{"message": "Pay."}')), said("Done."), tools={"billing": lambda _: results.pop(0)}
+        agent,
+        calls_reply(("billing", '{"message": "Pay."}')),
+        text_reply("Done."),
+        tools={"billing": lambda _: results.pop(0)},
     )
-    with suppress(Stuck):
+    with suppress(RunWaits):
         run.finish()
     run.add(RunResumed("sha256:0"))
     return run
@@ -171,15 +206,15 @@ def with_child() -> Run:
 
     def work(effect: RunChild) -> tuple[str, ChildSpend]:
         mine = User(message(effect.message or "").parts)
-        begun = replace(STARTED, run=effect.run, agent="billing", input=mine, parent=effect.parent)
-        child = Run(effect.package, said("Paid 50."), started=begun)
+        begun = replace(RUN_STARTED, run=effect.run, agent="billing", input=mine, parent=effect.parent)
+        child = Run(effect.package, text_reply("Paid 50."), started=begun)
         outcome = child.finish()
         inner[effect.run] = child
         return str(outcome.answer), ChildSpend(outcome.tokens, outcome.cost, outcome.tool_calls)
 
     inner: dict[str, Run] = {}
     call = ("billing", '{"message": "Pay 50."}')
-    run = Run(agent, called(call), said("Done."), tools={"billing": work})
+    run = Run(agent, calls_reply(call), text_reply("Done."), tools={"billing": work})
     run.inner = inner  # type: ignore[attr-defined]  # only this shape has any
     return run
 
@@ -190,9 +225,11 @@ SHAPES: dict[str, Callable[[], Run]] = {
         plain,
         repaired,
         parallel,
+        shared,
         approved,
         denied,
         rewritten,
+        with_defaults,
         budget,
         retried,
         hooked,
@@ -210,7 +247,7 @@ SHAPES: dict[str, Callable[[], Run]] = {
 """What each gives is not finished yet."""
 
 
-def written(run: Run) -> MemoryJournal:
+def write_journal(run: Run) -> MemoryJournal:
     """The journal of a run, as its owner would have written it."""
     journal, epoch = MemoryJournal(), 1
     for record in run.records:
@@ -239,9 +276,9 @@ def write() -> None:
     for name, shape in SHAPES.items():
         run = shape()
         run.finish()
-        (folder / f"{name}.jsonl").write_bytes(written(run).text())
+        (folder / f"{name}.jsonl").write_bytes(write_journal(run).text())
         for child, inner in getattr(run, "inner", {}).items():
-            (folder / f"{name}.{child}.jsonl").write_bytes(written(inner).text())
+            (folder / f"{name}.{child}.jsonl").write_bytes(write_journal(inner).text())
     for path in golden():
         records = tuple(read_journal_file(path))
         path.with_suffix(".json").write_text(outcome_json(records), encoding="utf-8")

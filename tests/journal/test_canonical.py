@@ -23,11 +23,11 @@ from agentrun.core.messages import VOLATILE, Assistant, Reasoning, Reply, Text, 
 from agentrun.journal.canonical import canonical, fact_block
 from agentrun.spec.yaml_parser import parse_plain_scalar
 
-from .journals import ANY_FACT, JOURNAL, STOPPED, VALUES, asked, journal, replied, started
+from .journals import ANY_FACT, JOURNAL, JSON_VALUES, RUN_STOPPED, journal, model_asked, replied, run_started
 
 RECORDS = JOURNAL.records()
 
-STARTED = """\
+STARTED_BLOCK = """\
 - run_started:
     agent: triage
     rules: 2
@@ -92,13 +92,13 @@ Loader.yaml_implicit_resolvers = {}
 Loader.add_constructor("tag:yaml.org,2002:str", construct)
 
 
-def loaded(text: str) -> Any:
+def load_yaml(text: str) -> Any:
     return yaml.load(text, Loader)  # noqa: S506  # a safe loader
 
 
 def test_canonical_form_of_a_journal() -> None:
     text = canonical(RECORDS)
-    assert text.startswith(STARTED + "\n- tool_finished:\n")
+    assert text.startswith(STARTED_BLOCK + "\n- tool_finished:\n")
     assert text.endswith("\n- run_stopped:\n    status: completed\n")
 
 
@@ -142,12 +142,12 @@ def test_output_values_named_like_internal_keys_are_kept() -> None:
     )
 
 
-@given(VALUES)
+@given(JSON_VALUES)
 def test_canonical_text_is_yaml_that_gives_the_values_back(value: Any) -> None:
     """The text is YAML, and reading it gives back all that was shown: nothing is lost, so no two values look alike."""
     text = canonical([Record(1, 0, 1, "", RunStopped("completed", output=value))] * 2)
     assert text.isascii() or all(line.replace("\t", " ").isprintable() for line in text.split("\n"))
-    assert [fact["run_stopped"]["output"] for fact in loaded(text)] == [value, value]
+    assert [fact["run_stopped"]["output"] for fact in load_yaml(text)] == [value, value]
 
 
 def without_volatile_values(value: Any) -> Any:
@@ -169,10 +169,10 @@ def without_volatile_values(value: Any) -> Any:
 @given(ANY_FACT)
 def test_any_fact_can_be_rebuilt_from_its_canonical_text(fact: Fact) -> None:
     """A fact's text gives the fact back, but for what is volatile: what is left out is known without being shown."""
-    ((name, shown),) = loaded(fact_block(fact))[0].items()
+    ((name, shown),) = load_yaml(fact_block(fact))[0].items()
     for field, value in _required(type(fact)).items():
         shown.setdefault(field, value)
-    built = msgspec.convert(_filled({"type": name, **shown}), type(fact))
+    built = msgspec.convert(_fill_parts({"type": name, **shown}), type(fact))
     assert without_volatile_values(built) == without_volatile_values(fact)
 
 
@@ -188,14 +188,14 @@ def _required(cls: type) -> dict[str, Any]:
     return made
 
 
-def _filled(plain: Any) -> Any:
+def _fill_parts(plain: Any) -> Any:
     """The same for parts inside."""
     if isinstance(plain, list):
-        return [_filled(item) for item in plain]
+        return [_fill_parts(item) for item in plain]
     if not isinstance(plain, dict):
         return plain
     inner = {
-        key: value if key in ("output", "fields", "params", "arguments") else _filled(value)
+        key: value if key in ("output", "fields", "params", "arguments") else _fill_parts(value)
         for key, value in plain.items()
     }
     if inner.get("kind") == "reasoning":
@@ -226,17 +226,17 @@ def test_canonical_form_of_a_fault() -> None:
 
 
 def test_changed_line_of_a_text_changes_one_line() -> None:
-    one = fact_block(started(input=User((Text("a\nb\nc\n"),)))).splitlines()
-    two = fact_block(started(input=User((Text("a\nB\nc\n"),)))).splitlines()
+    one = fact_block(run_started(input=User((Text("a\nb\nc\n"),)))).splitlines()
+    two = fact_block(run_started(input=User((Text("a\nB\nc\n"),)))).splitlines()
     assert sum(a != b for a, b in zip(one, two, strict=True)) == 1
 
 
 # --- children ----------------------------------------------------------------------------------------------
 
-CHILD = journal(started(run="run-1/c1.0", agent="billing"), STOPPED)
+CHILD = journal(run_started(run="run-1/c1.0", agent="billing"), RUN_STOPPED)
 PARENT = journal(
-    started(),
-    asked(),
+    run_started(),
+    model_asked(),
     replied("", "billing", "billing"),
     ChildStarted("c1.0", "billing", "run-1/c1.0", BudgetShare(tokens=5)),
     ChildStarted("c1.1", "billing", "run-1/c1.1", BudgetShare()),
@@ -249,25 +249,25 @@ def test_journal_of_a_child_is_nested_in_its_parent() -> None:
     assert "    journal:\n      - run_started:\n          agent: billing\n          rules: 2\n" in text
     assert "\n          instructions: |-\n            You sort tickets.\n\n            Answer briefly.\n" in text
     assert "\n      - run_stopped:\n          status: completed\n\n- tool_finished:\n" in text
-    told = loaded(text)
-    assert told[3]["child_started"]["journal"] == loaded(canonical(CHILD.records()))
+    told = load_yaml(text)
+    assert told[3]["child_started"]["journal"] == load_yaml(canonical(CHILD.records()))
     assert "journal" not in told[5]["child_started"]
 
 
 def test_journal_of_a_grandchild_is_nested() -> None:
     middle = journal(
-        started(run="run-1/c1.0"),
-        asked(),
+        run_started(run="run-1/c1.0"),
+        model_asked(),
         replied("", "deep"),
         ChildStarted("c1.0", "deep", "run-1/c1.0/c1.0", BudgetShare()),
     )
     journals = {"run-1/c1.0": middle.records(), "run-1/c1.0/c1.0": CHILD.records()}
-    told = loaded(canonical(PARENT.records(), journals))
+    told = load_yaml(canonical(PARENT.records(), journals))
     inner = told[3]["child_started"]["journal"][3]["child_started"]["journal"]
-    assert inner == loaded(canonical(CHILD.records()))
+    assert inner == load_yaml(canonical(CHILD.records()))
 
 
 def test_different_child_journal_gives_different_text() -> None:
-    other = journal(started(run="run-1/c1.0", agent="billing", params={}), STOPPED)
+    other = journal(run_started(run="run-1/c1.0", agent="billing", params={}), RUN_STOPPED)
     texts = {canonical(PARENT.records(), {"run-1/c1.0": child.records()}) for child in (CHILD, other)}
     assert len({*texts, canonical(PARENT.records())}) == 3

@@ -38,7 +38,7 @@ from agentrun.core.messages import Text, user_message
 from agentrun.journal import canonical as journal_order
 from agentrun.journal.canonical import canonical
 
-from .journals import STOPPED, asked, journal, ran, replied, started
+from .journals import RUN_STOPPED, allowed_call, journal, model_asked, replied, run_started
 
 
 def text(facts: Sequence[Fact]) -> str:
@@ -47,21 +47,21 @@ def text(facts: Sequence[Fact]) -> str:
 
 # --- interruptions -----------------------------------------------------------------------------------------
 
-WHOLE: tuple[Fact, ...] = (
-    started(),
-    asked(),
+ALL_FACTS: tuple[Fact, ...] = (
+    run_started(),
+    model_asked(),
     replied("", "search", "billing"),
-    *ran("c1.0", "search"),
+    *allowed_call("c1.0", "search"),
     ChildStarted("c1.1", "billing", "run-1/c1.1", BudgetShare()),
     ToolFinished("c1.1", (Text("Paid."),)),
     ResultsGiven(1),
-    asked(2),
+    model_asked(2),
     replied("Hello", turn=2),
     HookAsked("h1", "audit", "on_output", "output"),
     HookAnswered("h1", "audit", "on_output", "output", Continue()),
     DeliveryStarted("mail"),
     DeliveryFinished("mail"),
-    STOPPED,
+    RUN_STOPPED,
 )
 EFFECTS = {1: "m1.1", 4: "c1.0", 6: "c1.1", 9: "m2.1", 11: "h1", 13: "deliver:mail"}
 """Where each effect of the run above is begun."""
@@ -69,21 +69,21 @@ EFFECTS = {1: "m1.1", 4: "c1.0", 6: "c1.1", 9: "m2.1", 11: "h1", 13: "deliver:ma
 
 def interrupted(at: int, times: int = 1) -> list[Fact]:
     """The run above, with an effect that is lost and begun again."""
-    facts: list[Fact] = [*WHOLE[:at]]
+    facts: list[Fact] = [*ALL_FACTS[:at]]
     for attempt in range(1, times + 1):
-        begun = _attempt(WHOLE[at], attempt)
+        begun = _attempt(ALL_FACTS[at], attempt)
         effect = begun.effect if isinstance(begun, ModelAsked) else EFFECTS[at]
         facts += [begun, RunResumed("sha256:1"), WorkLost(effect)]
         facts += [CallSettled("c1.0", "retry", "me")] if at == 4 else []
-    last, result = _attempt(WHOLE[at], times + 1), WHOLE[at + 1]
+    last, result = _attempt(ALL_FACTS[at], times + 1), ALL_FACTS[at + 1]
     if isinstance(last, ModelAsked):
         given: Any = result
         result = replied(given.reply.message.text, *_tools(given), turn=last.turn, attempt=times + 1)
-    return [*facts, last, result, *WHOLE[at + 2 :]]
+    return [*facts, last, result, *ALL_FACTS[at + 2 :]]
 
 
 def _attempt(fact: Fact, attempt: int) -> Fact:
-    return asked(fact.turn, attempt) if isinstance(fact, ModelAsked) else fact
+    return model_asked(fact.turn, attempt) if isinstance(fact, ModelAsked) else fact
 
 
 def _tools(fact: Any) -> list[str]:
@@ -93,39 +93,43 @@ def _tools(fact: Any) -> list[str]:
 @pytest.mark.parametrize("at", EFFECTS)
 @pytest.mark.parametrize("times", [1, 2])
 def test_repeated_lost_work_leaves_no_trace(at: int, times: int) -> None:
-    assert text(interrupted(at, times)) == text(WHOLE)
+    assert text(interrupted(at, times)) == text(ALL_FACTS)
 
 
 def test_resumes_and_time_leave_no_trace() -> None:
-    facts: list[Fact] = [WHOLE[0]]
-    for fact in WHOLE[1:]:
+    facts: list[Fact] = [ALL_FACTS[0]]
+    for fact in ALL_FACTS[1:]:
         facts += [RunResumed("sha256:other"), TimePassed(), fact]
-    assert text(facts) == text(WHOLE)
+    assert text(facts) == text(ALL_FACTS)
 
 
 @pytest.mark.parametrize("at", EFFECTS)
 def test_work_lost_before_a_cancel_is_shown_as_started(at: int) -> None:
     """A run that ended after it lost something is not one that never began it."""
     end = (CancelRequested("me"), RunStopped("failed"))
-    lost = (WHOLE[at], RunResumed("sha256:1"), WorkLost(EFFECTS[at]))
-    assert text([*WHOLE[:at], *lost, *end]) == text([*WHOLE[:at], WHOLE[at], *end]) != text([*WHOLE[:at], *end])
+    lost = (ALL_FACTS[at], RunResumed("sha256:1"), WorkLost(EFFECTS[at]))
+    assert (
+        text([*ALL_FACTS[:at], *lost, *end])
+        == text([*ALL_FACTS[:at], ALL_FACTS[at], *end])
+        != text([*ALL_FACTS[:at], *end])
+    )
 
 
 def test_settlement_with_result_or_stop_is_shown_and_retry_is_not() -> None:
     """Run again leaves no trace; a result that somebody gave, and a stop, do."""
-    lost = [*WHOLE[:5], RunResumed("sha256:1"), WorkLost("c1.0")]
-    told = text([*lost, CallSettled("c1.0", "result", "me", (Text("search ran"),)), *WHOLE[6:]])
+    lost = [*ALL_FACTS[:5], RunResumed("sha256:1"), WorkLost("c1.0")]
+    told = text([*lost, CallSettled("c1.0", "result", "me", (Text("search ran"),)), *ALL_FACTS[6:]])
     assert "- tool_started:" in told
     assert "    how: result\n    by: me\n" in told
     assert "how: stop" in text([*lost, CallSettled("c1.0", "stop", "me")])
-    assert text([*lost, CallSettled("c1.0", "retry", "me"), *WHOLE[4:]]) == text(WHOLE)
+    assert text([*lost, CallSettled("c1.0", "retry", "me"), *ALL_FACTS[4:]]) == text(ALL_FACTS)
 
 
 def test_suspension_of_a_child_that_continued_leaves_no_trace() -> None:
-    slept = (WHOLE[6], ChildSuspended("c1.1", ("c1.0",)))
-    assert text([*WHOLE[:6], *slept, RunResumed("sha256:1"), *WHOLE[6:]]) == text(WHOLE)
-    assert text([*WHOLE[:6], *slept, *slept, RunResumed("sha256:1"), *WHOLE[6:]]) == text(WHOLE)
-    asleep = text([*WHOLE[:6], *slept])
+    slept = (ALL_FACTS[6], ChildSuspended("c1.1", ("c1.0",)))
+    assert text([*ALL_FACTS[:6], *slept, RunResumed("sha256:1"), *ALL_FACTS[6:]]) == text(ALL_FACTS)
+    assert text([*ALL_FACTS[:6], *slept, *slept, RunResumed("sha256:1"), *ALL_FACTS[6:]]) == text(ALL_FACTS)
+    asleep = text([*ALL_FACTS[:6], *slept])
     assert asleep.endswith("- child_suspended:\n    call: c1.1\n    waits_for:\n      - c1.0\n")
     assert "- child_started:" in asleep
 
@@ -134,24 +138,24 @@ def test_repeated_defer_is_shown_once() -> None:
     """How often somebody looked whether the rule still defers does not count; that it did does."""
     defer, allow = Ruled("input", "input", "defer", ("later",)), Ruled("input", "input", "allow", ())
     looked: list[Fact] = [RunResumed("sha256:1"), defer]
-    once = text([started(), defer, RunResumed("sha256:1"), allow, STOPPED])
-    assert text([started(), defer, *looked, *looked, RunResumed("sha256:1"), allow, STOPPED]) == once
-    assert text([started(), allow, STOPPED]) != once
+    once = text([run_started(), defer, RunResumed("sha256:1"), allow, RUN_STOPPED])
+    assert text([run_started(), defer, *looked, *looked, RunResumed("sha256:1"), allow, RUN_STOPPED]) == once
+    assert text([run_started(), allow, RUN_STOPPED]) != once
     other = Ruled("input", "input", "defer", ("later", "much later"))
-    assert text([started(), defer, RunResumed("sha256:1"), other]).count("- ruled:") == 2
-    assert text([started(), defer, allow, defer]).count("- ruled:") == 3
+    assert text([run_started(), defer, RunResumed("sha256:1"), other]).count("- ruled:") == 2
+    assert text([run_started(), defer, allow, defer]).count("- ruled:") == 3
 
 
 def test_lost_summary_request_is_not_replaced_by_an_answer_request() -> None:
     """A lost request for a summary is not made good by the next request for an answer, nor by another turn's."""
     summary = ModelAsked("m1.1", 1, 1, "openai/gpt-4.1-mini", 100, purpose="compact")
-    told = text([started(), summary, WorkLost("m1.1"), asked(1, 2), replied("Hi", attempt=2), asked(2)])
+    told = text([run_started(), summary, WorkLost("m1.1"), model_asked(1, 2), replied("Hi", attempt=2), model_asked(2)])
     assert told.count("- model_asked:") == 3
 
 
 def test_queued_messages_and_cancel_requests_are_shown() -> None:
     queued, cancelled = MessageQueued("q1", user_message("Hurry.")), CancelRequested("me")
-    told = text([*WHOLE[:2], queued, cancelled, *WHOLE[2:]])
+    told = text([*ALL_FACTS[:2], queued, cancelled, *ALL_FACTS[2:]])
     assert "- message_queued:\n    message:\n" in told
     assert "- cancel_requested:\n    by: me\n" in told
 
@@ -160,20 +164,20 @@ def test_queued_messages_and_cancel_requests_are_shown() -> None:
 
 
 def batch(calls: int) -> list[tuple[Fact, ...]]:
-    return [ran(f"c1.{place}", f"tool{place}") for place in range(calls)]
+    return [allowed_call(f"c1.{place}", f"tool{place}") for place in range(calls)]
 
 
 def batch_in_a_run(batch: Sequence[Fact], calls: int) -> list[Fact]:
     tools = [f"tool{place}" for place in range(calls)]
     return [
-        started(),
-        asked(),
+        run_started(),
+        model_asked(),
         replied("", *tools),
         *batch,
         ResultsGiven(1),
-        asked(2),
+        model_asked(2),
         replied("Done", turn=2),
-        STOPPED,
+        RUN_STOPPED,
     ]
 
 
@@ -212,8 +216,8 @@ def test_calls_are_sorted_by_number() -> None:
 def test_facts_without_a_call_come_before_the_calls() -> None:
     rows = batch(2)
     queued, cancel = MessageQueued("q", user_message("Hurry.")), CancelRequested("me")
-    ends: list[Fact] = [CallCancelled("c1.1", "not waited for"), RunEnding(STOPPED), STOPPED]
-    begin: list[Fact] = [started(), asked(), replied("", "tool0", "tool1")]
+    ends: list[Fact] = [CallCancelled("c1.1", "not waited for"), RunEnding(RUN_STOPPED), RUN_STOPPED]
+    begin: list[Fact] = [run_started(), model_asked(), replied("", "tool0", "tool1")]
     one = [*begin, *rows[0], queued, rows[1][0], cancel, *ends]
     two = [*begin, rows[1][0], queued, *rows[0], cancel, *ends]
     assert text(one) == text(two) == text([*begin, queued, cancel, *rows[0], rows[1][0], *ends])
@@ -222,13 +226,13 @@ def test_facts_without_a_call_come_before_the_calls() -> None:
 def test_other_facts_keep_their_order() -> None:
     """Outside of batches order is meaning."""
     one, two = MessageQueued("q", user_message("One.")), MessageQueued("q", user_message("Two."))
-    assert text([started(), one, two]) != text([started(), two, one])
+    assert text([run_started(), one, two]) != text([run_started(), two, one])
     batches = [*batch_in_a_run([fact for row in batch(2) for fact in row], 2)][:-1]
-    assert text([*batches, one, STOPPED]) != text([*batches[:5], one, *batches[5:], STOPPED])
+    assert text([*batches, one, RUN_STOPPED]) != text([*batches[:5], one, *batches[5:], RUN_STOPPED])
 
 
 def test_two_turns_do_not_mix() -> None:
-    first = batch_in_a_run(ran("c1.0", "tool0"), 1)[:-2]
+    first = batch_in_a_run(allowed_call("c1.0", "tool0"), 1)[:-2]
     second: list[Fact] = [
         replied("", "a", "b", turn=2),
         ToolStarted("c2.1", "b", "k"),
@@ -251,4 +255,4 @@ def test_planted_unsorted_calls_are_detected(monkeypatch: pytest.MonkeyPatch) ->
 def test_planted_comparison_by_effect_id_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that is sent again has another id: by ids alone it would be told twice."""
     monkeypatch.setattr(journal_order, "_work_key", effect_id_of)
-    assert text(interrupted(1)) != text(WHOLE)
+    assert text(interrupted(1)) != text(ALL_FACTS)

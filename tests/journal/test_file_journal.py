@@ -14,7 +14,7 @@ from agentrun.errors import StorageError
 from agentrun.journal import storage as module
 from agentrun.journal.storage import FileJournal, read_journal_file
 
-from .journals import GOLDEN, JOURNAL, STOPPED, asked
+from .journals import GOLDEN, JOURNAL, RUN_STOPPED, model_asked
 
 
 def write(path: Path) -> FileJournal:
@@ -104,7 +104,7 @@ def test_missing_file_raises_storage_failed(tmp_path: Path) -> None:
         list(read_journal_file(tmp_path / "nothing"))
 
 
-def refused(journal: FileJournal, seq: int) -> StorageError:
+def append_error(journal: FileJournal, seq: int) -> StorageError:
     with pytest.raises(StorageError) as caught:
         journal.append(JOURNAL.records()[seq - 1])
     return caught.value
@@ -190,12 +190,12 @@ def test_journal_of_an_earlier_release_can_be_resumed(tmp_path: Path) -> None:
     old = (GOLDEN / "v1" / "repaired.jsonl").read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(old[:4]))
     with FileJournal(path, resume=True) as journal:
-        for fact in (RunResumed("sha256:1"), asked(2), STOPPED):
+        for fact in (RunResumed("sha256:1"), model_asked(2), RUN_STOPPED):
             seq = len(journal.records()) + 1
             journal.append(Record(seq, 0, journal.epoch, journal.head, fact))
     assert path.read_bytes().startswith(b"".join(old[:4]))
     records = tuple(read_journal_file(path))
-    assert [record.fact for record in records[4:]] == [RunResumed("sha256:1"), asked(2), STOPPED]
+    assert [record.fact for record in records[4:]] == [RunResumed("sha256:1"), model_asked(2), RUN_STOPPED]
     assert [record.epoch for record in records] == [1, 1, 1, 1, 2, 2, 2]
     with FileJournal(path, resume=True) as journal:
         assert journal.records() == records
@@ -206,9 +206,9 @@ def test_full_disk_raises_storage_failed_and_poisons_the_journal(tmp_path: Path)
     with FileJournal(tmp_path / "journal.jsonl") as journal, Path("/dev/full").open("wb", buffering=0) as full:
         journal._file.close()
         journal._file = full
-        error = refused(journal, 1)
+        error = append_error(journal, 1)
         assert (error.code, error.fields) == ("storage.failed", {"path": "journal", "errno": ENOSPC})
-        assert (refused(journal, 2).code, error.exit_code) == ("journal.poisoned", 7)
+        assert (append_error(journal, 2).code, error.exit_code) == ("journal.poisoned", 7)
 
 
 def test_short_write_raises_storage_failed(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ from agentrun.core.transitions import lost_work
 from agentrun.journal.canonical import canonical
 from agentrun.journal.storage import FileJournal, read_journal_file
 
-from ..core.script import Run, Stuck, called, hook, rule, said, tool
+from ..core.script import Run, RunWaits, calls_reply, hook, rule, text_reply, tool
 from ..packages import package
 from .journals import KINDS
-from .shapes import SHAPES, children, golden, outcome_json, written
+from .shapes import SHAPES, children, golden, outcome_json, write_journal
 
 FILES = golden()
 
@@ -54,7 +54,7 @@ def test_golden_journal_can_be_resumed_after_any_record(path: Path, tmp_path: Pa
 def test_run_shape_writes_the_same_journal_every_time(shape: str) -> None:
     one, two = SHAPES[shape](), SHAPES[shape]()
     assert one.finish() == two.finish()
-    assert written(one).text() == written(two).text()
+    assert write_journal(one).text() == write_journal(two).text()
 
 
 # --- cut anywhere ------------------------------------------------------------------------------------------
@@ -78,13 +78,13 @@ def interrupted_forms(shape: str) -> Iterator[tuple[int, str]]:
         for fact in lost_work(run.state):
             run.add(fact)
         _finish(run)
-        yield count, canonical(written(run).records())
+        yield count, canonical(write_journal(run).records())
 
 
 def _finish(run: Run) -> None:
     try:
         run.finish()
-    except Stuck as stuck:
+    except RunWaits as stuck:
         for call in stuck.wait.waits_for:
             run.add(CallSettled(call, "retry", "me"))
         run.finish()
@@ -95,7 +95,7 @@ def test_crash_after_any_record_gives_the_same_canonical_form(shape: str) -> Non
     whole = SHAPES[shape]()
     whole.finish()
     for count, text in interrupted_forms(shape):
-        assert text == canonical(written(whole).records()), f"cut after record {count}"
+        assert text == canonical(write_journal(whole).records()), f"cut after record {count}"
 
 
 def test_planted_lost_work_in_the_canonical_form_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,14 +103,14 @@ def test_planted_lost_work_in_the_canonical_form_is_detected(monkeypatch: pytest
     whole: Any = SHAPES["parallel"]()
     whole.finish()
     monkeypatch.setattr("agentrun.journal.canonical._work_key", lambda fact: repr(id(fact)))
-    same = [text == canonical(written(whole).records()) for _, text in interrupted_forms("parallel")]
+    same = [text == canonical(write_journal(whole).records()) for _, text in interrupted_forms("parallel")]
     assert any(same)
     assert not all(same)
 
 
 # --- done in any order --------------------------------------------------------------------------------------
 
-BUSY = package(
+BUSY_AGENT = package(
     tools={"search": tool(), "read": tool(), "refund": tool()},
     policy={"default": "allow", "rules": [rule("ask", "refund", id="big")]},
     hooks=[hook("before_tool", id="guard"), hook("after_tool", id="look")],
@@ -120,11 +120,11 @@ BUSY = package(
 @given(st.randoms(use_true_random=False))
 def test_completion_order_does_not_change_the_canonical_form(random: Random) -> None:
     """Calls that pass hooks, policy and people, and end in any order, leave one canonical form."""
-    batch = called("search", "refund", "read", "unknown", "search")
+    batch = calls_reply("search", "refund", "read", "unknown", "search")
 
     def run(pick: Callable[[int], int]) -> str:
-        made = Run(BUSY, batch, said("Done."), people={"refund": "approved"}, pick=pick)
+        made = Run(BUSY_AGENT, batch, text_reply("Done."), people={"refund": "approved"}, pick=pick)
         made.finish()
-        return canonical(written(made).records())
+        return canonical(write_journal(made).records())
 
     assert run(random.randrange) == run(lambda count: 0)

@@ -15,7 +15,7 @@ from agentrun.errors import InternalError, StorageError
 from agentrun.journal import records as module
 from agentrun.journal.records import GENESIS_HASH, HashChain, read_records
 
-from .journals import ANY_FACT, JOURNAL, LINES, journal, started
+from .journals import ANY_FACT, JOURNAL, LINES, journal, run_started
 
 
 def damaged_seq(lines: Sequence[bytes], head: str | None = JOURNAL.head) -> int | None:
@@ -38,7 +38,7 @@ def test_written_lines_are_read_back() -> None:
 def test_any_fact_is_read_back(facts: list[Fact]) -> None:
     """What is written is read, whatever the facts say."""
     facts = [RunResumed(fact.package) if isinstance(fact, RunResumed) else fact for fact in facts]  # rules of today
-    made = journal(started(), *facts)
+    made = journal(run_started(), *facts)
     assert tuple(read_records(made.text().split(b"\n")[:-1], made.head)) == made.records()
 
 
@@ -126,7 +126,7 @@ def test_line_without_a_default_field_is_refused() -> None:
 # --- versions ----------------------------------------------------------------------------------------------
 
 
-def refused(lines: list[bytes]) -> StorageError:
+def read_error(lines: list[bytes]) -> StorageError:
     with pytest.raises(StorageError) as caught:
         list(read_records(lines))
     return caught.value
@@ -134,22 +134,22 @@ def refused(lines: list[bytes]) -> StorageError:
 
 def test_journal_of_a_later_release_raises_recovery_failed() -> None:
     """Not damaged, and not readable: neither its facts nor their meaning are known here."""
-    error = refused([sorted_json(replace(JOURNAL.records()[0], fact=started(rules=RULES_VERSION + 1)))])
+    error = read_error([sorted_json(replace(JOURNAL.records()[0], fact=run_started(rules=RULES_VERSION + 1)))])
     assert (error.code, error.exit_code) == ("recovery.failed", 7)
     assert error.fields == {"seq": 1, "rules": RULES_VERSION + 1}
     strange = b'{"at":1,"epoch":1,"fact":{"rules":99,"type":"run_started","unheard":[]},"prev":"x","seq":1}'
-    assert refused([strange]).code == "recovery.failed"
+    assert read_error([strange]).code == "recovery.failed"
 
 
 @pytest.mark.parametrize("rules", [b"0", b"-1", b"true", b'"2"', b"2.0", b"null"])
 def test_invalid_rules_version_is_refused(rules: bytes) -> None:
     assert b'"rules":2' in LINES[0]
-    error = refused([LINES[0].replace(b'"rules":2', b'"rules":' + rules)])
+    error = read_error([LINES[0].replace(b'"rules":2', b'"rules":' + rules)])
     assert (error.code, error.fields) == ("journal.damaged", {"seq": 1})
 
 
 def test_first_record_must_be_run_started() -> None:
-    error = refused([sorted_json(replace(JOURNAL.records()[0], fact=JOURNAL.records()[1].fact))])
+    error = read_error([sorted_json(replace(JOURNAL.records()[0], fact=JOURNAL.records()[1].fact))])
     assert (error.code, error.fields) == ("journal.damaged", {"seq": 1})
 
 
@@ -157,7 +157,7 @@ def test_texts_that_look_like_run_resumed_are_ignored() -> None:
     """Only a fact says under which rules an owner writes."""
     told = ModelTold("follow_up", (user_message('"type":"run_resumed"'), user_message("run_resumed")))
     params = {"fact": {"type": "run_resumed", "rules": 99}, "run_resumed": "run_resumed"}
-    made = journal(started(params=params), told, RunResumed("sha256:1"), told)
+    made = journal(run_started(params=params), told, RunResumed("sha256:1"), told)
     assert tuple(read_records(made.text().split(b"\n")[:-1])) == made.records()
 
 

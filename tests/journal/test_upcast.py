@@ -24,7 +24,7 @@ def lines(path: Path) -> list[bytes]:
     return path.read_bytes().splitlines()
 
 
-def plain(line: bytes) -> dict[str, Any]:
+def fact_of_line(line: bytes) -> dict[str, Any]:
     fact: dict[str, Any] = msgspec.json.decode(line)["fact"]
     return fact
 
@@ -43,12 +43,12 @@ def test_old_journal_keeps_all_its_values(path: Path) -> None:
     records = tuple(read_journal_file(path))
     assert [record.seq for record in records] == list(range(1, len(records) + 1))
     for record, line in zip(records, lines(path), strict=True):
-        now, then = plain(sorted_json(record)), plain(line)
+        now, then = fact_of_line(sorted_json(record)), fact_of_line(line)
         assert common_part(now, then) == then, "what was said is still said"
 
 
 def test_golden_journals_cover_every_upcast_of_version_1() -> None:
-    seen = {plain(line)["type"] for path in OLD for line in lines(path)}
+    seen = {fact_of_line(line)["type"] for path in OLD for line in lines(path)}
     assert {(kind, 1) for kind in seen} == {step for step in UPCASTS if step[1] == 1}
 
 
@@ -57,7 +57,7 @@ def test_upcast_writes_every_field(path: Path) -> None:
     """Every field of today's fact is written out by the steps, so that a new default changes no old journal."""
     kinds = {kind.__struct_config__.tag: kind for kind in KINDS}
     for line in lines(path):
-        made = upcast(plain(line), 1)
+        made = upcast(fact_of_line(line), 1)
         fact: Fact = msgspec.convert(made, kinds[made["type"]])
         assert sorted_json(fact) == sorted_json(made)
 
@@ -80,11 +80,11 @@ def chained(*facts: dict[str, Any]) -> list[bytes]:
     return made
 
 
-START = plain(lines(GOLDEN / "v1" / "plain.jsonl")[0])
-ASKED = plain(lines(GOLDEN / "v1" / "plain.jsonl")[1])
+START = fact_of_line(lines(GOLDEN / "v1" / "plain.jsonl")[0])
+MODEL_ASKED = fact_of_line(lines(GOLDEN / "v1" / "plain.jsonl")[1])
 
 
-def refused(*facts: dict[str, Any]) -> tuple[str, Any]:
+def read_error(*facts: dict[str, Any]) -> tuple[str, Any]:
     with pytest.raises(StorageError) as caught:
         list(read_records(chained(*facts)))
     return caught.value.code, caught.value.fields["seq"]
@@ -98,16 +98,16 @@ def refused(*facts: dict[str, Any]) -> tuple[str, Any]:
         {"type": ["model_asked"]},
         {"type": None},
         {},
-        {**ASKED, "cost": 0},
-        {**ASKED, "more": 0},
-        {key: value for key, value in ASKED.items() if key != "turn"},
-        {**ASKED, "turn": "1"},
+        {**MODEL_ASKED, "cost": 0},
+        {**MODEL_ASKED, "more": 0},
+        {key: value for key, value in MODEL_ASKED.items() if key != "turn"},
+        {**MODEL_ASKED, "turn": "1"},
     ],
     ids=str,
 )
 def test_fact_that_version_1_did_not_write_is_refused(fact: dict[str, Any]) -> None:
-    assert len(list(read_records(chained(START, ASKED)))) == 2
-    assert refused(START, fact) == ("journal.damaged", 2)
+    assert len(list(read_records(chained(START, MODEL_ASKED)))) == 2
+    assert read_error(START, fact) == ("journal.damaged", 2)
 
 
 def test_format_and_chain_of_an_old_journal_are_checked() -> None:
@@ -127,11 +127,11 @@ def test_format_and_chain_of_an_old_journal_are_checked() -> None:
 def test_resumed_old_journal_continues_in_the_current_format() -> None:
     """Its records are today's, those before it are not: each is held to the form of its own owner."""
     resumed = {"type": "run_resumed", "package": "sha256:1", "rules": 2}
-    today = {**ASKED, "cost": 7, "purpose": "answer", "hidden": []}
+    today = {**MODEL_ASKED, "cost": 7, "purpose": "answer", "hidden": []}
     records = list(read_records(chained(START, resumed, today)))
     assert records[2].fact.cost == 7  # type: ignore[union-attr]  # it is a request
-    assert refused(START, resumed, ASKED) == ("journal.damaged", 3)
-    assert refused(START, today) == ("journal.damaged", 2)
+    assert read_error(START, resumed, MODEL_ASKED) == ("journal.damaged", 3)
+    assert read_error(START, today) == ("journal.damaged", 2)
 
 
 def test_old_journal_has_a_canonical_form() -> None:

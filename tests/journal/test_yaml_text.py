@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from agentrun.journal.yaml_text import MAX_JOURNAL_YAML_DEPTH, YamlTextError, dump_plain_yaml, parse_plain_yaml
 
-from .journals import TEXTS, VALUES
+from .journals import JSON_VALUES, TEXTS
 from .shapes import golden
 
 
-@given(st.dictionaries(TEXTS, VALUES, min_size=1, max_size=4) | st.lists(VALUES, min_size=1, max_size=4))
+@given(st.dictionaries(TEXTS, JSON_VALUES, min_size=1, max_size=4) | st.lists(JSON_VALUES, min_size=1, max_size=4))
 def test_dumped_values_are_parsed_back(value: Any) -> None:
     assert parse_plain_yaml(dump_plain_yaml(value)) == value
 

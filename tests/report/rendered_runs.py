@@ -14,7 +14,7 @@ from agentrun.core.package import Package
 from agentrun.report.formatting import OutputLine
 from agentrun.report.run_renderer import RunRenderer
 
-from ..core.script import STARTED, Run, Stuck, agent_tool, called, rule, said, tool, writing
+from ..core.script import RUN_STARTED, Run, RunWaits, agent_tool, calls_reply, rule, text_reply, tool, writing
 from ..packages import ROUTE, package, typed
 
 HOSTILE = [
@@ -51,13 +51,13 @@ def lines_of(agent: Package, records: Iterable[Record]) -> list[OutputLine]:
 
 def finished(run: Run) -> Run:
     """As far as it goes."""
-    with suppress(Stuck):
+    with suppress(RunWaits):
         run.finish()
     return run
 
 
-class Nested:
-    """A run and its child; `told` is what a reader hears of both, the child's part where it belongs."""
+class RunWithChild:
+    """A run and its child; `rendered_text` shows both, the child's part where it belongs."""
 
     def __init__(self, agent: Package, *answers: Any, **world: Any) -> None:
         self.children: dict[str, tuple[Package, list[Record]]] = {}
@@ -66,14 +66,14 @@ class Nested:
 
     def _work(self, effect: RunChild) -> tuple[str, ChildSpend]:
         begun = replace(
-            STARTED, run=effect.run, agent="billing", input=message(effect.message or ""), parent=effect.parent
+            RUN_STARTED, run=effect.run, agent="billing", input=message(effect.message or ""), parent=effect.parent
         )
-        child = Run(effect.package, called(("pay", '{"q": "50"}')), said("Paid 50."), started=begun)
+        child = Run(effect.package, calls_reply(("pay", '{"q": "50"}')), text_reply("Paid 50."), started=begun)
         outcome = child.finish()
         self.children[effect.run] = (effect.package, child.records)
         return str(outcome.answer), ChildSpend(outcome.tokens, outcome.cost, outcome.tool_calls)
 
-    def told(self) -> str:
+    def rendered_text(self) -> str:
         story = RunRenderer(self.run.first)
         lines: list[OutputLine] = []
         for record in self.run.records:
@@ -83,7 +83,7 @@ class Nested:
         return text_of(lines) + f"[{story.usage}]\n"
 
 
-def typical() -> Nested:
+def typical() -> RunWithChild:
     """Tools, an approval, denials, a retry, a repair, another route and a child, all in one run."""
     second = {**ROUTE, "provider": "anthropic", "name": "claude-haiku-4-5"}
     price = {"input": 400_000, "output": 1_600_000, "cached_input": 100_000}
@@ -104,18 +104,18 @@ def typical() -> Nested:
         retry={"attempts": 2},
     )
     busy = Fault("provider.rate_limited", "the provider answered 429: slow down", {"status": 429, "retry_after": 2})
-    return Nested(
+    return RunWithChild(
         agent,
-        called(
+        calls_reply(
             ("search", '{"q": "1042"}'), ("search", '{\n  "q": "1043"\n}'), ("nothing", "{}"), text="I look\nthem up."
         ),
         busy,
-        called(("refund", '{"q": "900"}'), ("mail", '{"q": "ada@example.com"}')),
+        calls_reply(("refund", '{"q": "900"}'), ("mail", '{"q": "ada@example.com"}')),
         busy,
         busy,
-        called(("billing", '{"message": "Pay 50."}')),
-        said('{"queue": "kitchen"}'),
-        said('{"queue": "hardware", "urgent": true}'),
+        calls_reply(("billing", '{"message": "Pay 50."}')),
+        text_reply('{"queue": "kitchen"}'),
+        text_reply('{"queue": "hardware", "urgent": true}'),
         tools={"search": lambda effect: "late\nby two days" if effect.id == "c1.0" else Fault("tool.timeout", "slow")},
         people={"refund": "approved"},
         takes=300,

@@ -9,7 +9,7 @@ from agentrun.cassette.file import load_cassette
 from agentrun.cassette.parsed_interaction import parse_cassette
 from agentrun.report.cassette_diff import compare_cassettes
 
-from ..cli.diff_inputs import TAPES, edited_copy
+from ..cli.diff_inputs import CASSETTES, edited_copy
 
 SIGNS = {"new": "+", "gone": "-", "changed": "~", "moved": "~"}
 
@@ -21,7 +21,7 @@ def compare(a: Path, b: Path) -> list[str]:
 
 @pytest.fixture
 def cassette_file(tmp_path: Path) -> Path:
-    shutil.copy(TAPES / "support" / "default.yaml", tmp_path / "a.yaml")
+    shutil.copy(CASSETTES / "support" / "default.yaml", tmp_path / "a.yaml")
     return tmp_path / "a.yaml"
 
 
@@ -83,7 +83,7 @@ CHANGES: dict[str, tuple[str, str, list[str]]] = {
         ["~ the section policy of the spec changed"],
     ),
     "params": ("  params:\n    order_id: '1042'", "  params:\n    order_id: '7'", ["~ params.order_id “1042” → “7”"]),
-    "time": ("      start: 65\n", "      start: 66\n", []),
+    "time": ("\n      end: ", "\n      end: 9", []),
     "when": ("  recorded_at: '2026-", "  recorded_at: '2027-", []),
 }
 
@@ -109,7 +109,7 @@ def test_removed_interaction_does_not_move_the_others(cassette_file: Path) -> No
 def test_changed_call_with_a_wire_name_is_reported_once(tmp_path: Path) -> None:
     """The model calls `library__search`, and `library.search` is run."""
     cassette_file = tmp_path / "a.yaml"
-    shutil.copy(TAPES / "researcher" / "retry.yaml", cassette_file)
+    shutil.copy(CASSETTES / "researcher" / "retry.yaml", cassette_file)
     text = cassette_file.read_text(encoding="utf-8")
     assert text.count("wall raising") > 2
     assert compare(cassette_file, edited_copy(cassette_file, "wall raising", "wall rising")) == [

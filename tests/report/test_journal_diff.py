@@ -25,7 +25,7 @@ def reply(turn: int, text: str = "", *calls: tuple[str, str], **more: Any) -> di
     return {"model_replied": {"turn": turn, "reply": told, "cost": 100}}
 
 
-def ran(call: str, tool: str, result: str, rule: str = "reads") -> Facts:
+def allowed_call(call: str, tool: str, result: str, rule: str = "reads") -> Facts:
     return [
         {"ruled": {"subject": call, "stage": "tool_call", "ruling": "allow", "rules": [rule]}},
         {"tool_started": {"call": call, "tool": tool}},
@@ -33,7 +33,7 @@ def ran(call: str, tool: str, result: str, rule: str = "reads") -> Facts:
     ]
 
 
-def asked(turn: int, **more: Any) -> dict[str, Any]:
+def model_asked(turn: int, **more: Any) -> dict[str, Any]:
     return {"model_asked": {"turn": turn, "route": "openai/gpt-4.1-mini", **more}}
 
 
@@ -41,7 +41,7 @@ def user(text: str) -> dict[str, Any]:
     return {"role": "user", "parts": [{"kind": "text", "text": text}]}
 
 
-def started(**more: Any) -> dict[str, Any]:
+def run_started(**more: Any) -> dict[str, Any]:
     told = {
         "agent": "support",
         "rules": 2,
@@ -55,14 +55,14 @@ def started(**more: Any) -> dict[str, Any]:
 
 def run() -> Facts:
     return [
-        started(),
+        run_started(),
         {"hook_answered": {"hook": "check", "point": "on_input", "subject": "input", "answer": {"answer": "continue"}}},
-        asked(1),
+        model_asked(1),
         reply(1, "I look.", ("look", '{"id":"1042"}'), ("weigh", '{"id":"1042"}')),
-        *ran("c1.0", "look", '{"total":120,"state":"late"}'),
-        *ran("c1.1", "weigh", "heavy"),
+        *allowed_call("c1.0", "look", '{"total":120,"state":"late"}'),
+        *allowed_call("c1.1", "weigh", "heavy"),
         {"results_given": {"turn": 1}},
-        asked(2),
+        model_asked(2),
         reply(2, "", ("refund", '{"amount":20}')),
         {"ruled": {"subject": "c2.0", "stage": "tool_call", "ruling": "ask", "rules": ["money"], "reason": "money"}},
         {"approval_asked": {"subject": "c2.0", "target": "refund", "rules": ["money"]}},
@@ -70,7 +70,7 @@ def run() -> Facts:
         {"tool_started": {"call": "c2.0", "tool": "refund"}},
         {"tool_finished": {"call": "c2.0", "parts": [{"kind": "text", "text": "paid"}]}},
         {"results_given": {"turn": 2}},
-        asked(3),
+        model_asked(3),
         reply(3, "Done: 20 is paid."),
         {"answer_reached": {}},
         {"delivery_started": {"sink": "mail"}},
@@ -94,12 +94,12 @@ def after(kind: str, *facts: dict[str, Any], number: int = 0) -> Callable[[Facts
     return put
 
 
-def put(kind: str, number: int = 0, /, **values: Any) -> Callable[[Facts], None]:
+def change_fact(kind: str, number: int = 0, /, **values: Any) -> Callable[[Facts], None]:
     return lambda told: find(told, kind, number).update(values)
 
 
 def text(kind: str, number: int, words: str) -> Callable[[Facts], None]:
-    return put(kind, number, parts=[{"kind": "text", "text": words}])
+    return change_fact(kind, number, parts=[{"kind": "text", "text": words}])
 
 
 def renamed(told: Facts) -> None:
@@ -136,9 +136,9 @@ def new_step(told: Facts) -> None:
                     data[key] = "c3.0"
     find(told, "model_replied", 1)["reply"]["message"]["parts"][0]["id"] = "c3.0"
     step = [
-        asked(2),
+        model_asked(2),
         reply(2, "", ("track", '{"parcel":7}')),
-        *ran("c2.0", "track", "lost"),
+        *allowed_call("c2.0", "track", "lost"),
         {"results_given": {"turn": 2}},
     ]
     told[at:at] = step
@@ -155,39 +155,39 @@ LIMIT = {"code": "budget.turns", "message": "the budget of 3 turns is used up"}
 
 # What is done to the run, and all that is told of it: kind, how, text.
 TABLE: dict[str, tuple[Callable[[Facts], None], list[tuple[str, str, str]]]] = {
-    "agent": (put("run_started", agent="help"), [("agent", "changed", "the agent: “support” → “help”")]),
+    "agent": (change_fact("run_started", agent="help"), [("agent", "changed", "the agent: “support” → “help”")]),
     "prompt": (
-        put("run_started", instructions="Help.\nBe long.\nBe kind.\nBe quick."),
+        change_fact("run_started", instructions="Help.\nBe long.\nBe kind.\nBe quick."),
         [
             ("instructions", "changed", "instructions line 2: “Be brief.” → “Be long.”"),
             ("instructions", "new", "instructions line 4 is new: “Be quick.”"),
         ],
     ),
     "prompt-line-gone": (
-        put("run_started", instructions="Help.\nBe kind."),
+        change_fact("run_started", instructions="Help.\nBe kind."),
         [("instructions", "gone", "instructions line 2 is gone: “Be brief.”")],
     ),
     "other-prompts": (
-        put("run_started", prompts={"nudge": "Go on."}),
+        change_fact("run_started", prompts={"nudge": "Go on."}),
         [("prompt", "new", "the prompt nudge is new: “Go on.”")],
     ),
     "input": (
-        put("run_started", input=user("Where was it?")),
+        change_fact("run_started", input=user("Where was it?")),
         [("input", "changed", "the message: “Where is it?” → “Where was it?”")],
     ),
     "params": (
-        put("run_started", params={"order": "7", "region": "eu"}),
+        change_fact("run_started", params={"order": "7", "region": "eu"}),
         [
             ("params", "changed", "params.order “1042” → “7”"),
             ("params", "new", "params.region is new: “eu”"),
         ],
     ),
     "history": (
-        put("run_started", earlier={"runs": 1}),
+        change_fact("run_started", earlier={"runs": 1}),
         [("history", "changed", 'the earlier conversation: it null → {"runs":1}')],
     ),
     "route": (
-        put("model_asked", 1, route="anthropic/claude-haiku-4-5"),
+        change_fact("model_asked", 1, route="anthropic/claude-haiku-4-5"),
         [
             (
                 "route",
@@ -197,7 +197,7 @@ TABLE: dict[str, tuple[Callable[[Facts], None], list[tuple[str, str, str]]]] = {
         ],
     ),
     "hidden-tools": (
-        put("model_asked", 1, hidden=["refund"]),
+        change_fact("model_asked", 1, hidden=["refund"]),
         [("tools", "changed", 'turn 2: tools hidden from the model: [] → ["refund"]')],
     ),
     "reply": (
@@ -228,11 +228,11 @@ TABLE: dict[str, tuple[Callable[[Facts], None], list[tuple[str, str, str]]]] = {
         [("result", "changed", "turn 1: the result of weigh changed: “heavy” → “light”")],
     ),
     "result-failed": (
-        put("tool_finished", 1, parts=[], fault={"code": "tool.timeout", "message": "too slow"}),
+        change_fact("tool_finished", 1, parts=[], fault={"code": "tool.timeout", "message": "too slow"}),
         [("result", "changed", "turn 1: the end of weigh: a result (heavy) → tool.timeout: too slow")],
     ),
     "ruling": (
-        put("ruled", 1, ruling="deny", rules=["no-scales"], reason="broken"),
+        change_fact("ruled", 1, ruling="deny", rules=["no-scales"], reason="broken"),
         [
             (
                 "ruling",
@@ -242,15 +242,15 @@ TABLE: dict[str, tuple[Callable[[Facts], None], list[tuple[str, str, str]]]] = {
         ],
     ),
     "ruling-by-another-rule": (
-        put("ruled", 0, rules=[]),
+        change_fact("ruled", 0, rules=[]),
         [("ruling", "changed", "turn 1: the ruling on look is still allow, now by default; was by reads")],
     ),
     "approval": (
-        put("approval_answered", answer="denied", by="bob"),
+        change_fact("approval_answered", answer="denied", by="bob"),
         [("approval", "changed", "turn 2: the approval of refund: approved by ada → denied by bob")],
     ),
     "hook": (
-        put("hook_answered", answer={"answer": "deny", "reason": "no"}),
+        change_fact("hook_answered", answer={"answer": "deny", "reason": "no"}),
         [("hook", "changed", "the answer of the hook check (on_input) about the message: continue → deny: no")],
     ),
     "retry": (
@@ -258,7 +258,7 @@ TABLE: dict[str, tuple[Callable[[Facts], None], list[tuple[str, str, str]]]] = {
             "model_asked",
             {"model_failed": {"turn": 2, "fault": FAULT}},
             {"retry_planned": {"turn": 2}},
-            asked(2),
+            model_asked(2),
             number=1,
         ),
         [("fault", "new", "turn 2: the failed request (provider.overloaded: busy) is new")],
@@ -286,7 +286,7 @@ TABLE: dict[str, tuple[Callable[[Facts], None], list[tuple[str, str, str]]]] = {
         [("compaction", "new", "turn 2: the compaction (4 messages) is new")],
     ),
     "delivery": (
-        put("delivery_finished", fault={"code": "delivery.failed", "message": "full"}),
+        change_fact("delivery_finished", fault={"code": "delivery.failed", "message": "full"}),
         [("delivery", "changed", "the delivery to mail: delivered → delivery.failed: full")],
     ),
     "delivery-new": (
@@ -318,7 +318,7 @@ TABLE: dict[str, tuple[Callable[[Facts], None], list[tuple[str, str, str]]]] = {
         ],
     ),
     "outcome": (
-        put("run_stopped", status="failed", fault=LIMIT),
+        change_fact("run_stopped", status="failed", fault=LIMIT),
         [
             (
                 "outcome",
@@ -328,11 +328,11 @@ TABLE: dict[str, tuple[Callable[[Facts], None], list[tuple[str, str, str]]]] = {
         ],
     ),
     "label": (
-        put("run_stopped", label="truncated"),
+        change_fact("run_stopped", label="truncated"),
         [("outcome", "changed", "the outcome: completed → completed (truncated)")],
     ),
     "output": (
-        put("run_stopped", output={"queue": "a"}),
+        change_fact("run_stopped", output={"queue": "a"}),
         [("output", "changed", 'the output: it null → {"queue":"a"}')],
     ),
     "spend": (
@@ -344,7 +344,7 @@ TABLE: dict[str, tuple[Callable[[Facts], None], list[tuple[str, str, str]]]] = {
         [("spend", "changed", "spend differs: 0 → 7 cached tokens")],
     ),
     "terminal-tool": (
-        put("results_given", 1, ended_by="c2.0"),
+        change_fact("results_given", 1, ended_by="c2.0"),
         [("result", "changed", "turn 2: after the results: the model reads them → call 1 ends the run")],
     ),
     "unknown-fact": (
@@ -352,7 +352,7 @@ TABLE: dict[str, tuple[Callable[[Facts], None], list[tuple[str, str, str]]]] = {
         [("other", "new", "turn 2: the fact moon_rose is new")],
     ),
     "unknown-field": (
-        put("results_given", weather="rain"),
+        change_fact("results_given", weather="rain"),
         [("other", "changed", "the journal differs in [10].results_given.weather is new: “rain”")],
     ),
 }
@@ -382,12 +382,12 @@ def test_change_has_turn_call_and_values_as_data() -> None:
 
 def test_moved_step_is_reported_as_moved() -> None:
     def steps(*tools: str) -> Facts:
-        told: Facts = [started()]
+        told: Facts = [run_started()]
         for turn, tool in enumerate(tools, 1):
             told += [
-                asked(turn),
+                model_asked(turn),
                 reply(turn, "", (tool, "{}")),
-                *ran(f"c{turn}.0", tool, "x"),
+                *allowed_call(f"c{turn}.0", tool, "x"),
                 {"results_given": {"turn": turn}},
             ]
         return told
@@ -398,14 +398,16 @@ def test_moved_step_is_reported_as_moved() -> None:
 
 
 def test_changed_model_is_reported_in_its_first_turn() -> None:
-    def told(route: str, late: str) -> Facts:
+    def facts_with_routes(route: str, late: str) -> Facts:
         facts = run()
         for number, name in enumerate((route, route, late)):
             find(facts, "model_asked", number)["route"] = name
             find(facts, "model_replied", number)["reply"]["model"] = name
         return facts
 
-    assert kind_how_and_text(compare_journal_facts(told("a/b", "a/b"), told("a/c", "a/d"))) == [
+    assert kind_how_and_text(
+        compare_journal_facts(facts_with_routes("a/b", "a/b"), facts_with_routes("a/c", "a/d"))
+    ) == [
         ("route", "changed", "turn 1: the model that is asked: “a/b” → “a/c”"),
         ("model", "changed", "turn 1: the model that answered: “a/b” → “a/c”"),
         ("route", "changed", "turn 3: the model that is asked: “a/b” → “a/d”"),
@@ -416,7 +418,7 @@ def test_changed_model_is_reported_in_its_first_turn() -> None:
 def test_refusal_with_another_reason_is_reported_as_a_changed_result() -> None:
     def refused(by: str) -> Facts:
         told: dict[str, Any] = {"call": "c1.0", "code": "tool.denied", "told": f"{by} denies it", "fields": {"by": by}}
-        return [started(), asked(1), reply(1, "", ("refund", "{}")), {"call_refused": told}]
+        return [run_started(), model_asked(1), reply(1, "", ("refund", "{}")), {"call_refused": told}]
 
     assert kind_how_and_text(compare_journal_facts(refused("ada"), refused("a rule"))) == [
         ("result", "changed", "turn 1: the result of refund changed: “ada denies it” → “a rule denies it”")
@@ -434,7 +436,12 @@ def test_structured_output_is_compared_by_field_and_reported_once() -> None:
     def typed(queue: str) -> Facts:
         output = {"queue": queue, "urgent": True}
         words = f'{{"queue":"{queue}","urgent":true}}'
-        return [started(), asked(1), reply(1, words), {"run_stopped": {"status": "completed", "output": output}}]
+        return [
+            run_started(),
+            model_asked(1),
+            reply(1, words),
+            {"run_stopped": {"status": "completed", "output": output}},
+        ]
 
     assert kind_how_and_text(compare_journal_facts(typed("billing"), typed("other"))) == [
         ("output", "changed", "the output: queue “billing” → “other”")
@@ -442,11 +449,11 @@ def test_structured_output_is_compared_by_field_and_reported_once() -> None:
 
 
 def child(answer: str, share: int = 100) -> Facts:
-    journal = [started(agent="reader"), asked(1), reply(1, answer), {"run_stopped": {"status": "completed"}}]
+    journal = [run_started(agent="reader"), model_asked(1), reply(1, answer), {"run_stopped": {"status": "completed"}}]
     start = {"call": "c1.0", "tool": "reader", "share": {"tokens": share}, "journal": journal}
     return [
-        started(),
-        asked(1),
+        run_started(),
+        model_asked(1),
         reply(1, "", ("reader", "{}")),
         {"child_started": start},
         {"tool_finished": {"call": "c1.0", "parts": [{"kind": "text", "text": answer}]}},
@@ -470,8 +477,8 @@ def test_runs_of_a_conversation_are_aligned_one_by_one() -> None:
             fact
             for message in messages
             for fact in (
-                started(input=user(message)),
-                asked(1),
+                run_started(input=user(message)),
+                model_asked(1),
                 reply(1, "Yes."),
                 {"run_stopped": {"status": "completed"}},
             )

@@ -16,11 +16,11 @@ from agentrun.report.journal_diff import compare_journal_facts, compare_journals
 from agentrun.report.journal_tree import FactNode
 from agentrun.spec.problems import escape_invisible
 
-from ..journal.journals import ANY_FACT, KINDS, VALUES, facts
+from ..journal.journals import ANY_FACT, JSON_VALUES, KINDS, facts
 from ..journal.shapes import golden
 from ..steps import at_most
 from .rendered_runs import HOSTILE
-from .test_journal_diff import Facts, asked, ran, reply, run, started
+from .test_journal_diff import Facts, allowed_call, model_asked, reply, run, run_started
 
 TODAY = [path for path in golden() if path.parent == golden()[-1].parent and "." not in path.stem]
 JOURNALS = {path.stem: path.with_suffix(".yaml").read_text(encoding="utf-8") for path in TODAY}
@@ -51,7 +51,7 @@ def test_any_two_journals_differ_in_both_directions(one: list[Any], two: list[An
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.__struct_config__.tag))
 def test_added_fact_of_every_kind_is_reported(kind: Any, data: st.DataObject) -> None:
     fact = data.draw(facts(kind))
-    ((name, told),) = plain(fact).items()
+    ((name, told),) = plain_fact(fact).items()
     if name not in ("run_started", "time_passed", "run_resumed"):
         assert fact_label(FactNode(name, told), "refund").kind != "other", "a fact that is told by its name only"
     before, after = run(), [*run()[:-1], {name: told}, run()[-1]]
@@ -59,7 +59,7 @@ def test_added_fact_of_every_kind_is_reported(kind: Any, data: st.DataObject) ->
     assert compare_journal_facts(after, before)
 
 
-def plain(fact: Any) -> dict[str, Any]:
+def plain_fact(fact: Any) -> dict[str, Any]:
     (told,) = parse_plain_yaml(fact_block(fact))
     assert list(told) == [fact_kind(fact)]
     return dict(told)
@@ -68,7 +68,8 @@ def plain(fact: Any) -> dict[str, Any]:
 @settings(max_examples=40)
 @given(
     st.lists(
-        VALUES | st.dictionaries(st.sampled_from(["run_started", "model_replied", "ruled", "x"]), VALUES), max_size=5
+        JSON_VALUES | st.dictionaries(st.sampled_from(["run_started", "model_replied", "ruled", "x"]), JSON_VALUES),
+        max_size=5,
     )
 )
 def test_any_data_is_compared_without_error(told: list[Any]) -> None:
@@ -81,7 +82,12 @@ def test_any_data_is_compared_without_error(told: list[Any]) -> None:
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_texts_are_escaped_and_cut(text: str) -> None:
     text = text.encode("utf-8", "replace").decode()
-    facts = [started(instructions=text), asked(1), reply(1, text, (text, text)), *ran("c1.0", text, text)]
+    facts = [
+        run_started(instructions=text),
+        model_asked(1),
+        reply(1, text, (text, text)),
+        *allowed_call("c1.0", text, text),
+    ]
     for each in (*compare_journal_facts(run(), facts), *compare_journal_facts(facts, run())):
         assert each.text == escape_invisible(each.text)
         assert "\n" not in each.text
@@ -89,10 +95,14 @@ def test_hostile_texts_are_escaped_and_cut(text: str) -> None:
 
 
 def long_run(turns: int, first: int = 0) -> Facts:
-    told: Facts = [started()]
+    told: Facts = [run_started()]
     for turn in range(1, turns + 1):
         arguments = f'{{"id":{turn + first}}}'
-        told += [asked(turn), reply(turn, "", ("look", arguments)), *ran(f"c{turn}.0", "look", "x" * 500)]
+        told += [
+            model_asked(turn),
+            reply(turn, "", ("look", arguments)),
+            *allowed_call(f"c{turn}.0", "look", "x" * 500),
+        ]
     return told
 
 

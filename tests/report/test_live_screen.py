@@ -8,7 +8,7 @@ from threading import enumerate as threads
 
 import pytest
 
-from agentrun.core.facts import ModelAsked
+from agentrun.core.facts import ModelAsked, ModelFailed, ModelReplied
 from agentrun.report.formatting import OutputLine, make_paragraph
 from agentrun.report.run_renderer import RunRenderer
 from agentrun.report.screen import (
@@ -81,6 +81,42 @@ def test_spinner_moves() -> None:
         screen.status("asking")
         for frame in (*SPINNER, SPINNER[0]):
             seen.until(lambda shown, frame=frame: shown.startswith(frame))  # type: ignore[misc]  # bound for the loop
+
+
+def test_status_shows_the_time_and_tokens_of_a_model_request() -> None:
+    now = [100.0]
+    with terminal() as seen, closing(LiveScreen(seen.stream, color=False, clock=lambda: now[0])) as screen:
+        screen.status("turn 1 of 12")
+        screen.begin_request("m1.1")
+        seen.until(lambda shown: shown.endswith("turn 1 of 12 · model 0s"))
+        now[0] = 112.9
+        seen.until(lambda shown: shown.endswith("turn 1 of 12 · model 12s"))
+        for _ in range(2):
+            screen.delta("m1.1", "words " * 400)
+        seen.until(lambda shown: shown.endswith("· model 12s, ~1.2k tokens"))
+        screen.delta("m1.1", None)
+        seen.until(lambda shown: shown.endswith("· model 12s"))
+        screen.begin_request("child/m1.1")
+        screen.delta("child/m1.1", "1234")
+        now[0] = 113.0
+        seen.until(lambda shown: shown.endswith("· model 13s, ~1 tokens"))
+        screen.end_request("m1.1")
+        seen.until(lambda shown: shown.endswith("· model 0s, ~1 tokens"))
+        screen.end_request("child/m1.1")
+        seen.until(lambda shown: shown.endswith("turn 1 of 12"))
+
+
+def test_status_counts_the_request_of_a_run_from_its_record_to_its_reply() -> None:
+    run = typical().run
+    run.finish()
+    renderer = RunRenderer(run.first)
+    with terminal(200) as seen, closing(LiveScreen(seen.stream, color=False)) as screen:
+        for record in run.records:
+            show_record(record, renderer, screen, "run-1")
+            if isinstance(record.fact, ModelAsked):
+                seen.until(lambda shown: "· model " in shown)
+            if isinstance(record.fact, ModelReplied | ModelFailed):
+                seen.until(lambda shown: "· model " not in shown)
 
 
 @pytest.mark.parametrize("reflows", [False, True])

@@ -9,13 +9,16 @@ from msgspec.structs import replace
 from syrupy.assertion import SnapshotAssertion
 
 from agentrun.core.facts import CompactionFailed, Fact, ModelReplied, Record, fact_kind
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Usage
 from agentrun.core.outcome import outcome_of
 from agentrun.report.formatting import MAX_LINE_LENGTH, MAX_PARAGRAPH_LINES, OutputLine
 from agentrun.report.run_renderer import FACT_RENDERERS, RunRenderer, outcome_summary
+from agentrun.spec.safe_text import short_text
 
 from ..core.component_key_cases import TOOLS
-from ..core.script import SINK, STARTED, Run, called, hook, said, tool
+from ..core.script import RUN_STARTED, SINK, Run, calls_reply, hook, rule, text_reply, tool
+from ..core.shape_parts import policy
 from ..core.shapes import SHAPES
 from ..journal.journals import ANY_FACT, KINDS
 from ..journal.shapes import SHAPES as JOURNALS
@@ -76,7 +79,7 @@ turn 5 · anthropic/claude-haiku-4-5
 def test_typical_run_with_sub_agent_and_summary() -> None:
     nested = typical()
     outcome = nested.run.finish()
-    assert nested.told() == TYPICAL
+    assert nested.rendered_text() == TYPICAL
     assert (
         outcome_summary(outcome)
         == "completed in 5 turns, 100 tokens in, 25 out, 50 more in 1 sub-agent, 5 tool calls, $0.00008"
@@ -175,7 +178,12 @@ def test_secret_is_masked_wherever_the_text_is_cut(before: str) -> None:
     """A key is masked wherever a cut may fall."""
     text = f"{before} {KEY}"
     agent = package(tools={"a": tool()}, policy={"default": "allow"})
-    run = Run(agent, called(("a", f'{{"q": "{before.strip()} {KEY}"}}'), text=text), said("Done."), tools={"a": text})
+    run = Run(
+        agent,
+        calls_reply(("a", f'{{"q": "{before.strip()} {KEY}"}}'), text=text),
+        text_reply("Done."),
+        tools={"a": text},
+    )
     run.finish()
     assert "sk-ant" not in text_of(lines_of(agent, run.records))
 
@@ -203,7 +211,7 @@ def test_invalid_reply_is_rendered() -> None:
 def test_invalid_reply_is_not_rendered_with_output_hooks() -> None:
     """Where answers are looked at, one that broke its contract is not told either."""
     agent = typed(hooks=[hook("on_output")])
-    run = Run(agent, said('{"queue": "kitchen"}'), said('{"queue": "other", "urgent": true}'))
+    run = Run(agent, text_reply('{"queue": "kitchen"}'), text_reply('{"queue": "other", "urgent": true}'))
     run.finish()
     assert "kitchen" not in text_of(lines_of(agent, run.records))
 
@@ -215,13 +223,35 @@ def test_results_are_rendered_as_masked() -> None:
     assert "1234" not in told
 
 
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("deny", "a: denied (by r1: {})"),
+        ("interrupt", "a: stopped (by r1: {})"),
+        ("defer", "a: deferred (by r1: {})"),
+        ("ask", "? a: needs approval (by r1: {})"),
+        ("allow", "a: denied (by default)"),
+    ],
+)
+def test_condition_that_cannot_be_evaluated_is_rendered_in_full(name: str, line: str) -> None:
+    """Also below a reason that is cut because it is long."""
+    agent = package(
+        tools={"a": tool()}, policy=policy(rule(name, "a", when="args.n > 5", reason="why " * 200), default="deny")
+    )
+    run = finished(Run(agent, calls_reply(("a", '{"q": "x"}')), text_reply("Done.")))
+    lines = text_of(lines_of(agent, run.records)).splitlines()
+    assert f"  {line.format(short_text('why ' * 200))}" in lines
+    after = lines[lines.index(f"  {line.format(short_text('why ' * 200))}") + 1]
+    assert after == '    the condition of r1 cannot be evaluated: Key not found in map : "n"'
+
+
 # --- ends --------------------------------------------------------------------------------------------------
 
 
 def test_long_texts_are_cut() -> None:
     agent = package(tools={"a": tool()}, policy={"default": "allow"})
     text = "\n".join(f"line {number}" for number in range(1000))
-    run = Run(agent, called("a", text=text), said("Done."), tools={"a": text})
+    run = Run(agent, calls_reply("a", text=text), text_reply("Done."), tools={"a": text})
     run.finish()
     told = text_of(lines_of(agent, run.records)).splitlines()
     assert told[2:4] == ["  line 0", "  line 1"]
@@ -235,7 +265,7 @@ def test_long_texts_are_cut() -> None:
 @pytest.mark.parametrize(("result", "given", "told"), [("a.b", "null", 1), (None, "null", 0), ("a.b", "[]", 0)])
 def test_result_expression_that_selects_nothing_is_noted(result: str | None, given: str, told: int) -> None:
     agent = package(tools={"a": TOOLS["http"] | {"result": result}}, policy={"default": "allow"})
-    run = finished(Run(agent, called("a"), said("Done."), tools={"a": given}))
+    run = finished(Run(agent, calls_reply("a"), text_reply("Done."), tools={"a": given}))
     lines = [each.text for each in lines_of(agent, run.records)]
     assert lines.count("`result` of a selected nothing from the reply") == told
     assert f"← a: {given}" in lines
@@ -247,15 +277,32 @@ def test_replay_notes_that_nothing_is_delivered() -> None:
         (False, "delivered to out"),
         (True, "delivered to out when it was recorded; a replay delivers nothing"),
     ):
-        run = finished(Run(agent, said("Yes."), started=replace(STARTED, replayed=replayed)))
+        run = finished(Run(agent, text_reply("Yes."), started=replace(RUN_STARTED, replayed=replayed)))
         assert line in [each.text for each in lines_of(agent, run.records)]
 
 
 def test_outcome_summary() -> None:
-    run = Run(package(), said("Yes."), started=replace(STARTED, replayed=True))
+    run = Run(package(), text_reply("Yes."), started=replace(RUN_STARTED, replayed=True))
     outcome = run.finish()
     assert outcome_summary(outcome) == "completed in 1 turn, 20 tokens in, 5 out (replayed)"
     unknown = replace(outcome, usage=Usage(), label="truncated", replayed=False, turns=2)
     assert outcome_summary(unknown) == (
         "completed, truncated in 2 turns, an unknown number of tokens in, an unknown number out"
     )
+
+
+def test_truncated_reply_and_its_continuation_are_one_text() -> None:
+    """Rendered when the rest of the reply is there: it is not cut at a place where the model did not end a line."""
+    agent = package(tools={"a": tool()}, policy={"default": "allow", "rules": []})
+    run = finished(
+        Run(agent, text_reply("I lo", finish="length"), calls_reply("a", text="ok it up."), text_reply("Done."))
+    )
+    lines = text_of(lines_of(agent, run.records)).splitlines()
+    assert "  I look it up." in lines
+    assert [line for line in lines if "I lo" in line] == ["  I look it up."]
+
+
+def test_truncated_reply_is_rendered_if_the_rest_never_comes() -> None:
+    run = Run(package(), text_reply("I lo", finish="length"), Fault("provider.fatal", "no more"))
+    lines = text_of(lines_of(run.first, finished(run).records)).splitlines()
+    assert lines.count("  I lo") == 1

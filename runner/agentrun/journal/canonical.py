@@ -5,7 +5,6 @@ Rule 1  Left out: time, seq, epochs, hashes, every field marked VOLATILE in its 
 Rule 2  A field with its default value is left out. User data is complete.
 Rule 3  The journal of a sub-agent is inside the fact that started it.
 Rule 4  Facts of one batch of tool calls are in the order of the calls, not of their arrival.
-Rule 5  Two journals with the same canonical form mean the same.
 """
 
 from __future__ import annotations
@@ -17,14 +16,13 @@ from typing import Any, get_type_hints
 from msgspec import NODEFAULT, UNSET, Struct
 from msgspec.structs import fields
 
-from agentrun.canonical_json import sorted_json
+from agentrun.canonical_json import map_json, sorted_json
 from agentrun.core import facts as core_facts
 from agentrun.core.effects import Intent, effect_id_of
 from agentrun.core.messages import VOLATILE, Reasoning
 from agentrun.journal.yaml_text import dump_plain_yaml
 
 ChildJournals = Mapping[str, Iterable[core_facts.Record]]
-"""The journals of sub-agents and of their sub-agents, by run id."""
 
 
 def canonical(
@@ -42,26 +40,18 @@ def plain_facts(
     clean: Callable[[str], str] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """The canonical form as plain data: one mapping per fact, with the name of the fact as key."""
-    for each in _plain_records(records, children or {}):
-        yield each if clean is None else _clean_value(each, clean)
+    plain = _plain_records(records, children or {})
+    if clean is None:
+        return plain
 
+    def clean_number(value: float) -> float | str:
+        cleaned = clean(text := sorted_json(value).decode())
+        return value if cleaned == text else cleaned
 
-def _clean_value(value: Any, clean: Callable[[str], str]) -> Any:
-    match value:
-        case str():
-            return clean(value)
-        case dict():
-            return {clean(key): _clean_value(item, clean) for key, item in value.items()}
-        case list():
-            return [_clean_value(item, clean) for item in value]
-        case int() | float() if not isinstance(value, bool):
-            cleaned = clean(text := sorted_json(value).decode())
-            return value if cleaned == text else cleaned
-    return value
+    return (map_json(each, text=clean, number=clean_number, keys=True) for each in plain)
 
 
 def fact_block(fact: core_facts.Fact) -> str:
-    """One fact as YAML: its name, and its fields below."""
     return dump_plain_yaml([_named_fact(fact)])
 
 
@@ -79,7 +69,6 @@ def _named_fact(fact: core_facts.Fact) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Plain data without volatile fields and defaults."""
     if isinstance(value, Struct):
         cls = type(value)
         tag = {str(cls.__struct_config__.tag_field): cls.__struct_config__.tag} if cls.__struct_config__.tag else {}
@@ -94,23 +83,19 @@ def _plain(value: Any) -> Any:
 def _fields(cls: type[Struct]) -> tuple[tuple[str, Any], ...]:
     """The fields that are compared, each with its default. A field that is UNSET is always left out."""
     hints = get_type_hints(cls, include_extras=True)
-    compared = (field for field in fields(cls) if VOLATILE not in getattr(hints[field.name], "__metadata__", ()))
-    return tuple((field.name, _default(field.default, field.default_factory)) for field in compared)
-
-
-def _default(value: Any, factory: Any) -> Any:
-    if factory is not NODEFAULT:
-        return factory()
-    return UNSET if value is NODEFAULT else value
+    compared = []
+    for field in fields(cls):
+        if VOLATILE not in getattr(hints[field.name], "__metadata__", ()):
+            default = field.default if field.default_factory is NODEFAULT else field.default_factory()
+            compared.append((field.name, UNSET if default is NODEFAULT else default))
+    return tuple(compared)
 
 
 def significant_facts(facts: Iterable[core_facts.Fact]) -> Iterator[core_facts.Fact]:
-    """The facts that are compared, in canonical order."""
     return _in_call_order(_without_interruptions(facts))
 
 
 def _without_interruptions(facts: Iterable[core_facts.Fact]) -> list[core_facts.Fact]:
-    """The facts as if the run had not been interrupted."""
     result: dict[int, core_facts.Fact] = {}
     begun: dict[str, tuple[int, str]] = {}  # effect → index of its start, and key of its work
     interrupted: dict[str, tuple[int, ...]] = {}  # work → indexes of its facts before the interruption

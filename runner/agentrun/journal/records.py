@@ -4,8 +4,7 @@ Rule 1  A line is compact JSON with sorted keys. A line that differs from the en
         if only a space, the case of a hash digit or a duplicate key is different.
 Rule 2  `prev` is the hash of the previous line, or GENESIS_HASH in the first line. The hash of the last line is the
         head. Without the head it is not possible to notice that the last lines were changed or cut off.
-Rule 3  Damage is reported with its sequence number and never repaired here.
-Rule 4  Hashes and encoding are checked before a record of an earlier release is converted (`upcast.py`). A journal of
+Rule 3  Hashes and encoding are checked before a record of an earlier release is converted (`upcast.py`). A journal of
         a later release is not damaged but cannot be read: `recovery.failed`.
 """
 
@@ -23,13 +22,11 @@ from agentrun.errors import InternalError, StorageError
 from agentrun.journal.upcast import upcast
 
 JOURNAL_PREFIX = b'{"at":'
-"""The first bytes of every journal."""
 GENESIS_HASH = "sha256:" + "0" * 64
+_decoder = msgspec.json.Decoder(Record)
 
 
 class _AnyRecord(Struct, forbid_unknown_fields=True):
-    """A record of any release."""
-
     seq: int
     at: int
     epoch: int
@@ -38,8 +35,6 @@ class _AnyRecord(Struct, forbid_unknown_fields=True):
 
 
 class _OwnerFact(Struct):
-    """The rules version in the first fact of an owner."""
-
     type: str
     rules: int = 2
     """Version 2 did not write this field in `run_resumed`."""
@@ -49,19 +44,13 @@ class _OwnerRecord(Struct):
     fact: _OwnerFact
 
 
-_decoder = msgspec.json.Decoder(Record)
 _any_decoder = msgspec.json.Decoder(_AnyRecord)
 _owner_decoder = msgspec.json.Decoder(_OwnerRecord)
 
 
-class HashChain:
-    """The end of a journal: its last sequence number and hash."""
-
-    __slots__ = ("head", "seq")
-
-    def __init__(self) -> None:
-        self.head = GENESIS_HASH
-        self.seq = 0
+class HashChain(Struct):
+    head: str = GENESIS_HASH
+    seq: int = 0
 
     def add(self, record: Record) -> bytes:
         """Add the next record and return its line. Any other record is a bug in agentrun."""
@@ -72,7 +61,6 @@ class HashChain:
         return line
 
     def grow(self, line: bytes) -> None:
-        """Move to the end of this line."""
         self.head = data_hash(line)
         self.seq += 1
 
@@ -86,14 +74,16 @@ def read_records(lines: Iterable[bytes], head: str | None = None) -> Iterator[Re
 
 
 def follow_chain(chain: HashChain, lines: Iterable[bytes]) -> Iterator[Record]:
-    """Read a journal from its first line and move the chain along."""
     rules = 0
     for line in lines:
         seq = chain.seq + 1
         try:
             rules = _rules_version(line, rules)
             if rules > RULES_VERSION:
-                raise _too_new_error(seq, rules)
+                message = f"record {seq} of the journal was written by a later release of agentrun "
+                message += f"(rules version {rules}; this release reads up to {RULES_VERSION})"
+                hint, fields = "install a later release of agentrun to read it", {"seq": seq, "rules": rules}
+                raise StorageError("recovery.failed", message, hint=hint, fields=fields)
             record, written = _decode_record(line, rules)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise damaged_record_error(seq, "it cannot be read") from error
@@ -122,7 +112,6 @@ def _rules_version(line: bytes, before: int) -> int:
 
 
 def _decode_record(line: bytes, rules: int) -> tuple[Record, bytes]:
-    """The record of a line, and the line that the record encodes to."""
     if rules == RULES_VERSION:
         record = _decoder.decode(line)
         return record, sorted_json(record)
@@ -132,20 +121,6 @@ def _decode_record(line: bytes, rules: int) -> tuple[Record, bytes]:
 
 
 def damaged_record_error(seq: int, why: str) -> StorageError:
-    """The error for a record that was changed after it was written."""
-    return StorageError(
-        "journal.damaged",
-        f"record {seq} of the journal is damaged: {why}",
-        hint="restore the file from a backup, or run the agent again",
-        fields={"seq": seq},
-    )
-
-
-def _too_new_error(seq: int, rules: int) -> StorageError:
-    return StorageError(
-        "recovery.failed",
-        f"record {seq} of the journal was written by a later release of agentrun "
-        f"(rules version {rules}; this release reads up to {RULES_VERSION})",
-        hint="install a later release of agentrun to read it",
-        fields={"seq": seq, "rules": rules},
-    )
+    message = f"record {seq} of the journal is damaged: {why}"
+    hint = "restore the file from a backup, or run the agent again"
+    return StorageError("journal.damaged", message, hint=hint, fields={"seq": seq})

@@ -4,19 +4,16 @@ Rule 1  A new journal never overwrites a file. To continue a journal, the whole 
 Rule 2  A process that continues a journal is its next owner: its records have the next epoch.
 Rule 3  After a record that could not be written, no other record is written.
 Rule 4  Every line ends with a newline. A last line without one was cut off during the write.
-Rule 5  The journal of a sub-agent is next to the journal of its parent.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterable, Iterator
-from errno import ENOSPC
 from itertools import pairwise
-from os import strerror
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from agentrun.canonical_json import data_hash
@@ -27,11 +24,10 @@ from agentrun.files import ProjectTree, open_user_file
 from agentrun.journal.records import HashChain, damaged_record_error, follow_chain, read_records
 
 MAX_JOURNAL_BYTES = 50 * 1000 * 1000
+_CALL_SUFFIXES = re.compile(rf"(\.{CALL_PATTERN})+")
 
 
 class FileJournal:
-    """A journal file: a new one, or an existing one with `resume`."""
-
     def __init__(self, path: Path, *, resume: bool = False, tree: ProjectTree | None = None) -> None:
         """`tree`: the project tree of the file. None: the path is from the command line and used as it is."""
         self.epoch = 1
@@ -61,7 +57,7 @@ class FileJournal:
         except OSError as error:
             raise _journal_failed(error, "written") from error
         if written != len(line):  # the first sign of a full disk is a short write, not an error
-            raise _journal_failed(OSError(ENOSPC, strerror(ENOSPC)), "written")
+            raise _journal_failed(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "written")
         self._ends.append(self._ends[-1] + len(line))
         self._poisoned = False
 
@@ -69,7 +65,6 @@ class FileJournal:
         return tuple(read_journal_file(self._path, self.head))
 
     def lines_after(self, seq: int) -> Iterator[bytes]:
-        """Read only these lines from the file."""
         ends = self._ends[seq:]
         try:
             with self._path.open("rb") as file:
@@ -85,7 +80,6 @@ class FileJournal:
             raise _journal_failed(error) from error
 
     def _measure(self, lines: Iterator[bytes]) -> Iterator[bytes]:
-        """Pass the lines on and store the offset of the end of each."""
         for line in lines:
             self._ends.append(self._ends[-1] + len(line) + 1)
             yield line
@@ -93,12 +87,11 @@ class FileJournal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
 
 def read_journal_file(path: Path, head: str | None = None) -> Iterator[Record]:
-    """Read and check a journal file. With `head`, the last line is checked too."""
     yield from read_records(_read_lines(path), head)
 
 
@@ -124,7 +117,7 @@ def _journal_failed(error: OSError, verb: str = "read") -> StorageError:
 
 
 class MemoryJournal:
-    """A journal in memory, for replays and tests: a new one, or the continuation of the given records."""
+    """A new journal in memory, or the continuation of the given records."""
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
         self._chain = HashChain()
@@ -149,14 +142,7 @@ class MemoryJournal:
         yield from self._lines[seq:]
 
     def text(self) -> bytes:
-        """The content of this journal as a file."""
         return b"".join(line + b"\n" for line in self._lines)
-
-
-# --- journals of sub-agents -----------------------------------------------------------------------------------
-
-
-_CALL_SUFFIXES = re.compile(rf"(\.{CALL_PATTERN})+")
 
 
 def child_journal_path(path: Path, calls: str) -> Path:
@@ -165,16 +151,13 @@ def child_journal_path(path: Path, calls: str) -> Path:
 
 
 def child_journal_paths(path: Path) -> list[Path]:
-    """The existing journals of sub-agents of a journal."""
     files = (each for each in path.parent.glob("*") if each.suffix == path.suffix)
     return sorted(each for each in files if is_child_journal_of(path, each))
 
 
 def is_child_journal_of(path: Path, other: Path) -> bool:
-    rest = other.stem.removeprefix(path.stem)
-    return other.stem.startswith(path.stem) and _CALL_SUFFIXES.fullmatch(rest) is not None
+    return other.stem.startswith(path.stem) and bool(_CALL_SUFFIXES.fullmatch(other.stem.removeprefix(path.stem)))
 
 
 def is_child_journal(path: Path) -> bool:
-    """Whether a file has the name of a sub-agent's journal."""
     return re.search(rf"\.{CALL_PATTERN}$", path.stem) is not None

@@ -1,9 +1,8 @@
 """Convert facts of earlier releases to the current form.
 
-Rule 1  The rules version of a record is in the `run_started` or `run_resumed` fact of its owner.
-Rule 2  UPCASTS has an entry for every kind of fact of a version: the step to the next version. If a kind has no entry,
+Rule 1  UPCASTS has an entry for every kind of fact of a version: the step to the next version. If a kind has no entry,
         it did not exist, and a journal that contains it is damaged.
-Rule 3  Steps work on plain data and set every field that they add, so that a later change of a type or a default does
+Rule 2  Steps work on plain data and set every field that they add, so that a later change of a type or a default does
         not change the meaning of an old journal.
 """
 
@@ -16,6 +15,7 @@ from agentrun.core.facts import RULES_VERSION
 
 PlainFact: TypeAlias = dict[str, Any]
 Upcast: TypeAlias = Callable[[PlainFact], PlainFact]
+_NOTHING_EARLIER = {"runs": 0, "turns": 0, "messages": [], "texts": {}, "batches": {}, "grants": []}
 
 
 def upcast(fact: PlainFact, rules: int) -> PlainFact:
@@ -25,10 +25,6 @@ def upcast(fact: PlainFact, rules: int) -> PlainFact:
         if step is None:
             raise ValueError(f"version {version} has no fact {fact.get('type')!r}")
         fact = step(fact)
-    return fact
-
-
-def _unchanged(fact: PlainFact) -> PlainFact:
     return fact
 
 
@@ -42,20 +38,17 @@ def _add_fields(**added: Any) -> Upcast:
 
 
 def _upcast_reply(fact: PlainFact) -> PlainFact:
-    """Add the cost, and the route of each call."""
     reply = fact["reply"]
     parts = [part | {"route": None} if part["kind"] == "tool_call" else part for part in reply["message"]["parts"]]
     message = reply["message"] | {"parts": parts}
     return _add_fields(cost=0)(fact) | {"reply": reply | {"message": message}}
 
 
-_NOTHING_EARLIER = {"runs": 0, "turns": 0, "messages": [], "texts": {}, "batches": {}, "grants": []}
-
 UPCASTS: Mapping[tuple[str, int], Upcast] = {
     ("run_started", 1): _add_fields(prompts={}, earlier=_NOTHING_EARLIER, parent=None),
     ("model_asked", 1): _add_fields(cost=0, purpose="answer", hidden=[]),
     ("model_replied", 1): _upcast_reply,
-    ("model_failed", 1): _unchanged,
-    ("output_refused", 1): _unchanged,
-    ("run_stopped", 1): _unchanged,
+    ("model_failed", 1): _add_fields(),
+    ("output_refused", 1): _add_fields(),
+    ("run_stopped", 1): _add_fields(),
 }

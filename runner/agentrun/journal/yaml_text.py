@@ -223,4 +223,5 @@ class _LineReader:
 
 
 def _unescape(found: re.Match[str]) -> str:
-    return found[0] if found[1] is None else chr(int(found[1], 16)) if int(found[1], 16) < 0x110000 else found[0]
+    code = None if found[1] is None else int(found[1], 16)
+    return found[0] if code is None or code >= 0x110000 else chr(code)

@@ -20,7 +20,6 @@ from agentrun.report.formatting import OutputLine, Tone
 from agentrun.report.screen import wrap_line
 
 LABEL_WIDTH = 12
-"""The column in which the text of an item begins."""
 NARROW_WIDTH = 40
 """In fewer columns each label gets its own row."""
 MIN_ITEM_ROWS = 3
@@ -74,7 +73,7 @@ def short_question_lines(asked: ApprovalQuestion, width: int, height: int, below
     """The question for a terminal of this size, with `below` rows below it."""
     title = _rows(asked.title, width, "warn")
     warnings = [line for text in asked.warnings[:4] for line in _rows(f"! {text}", width, "bad")[:4]]
-    size = _rows(f"! not all is shown ({asked.size}); d shows the rest", width, "bad")
+    size = _rows(f"! only a part is shown ({asked.size}); d shows the rest", width, "bad")
     most = max(height - 1 - below - len(title) - len(warnings) - len(size), 2 * MIN_ITEM_ROWS + 1)
     shown, is_all = _fit_rows([list(_item_rows(each, width)) for each in asked.items], most)
     size = [] if is_all else size
@@ -82,7 +81,6 @@ def short_question_lines(asked: ApprovalQuestion, width: int, height: int, below
 
 
 def full_question_lines(asked: ApprovalQuestion, width: int) -> list[OutputLine]:
-    """The whole question, however long it is."""
     rows = [OutputLine(row) for each in asked.items for row in _item_rows(each, width)]
     return [*_rows(asked.title, width, "warn"), *rows, *_rows(asked.size, width, "dim")]
 
@@ -143,7 +141,6 @@ def _cut_rows(rows: list[str], most: int) -> list[str]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All texts in a value, including keys."""
     stack = [value]
     while stack:
         part = stack.pop()

@@ -20,7 +20,8 @@ from agentrun.providers.wire_names import wire_name
 from agentrun.report.cassette_text import describe_interaction
 from agentrun.report.change import ChangeKind, ChangePlace, ChangeStatus, RunChange
 from agentrun.report.fact_diff import compare_data, compare_reply, compare_text
-from agentrun.report.journal_diff import compare_calls, compare_spend, sum_spend
+from agentrun.report.journal_diff import compare_calls
+from agentrun.report.journal_spend import compare_spend, sum_spend
 from agentrun.report.journal_tree import CallNode, parse_calls
 from agentrun.report.value_diff import align_lists, compare_fields
 from agentrun.spec.safe_text import short_text
@@ -44,7 +45,6 @@ _PLACE = ChangePlace()
 
 
 def compare_cassettes(before: ParsedCassette, after: ParsedCassette) -> tuple[RunChange, ...]:
-    """Return every difference between two cassettes."""
     found = list(_metadata(before.metadata, after.metadata))
     reported: set[str] = set()
     tools = _tool_names(before, after)

@@ -1,8 +1,6 @@
 """One line of text for each interaction of a cassette, and for the cassette as a whole.
 
-Rule 1  The contents of a cassette are untrusted: secrets are masked, control characters escaped and lengths cut, in
-        this order.
-Rule 2  An interaction whose form is not known is described as any HTTP request: method, address, status and size.
+The contents are untrusted: secrets are masked, control characters escaped and lengths cut, in this order.
 """
 
 from __future__ import annotations
@@ -31,6 +29,13 @@ if TYPE_CHECKING:
 _COUNTED = ("model", "tool", "http")
 _NAME = 60
 _ARGUMENTS = 160
+MAX_CONTENT_LENGTH = 100_000
+_LONGEST_LINE = 2000
+_MARGIN = 20_000
+"""Secrets are searched for beyond what is shown: half a key would not be recognised as one."""
+_MAX_VALUES = 20
+_MAX_HISTORY = 100
+_MAX_DEPTH = 8
 
 
 class InteractionText(Struct, frozen=True):
@@ -39,7 +44,6 @@ class InteractionText(Struct, frozen=True):
 
 
 def count_kinds(interactions: Sequence[ParsedInteraction]) -> dict[str, int]:
-    """Count requests to models, tool calls, requests of HTTP tools, and others."""
     kinds = [each.kind for each in interactions]
     found: dict[str, int] = {kind: sum(each == kind for each in kinds) for kind in _COUNTED}
     return {**found, "other": len(kinds) - sum(found.values())}
@@ -51,7 +55,6 @@ def kinds_text(counts: dict[str, int]) -> str:
 
 
 def age_text(days: int | None) -> str:
-    """The age of a cassette: `today`, `12 days`."""
     if days is None:
         return "age unknown"
     return "today" if days == 0 else plural(days, "day")
@@ -63,7 +66,10 @@ def describe_interaction(parsed: ParsedInteraction) -> InteractionText:
         outcome = _outcome(interaction, lambda _: _describe_reply(interaction, exchange))
         return InteractionText(_describe_request(exchange), outcome)
     if parsed.kind == "http":
-        return InteractionText(_request(interaction), _outcome(interaction, _plain))
+        call = interaction.call
+        size = f", {format_count(len(call.body))}B" if call.body else ""
+        request = f"{short_text(call.method, _NAME)} {short_text(call.url)}{size}"
+        return InteractionText(request, _outcome(interaction, _plain))
     describe_call, describe_result = _CALLS[parsed.kind]
     name = short_text(interaction.call.url.partition("://")[2], _NAME)
     try:
@@ -74,7 +80,6 @@ def describe_interaction(parsed: ParsedInteraction) -> InteractionText:
 
 
 def _outcome(interaction: Interaction, describe_reply: Callable[[Interaction], str]) -> str:
-    """The reply, or the reason why there is none."""
     if interaction.failure is not None:
         came = len(interaction.reply.body)
         after = f", after {format_count(came)}B of a reply" if came else ""
@@ -82,9 +87,6 @@ def _outcome(interaction: Interaction, describe_reply: Callable[[Interaction], s
     if interaction.stopped:
         return "cancelled before a reply came"
     return describe_reply(interaction)
-
-
-# --- models ------------------------------------------------------------------------------------------------------
 
 
 def _describe_request(exchange: ModelExchange) -> str:
@@ -110,7 +112,7 @@ def _describe_reply(interaction: Interaction, exchange: ModelExchange) -> str:
         if len(message.calls) > 8:
             found.append(f"and {len(message.calls) - 8} more")
     if reply.finish in ("length", "content_filter"):
-        found.append({"length": "cut off at its longest", "content_filter": "cut off by a filter"}[reply.finish])
+        found.append({"length": "cut off at the token limit", "content_filter": "cut off by a filter"}[reply.finish])
     found = found or ["nothing"]
     if reply.usage is not None and reply.usage.input is not None and reply.usage.output is not None:
         found.append(f"{reply.usage.input} in, {reply.usage.output} out tokens")
@@ -123,9 +125,6 @@ def _refusal(interaction: Interaction, fault: Fault) -> str:
     wait = f", retry-after {short_text(again[0], _NAME)}" if again else ""
     why = fault.message.removeprefix(f"the provider answered {status}: ")
     return f"{status}{wait}: {short_text(why)} ({fault.code})"
-
-
-# --- calls that are not HTTP -------------------------------------------------------------------------------------
 
 
 def _approval(name: str, question: Any) -> str:
@@ -203,14 +202,6 @@ _CALLS: dict[str, tuple[Callable[[str, Any], str], Callable[[Interaction], str]]
 }
 
 
-# --- any request -------------------------------------------------------------------------------------------------
-
-
-def _request(interaction: Interaction) -> str:
-    size = f", {format_count(len(interaction.call.body))}B" if interaction.call.body else ""
-    return f"{short_text(interaction.call.method, _NAME)} {short_text(interaction.call.url)}{size}"
-
-
 def _plain(interaction: Interaction) -> str:
     reply = interaction.reply
     text = preview_text(reply.body.decode("utf-8", "replace"))
@@ -230,18 +221,6 @@ def _field(interaction: Interaction, key: str) -> Any:
     return data.get(key) if isinstance(data, dict) else None
 
 
-# --- a cassette as lines of text: its metadata, then its interactions -----------------------------------------
-
-
-MAX_CONTENT_LENGTH = 100_000
-_LONGEST_LINE = 2000
-_MARGIN = 20_000
-"""Secrets are searched for beyond what is shown: half a key would not be recognised as one."""
-_MAX_VALUES = 20
-_MAX_HISTORY = 100
-_MAX_DEPTH = 8
-
-
 def head_lines(path: str, cassette: ParsedCassette, days: int | None) -> Iterator[str]:
     """The file, its metadata, and an empty line. `days`: its age."""
     about = cassette.metadata
@@ -254,7 +233,7 @@ def head_lines(path: str, cassette: ParsedCassette, days: int | None) -> Iterato
     if about.get("params"):
         yield f"  params {_json(about['params'])}"
     ago = age_text(days) if days == 0 else f"{age_text(days)} ago"
-    when = "at a time that it does not say" if days is None else f"{short_text(str(about['recorded_at']), 60)} ({ago})"
+    when = "at an unknown time" if days is None else f"{short_text(str(about['recorded_at']), 60)} ({ago})"
     by = f" by agentrun {short_text(str(about['agentrun']), 60)}" if "agentrun" in about else ""
     yield f"  recorded {when}{by}"
     for key, words in (("where", "from"), ("note", "note:"), ("fingerprint", "fingerprint")):
@@ -288,7 +267,6 @@ def _time(interaction: Interaction) -> str:
 
 
 def content_lines(parsed: ParsedInteraction) -> Iterator[str]:
-    """All content of the request, then of the reply."""
     interaction, exchange = parsed.recorded, parsed.exchange
     yield f"request: {short_text(interaction.call.method, 20)} {short_text(interaction.call.url, 300)}"
     yield from _header_lines(interaction.call.headers)
@@ -324,7 +302,7 @@ def _message_part_text(part: RequestPart) -> str:
     if part.kind == "text":
         return str(part.value)
     value = part.value if isinstance(part.value, str) else sorted_json(part.value).decode()
-    return {"call": f"calls {part.name} ", "result": f"{part.name or 'a tool'} gave "}.get(part.kind, "") + value
+    return {"call": f"calls {part.name} ", "result": f"{part.name or 'a tool'} returned "}.get(part.kind, "") + value
 
 
 def _reply_lines(reply: Reply) -> Iterator[str]:

@@ -24,6 +24,8 @@ ChangeStatus: TypeAlias = Literal["changed", "new", "gone", "moved"]
 class RunChange(Struct, frozen=True, kw_only=True):
     text: str
     """The change in one line, safe for a terminal: `turn 2: the call of refund: amount 20 → 25`."""
+    words: str = ""
+    """The same without the run and the turn, to compare it with the changes of other runs. Empty: it has neither."""
     kind: ChangeKind = "other"
     how: ChangeStatus = "changed"
     run: int | None = None
@@ -67,6 +69,7 @@ class ChangePlace(Struct, frozen=True):
     ) -> RunChange:
         return RunChange(
             text=truncate_text(f"{self.label}: {words}" if self.label else words, MAX_LINE_LENGTH),
+            words=truncate_text(words, MAX_LINE_LENGTH),
             kind=kind,
             how=how,
             run=self.run,

@@ -67,9 +67,6 @@ def _is_carried(found: re.Match[str]) -> bool:
     return carrier != "" and not carrier.isascii()
 
 
-# --- warnings ----------------------------------------------------------------------------------------------------
-
-
 def text_warnings(text: str) -> Iterator[str]:
     """What a reader should know before trusting the look of a text."""
     odd = (found for found in _ODD.finditer(text) if found[0] not in "\n\t")
@@ -84,7 +81,6 @@ def text_warnings(text: str) -> Iterator[str]:
 
 
 def _name_characters(chars: Iterator[str]) -> str:
-    """The characters by code point and name, and how many more there are."""
     kinds = list(dict.fromkeys(chars))
     pairs = ((char, unicodedata.name(char, "").lower()) for char in kinds[:MAX_NAMED_CHARACTERS])
     named = [f"U+{ord(char):04X}" + (f" ({name})" if name else "") for char, name in pairs]

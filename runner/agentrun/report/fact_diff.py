@@ -3,7 +3,6 @@
 Rule 1  Facts are paired by their subject. Several facts with the same subject are paired in order.
 Rule 2  A consequence of another change is not reported: a retry after a failure, a question before its answer, or that
         the model reads the results of its calls.
-Rule 3  A fact of a kind without a special text is compared field by field.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from agentrun.report.value_diff import compare_lines, format_change, format_diff
 from agentrun.spec.safe_text import plural, short_text
 
 MAX_REPORTED_LINES = 5
-"""Changed lines of a text that are reported one by one."""
 
 _PLACES = frozenset({"turn", "call", "subject"})
 _FOLLOWS: Mapping[str, frozenset[str]] = {
@@ -34,6 +32,17 @@ _FOLLOWS: Mapping[str, frozenset[str]] = {
     "delivery_started": frozenset({"delivery_finished"}),
     "answer_reached": frozenset({"run_stopped"}),
     "run_ending": frozenset({"run_stopped"}),
+}
+MAX_FACT_NAME = 60
+_KEY_FIELDS: dict[str, tuple[str, ...]] = {
+    "ruled": ("stage",),
+    "hook_asked": ("hook", "point"),
+    "hook_answered": ("hook", "point"),
+    "model_asked": ("purpose",),
+    "model_told": ("why",),
+    "delivery_started": ("sink",),
+    "delivery_finished": ("sink",),
+    "delivery_skipped": ("sink",),
 }
 
 
@@ -53,14 +62,14 @@ def compare_facts(
     sides: tuple[tuple[ChangeStatus, list[FactNode]], ...] = (("gone", gone), ("new", new))
     for how, facts in sides:
         for fact in facts:
-            if not _follows(fact, {each.kind for each in facts} | differ):
+            causes = _FOLLOWS.get(fact.kind, frozenset())
+            if fact.kind != "results_given" and not causes & ({each.kind for each in facts} | differ):
                 noun = fact_label(fact, name(fact))
                 data = {"before" if how == "gone" else "after": fact.data}
                 yield place.make_change(noun.kind, f"{noun.full_text()} is {how}", how, **data)
 
 
 def compare_text(place: ChangePlace, kind: ChangeKind, name: str, before: str, after: str) -> Iterator[RunChange]:
-    """A text of several lines, line by line."""
     found = compare_lines(before, after)
     for line in found[:MAX_REPORTED_LINES]:
         where = f"{name} line {line.number}"
@@ -89,10 +98,6 @@ def _by_key(facts: Iterable[FactNode]) -> dict[tuple[str, ...], FactNode]:
         counts[key] += 1
         found[(*key, str(counts[key]))] = fact
     return found
-
-
-def _follows(fact: FactNode, reported: set[str]) -> bool:
-    return fact.kind == "results_given" or bool(_FOLLOWS.get(fact.kind, frozenset()) & reported)
 
 
 def _comparable_data(fact: FactNode) -> dict[str, Any]:
@@ -231,16 +236,9 @@ _PAIRS: Mapping[str, Callable[[ChangePlace, FactNode, FactNode, str], Iterator[R
 }
 
 
-# --- labels of facts: `the ruling on refund (ask, by big-refunds)` --------------------------------------
-
-
-MAX_FACT_NAME = 60
-
-
 class FactLabel(NamedTuple):
     kind: ChangeKind
     text: str
-    """The kind of fact and its subject."""
     detail: str = ""
 
     def full_text(self) -> str:
@@ -248,7 +246,6 @@ class FactLabel(NamedTuple):
 
 
 def fact_label(fact: FactNode, name: str) -> FactLabel:
-    """`name`: the name of the fact's subject."""
     if fact.kind not in _LABELS:
         return FactLabel("other", f"the fact {short_text(fact.kind, MAX_FACT_NAME)}")
     kind, text, detail = _LABELS[fact.kind]
@@ -310,18 +307,6 @@ def _short_field(fact: FactNode, key: str) -> str:
     return short_text(str(fact.get(key)), MAX_FACT_NAME)
 
 
-_KEY_FIELDS: dict[str, tuple[str, ...]] = {
-    "ruled": ("stage",),
-    "hook_asked": ("hook", "point"),
-    "hook_answered": ("hook", "point"),
-    "model_asked": ("purpose",),
-    "model_told": ("why",),
-    "delivery_started": ("sink",),
-    "delivery_finished": ("sink",),
-    "delivery_skipped": ("sink",),
-}
-
-
 def _preview_messages(fact: FactNode) -> str:
     messages = fact.get("messages")
     return preview_text(" ".join(message_text(each) for each in messages)) if isinstance(messages, list) else ""
@@ -376,7 +361,7 @@ _LABELS: Mapping[str, tuple[ChangeKind, str, str | Callable[[FactNode], str]]] =
         lambda fact: _fault_detail(fact) if fact.get("fault") else "",
     ),
     "delivery_skipped": ("delivery", "the skipped delivery to {sink}", _fault_detail),
-    "run_ending": ("outcome", "the start of the end", ""),
+    "run_ending": ("outcome", "the decision to end the run", ""),
     "run_stopped": ("outcome", "the end", format_outcome),
     "hook_asked": ("hook", "the question to the hook {hook} about {name}", ""),
     "hook_answered": (
@@ -387,9 +372,11 @@ _LABELS: Mapping[str, tuple[ChangeKind, str, str | Callable[[FactNode], str]]] =
     "ruled": ("ruling", "the ruling on {name}", lambda fact: f"{_short_field(fact, 'ruling')}, {_rules_detail(fact)}"),
     "approval_asked": ("approval", "the question about {name}", _rules_detail),
     "approval_answered": ("approval", "the approval of {name}", "{answer} by {by}"),
+    "arguments_completed": ("argument", "the defaults of {name}", lambda fact: format_value(fact.get("arguments"))),
     "call_refused": ("result", "the refusal of {name}", "{code}"),
     "call_cancelled": ("result", "the cancellation of {name}", ""),
     "tool_started": ("result", "the start of {name}", ""),
+    "result_shared": ("result", "the shared result of {name}", ""),
     "child_started": ("result", "the start of the sub-agent {name}", ""),
     "tool_finished": ("result", "the result of {name}", lambda fact: preview_text(parts_text(fact.get("parts")))),
     "child_suspended": ("result", "the suspension of the sub-agent {name}", ""),

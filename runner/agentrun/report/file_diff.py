@@ -24,7 +24,8 @@ from agentrun.journal.yaml_text import YamlTextError
 from agentrun.redactor import Redactor
 from agentrun.report.cassette_diff import compare_cassettes
 from agentrun.report.change import ChangeStatus, RunChange
-from agentrun.report.journal_diff import compare_journal_facts, parse_canonical_facts
+from agentrun.report.journal_diff import compare_journal_facts
+from agentrun.report.snapshot_form import parse_snapshot
 from agentrun.spec.safe_text import short_text
 
 if TYPE_CHECKING:  # `report` and `cassette` are in one layer, so only types are imported
@@ -74,8 +75,6 @@ def file_kind(path: Path) -> FileKind | None:
 
 
 class FileDiff:
-    """Reads and compares files. Raises the errors of reading them."""
-
     def __init__(self, redactor: Redactor, load_cassette: Callable[[Path], ParsedCassette]) -> None:
         self._redactor = redactor
         self._load_cassette = load_cassette
@@ -105,7 +104,6 @@ class FileDiff:
         return found
 
     def _facts(self, path: Path, kind: FileKind) -> list[Any]:
-        """The facts of a journal or a snapshot as plain data."""
         if kind == "snapshot":
             facts: list[Any] = self._redactor.redact_data(_snapshot(path))
             return facts
@@ -150,7 +148,7 @@ def _records(path: Path) -> list[Record]:
 def _snapshot(path: Path) -> list[Any]:
     hint = "write it again: agentrun test --update"
     try:
-        return parse_canonical_facts(path.read_text(encoding="utf-8"))
+        return parse_snapshot(path.read_text(encoding="utf-8"))
     except YamlTextError as error:
         raise StorageError("journal.damaged", f"{path}: {error}", hint=hint, fields={"line": error.line}) from None
     except (OSError, UnicodeDecodeError) as error:
@@ -159,7 +157,6 @@ def _snapshot(path: Path) -> list[Any]:
 
 
 def _children(path: Path, records: list[Record]) -> dict[str, list[Record]]:
-    """The journals of sub-agents next to a journal, by run."""
     first = records[0].fact if records else None
     run = first.run if isinstance(first, RunStarted) else ""
     return {f"{run}.{each.stem[len(path.stem) + 1 :]}": _records(each) for each in child_journal_paths(path)}

@@ -16,6 +16,9 @@ from agentrun.spec.problems import escape_invisible
 from agentrun.spec.safe_text import MASKED_LENGTH, SHORT_TEXT_LENGTH, plural, short_text, truncate_text
 
 _MILLION = 1_000_000
+Tone: TypeAlias = Literal["plain", "dim", "good", "warn", "bad"]
+MAX_LINE_LENGTH = 400
+MAX_PARAGRAPH_LINES = 40
 
 
 def format_count(count: int) -> str:
@@ -37,9 +40,10 @@ def format_duration(milliseconds: int) -> str:
     if milliseconds < 60_000:
         return f"{_tenths(milliseconds // 100)}s"
     minutes, seconds = divmod(milliseconds // 1000, 60)
+    if minutes < 60:
+        return f"{minutes}m {seconds}s" if seconds else f"{minutes}m"
     hours, minutes = divmod(minutes, 60)
-    larger, smaller = (f"{hours}h", f"{minutes}m" if minutes else "") if hours else (f"{minutes}m", f"{seconds}s")
-    return f"{larger} {smaller}" if smaller not in ("", "0s") else larger
+    return f"{hours}h {minutes}m" if minutes else f"{hours}h"
 
 
 def format_budget(name: str, amount: int, limit: int | None = None) -> str:
@@ -56,12 +60,6 @@ def format_budget(name: str, amount: int, limit: int | None = None) -> str:
 def _tenths(tenths: int) -> str:
     whole, rest = divmod(tenths, 10)
     return f"{whole}.{rest}" if rest else str(whole)
-
-
-Tone: TypeAlias = Literal["plain", "dim", "good", "warn", "bad"]
-
-MAX_LINE_LENGTH = 400
-MAX_PARAGRAPH_LINES = 40
 
 
 class OutputLine(Struct, frozen=True):

@@ -1,8 +1,7 @@
 """Explain how two canonical journals differ, aligned by run, turn and call, never by line.
 
 Rule 1  Two journals that differ have at least one change.
-Rule 2  A consequence of another change is not reported again. The cost is reported once, as a sum; another model is
-        reported in the first turn that uses it.
+Rule 2  A snapshot has less usage than a journal. What only one of them has is not compared.
 Rule 3  The texts of changes are masked, escaped and cut, so they are safe in a terminal. Their values are not.
 """
 
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 
 from agentrun.canonical_json import same_json, sorted_json
 from agentrun.core.effect_ids import DeliveryId, parse_effect_id
-from agentrun.journal.yaml_text import YamlTextError, parse_plain_yaml
+from agentrun.journal.yaml_text import YamlTextError
 from agentrun.report.change import ChangePlace, ChangeStatus, RunChange
 from agentrun.report.fact_diff import (
     MAX_FACT_NAME,
@@ -26,7 +25,8 @@ from agentrun.report.fact_diff import (
     format_fault,
     format_outcome,
 )
-from agentrun.report.formatting import format_dollars, preview_text
+from agentrun.report.formatting import preview_text
+from agentrun.report.journal_spend import compare_spend, sum_spend
 from agentrun.report.journal_tree import (
     CallNode,
     FactNode,
@@ -38,11 +38,18 @@ from agentrun.report.journal_tree import (
     parts_text,
 )
 from agentrun.report.render_facts import SUBJECT_LABELS
+from agentrun.report.snapshot_form import parse_snapshot, spent_text, usage_detail, without_usage
 from agentrun.report.value_diff import align_lists, compare_fields, format_differences, format_value
 from agentrun.spec.safe_text import short_text, truncate_text
 
 _NOT_OVER = frozenset({"outcome", "output", "spend", "share"})
 _IN_EVERY_TURN = frozenset({"route", "model"})
+_START = frozenset({"agent", "rules", "params", "instructions", "input", "prompts", "earlier", "parent"})
+_REPORTED_ELSEWHERE = frozenset({"run_stopped", "run_ending", "answer_reached"})
+_STARTS = frozenset({"tool_started", "result_shared", "child_started"})
+_ENDS = frozenset({*_STARTS, "tool_finished", "call_refused", "call_cancelled", "child_suspended"})
+_WITHOUT_RESULT = frozenset({"cancelled", "no result yet", "did not run"})
+MAX_ARGUMENTS = 160
 
 
 def compare_journals(before: str, after: str, *, cut: bool = False) -> tuple[RunChange, ...]:
@@ -52,33 +59,41 @@ def compare_journals(before: str, after: str, *, cut: bool = False) -> tuple[Run
     facts = []
     for which, text in (("old", before), ("new", after)):
         try:
-            facts.append(parse_canonical_facts(text))
+            facts.append(parse_snapshot(text))
         except YamlTextError as error:
             return (RunChange(text=f"the {which} journal cannot be read: {error}"),)
     found = compare_journal_facts(*facts, cut=cut)
+    was, now = map(usage_detail, facts)
+    if was != now and not cut:
+        found += (RunChange(text=f"the usage in the journal: {was} → {now}", kind="spend"),)
     return found or (() if cut else (RunChange(text="the journals have the same content in another format"),))
-
-
-def parse_canonical_facts(text: str) -> list[Any]:
-    """The facts of a canonical journal. Raises YamlTextError."""
-    facts = parse_plain_yaml(text) if text.strip("\n") else []
-    if not isinstance(facts, list):
-        raise YamlTextError(1)
-    return facts
 
 
 def compare_journal_facts(before: Sequence[Any], after: Sequence[Any], *, cut: bool = False) -> tuple[RunChange, ...]:
     """The same for facts as plain data. `cut`: the new run did not finish, so missing facts are not reported."""
     if same_json(list(before), list(after)):
         return ()
+    is_exact = usage_detail(before) == usage_detail(after) == "exact"
+    if is_exact:
+        sums = sum_spend(before), sum_spend(after)
+        spend = list(compare_spend(*sums))
+    else:
+        spend = list(_compare_totals(spent_text(before), spent_text(after)))
+        before, after = without_usage(before), without_usage(after)
     one, two = parse_runs(before), parse_runs(after)
     found = list(_drop_repeated(compare_runs(ChangePlace(), one, two)))
     if cut:
         return tuple(each for each in found if each.how != "gone" and each.kind not in _NOT_OVER)
-    sums = sum_spend(before), sum_spend(after)
-    found += compare_spend(*sums)
-    reported = [each for each in found if each.kind != "share"] if sums[0] != sums[1] else found
+    found += spend
+    reported = [each for each in found if each.kind != "share"] if is_exact and spend else found
     return tuple(reported or found) or tuple(_first_raw_difference(before, after))
+
+
+def _compare_totals(before: str | None, after: str | None) -> Iterator[RunChange]:
+    """The rounded totals of two journals. A journal without usage is not compared."""
+    if before is not None and after is not None and before != after:
+        words = f"spend: {short_text(before)} → {short_text(after)}"
+        yield ChangePlace().make_change("spend", words, before=before, after=after)
 
 
 def _drop_repeated(found: Iterable[RunChange]) -> Iterator[RunChange]:
@@ -96,12 +111,6 @@ def _first_raw_difference(before: Sequence[Any], after: Sequence[Any]) -> Iterat
     for field in compare_fields(list(before), list(after)):
         yield RunChange(text=f"the journal differs in {field.text()}", before=field.before, after=field.after)
         return
-
-
-# --- runs --------------------------------------------------------------------------------------------------------
-
-
-_START = frozenset({"agent", "rules", "params", "instructions", "input", "prompts", "earlier", "parent"})
 
 
 def compare_runs(place: ChangePlace, before: list[RunNode], after: list[RunNode]) -> Iterator[RunChange]:
@@ -133,7 +142,10 @@ def _compare_start(place: ChangePlace, before: FactNode, after: FactNode) -> Ite
         yield from compare_text(place, "instructions", "instructions", one, two)
     else:
         yield from compare_data(place, "instructions", "the instructions", one, two)
-    yield from _compare_input(place, before.get("input"), after.get("input"))
+    one, two = message_text(before.get("input")), message_text(after.get("input"))
+    yield from compare_reply(place, "input", "the message", one, two)
+    if one == two:
+        yield from compare_data(place, "input", "the message", before.get("input"), after.get("input"))
     for field in compare_fields(before.get("prompts") or {}, after.get("prompts") or {}):
         yield place.field_change("prompt", field, "the prompt ")
     if not same_json(before.get("earlier"), after.get("earlier")):
@@ -143,13 +155,6 @@ def _compare_start(place: ChangePlace, before: FactNode, after: FactNode) -> Ite
     yield from compare_data(place, "other", "the rules of the runtime", before.get("rules"), after.get("rules"))
     one, two = ({key: value for key, value in fact.data.items() if key not in _START} for fact in (before, after))
     yield from compare_data(place, "other", "the start", one, two)
-
-
-def _compare_input(place: ChangePlace, before: Any, after: Any) -> Iterator[RunChange]:
-    one, two = message_text(before), message_text(after)
-    yield from compare_reply(place, "input", "the message", one, two)
-    if one == two:
-        yield from compare_data(place, "input", "the message", before, after)
 
 
 def _compare_turns(place: ChangePlace, before: RunNode, after: RunNode) -> Iterator[RunChange]:
@@ -233,19 +238,6 @@ def _compare_end(place: ChangePlace, before: RunNode, after: RunNode) -> Iterato
     yield from compare_facts(place, rest, more, _subject_name)
 
 
-_REPORTED_ELSEWHERE = frozenset({"run_stopped", "run_ending", "answer_reached"})
-
-
-# --- tool calls --------------------------------------------------------------------------------------------------
-
-
-_ENDS = frozenset(
-    {"tool_started", "child_started", "tool_finished", "call_refused", "call_cancelled", "child_suspended"}
-)
-_WITHOUT_RESULT = frozenset({"cancelled", "no result yet", "did not run"})
-MAX_ARGUMENTS = 160
-
-
 class CallEnd(NamedTuple):
     status: str
     """`a result`, or why there is none."""
@@ -276,7 +268,6 @@ def call_name(call: CallNode, calls: Sequence[CallNode]) -> str:
 
 
 def compare_calls(place: ChangePlace, before: list[CallNode], after: list[CallNode]) -> Iterator[RunChange]:
-    """Compare the calls of a turn, and the journals of their sub-agents."""
     pairs = _pair_calls(before, after)
     matched = [(one, two) for one, two in pairs if one is not None and two is not None]
     order = [next(n for n, call in enumerate(before) if call is one) for one, _ in matched]
@@ -382,61 +373,3 @@ def _compare_ends(place: ChangePlace, name: str, was: CallEnd, now: CallEnd) -> 
     if any(compare_fields(was.others, now.others)):
         words = f"the result of {name} changed: {format_differences(was.others, now.others)}"
         yield place.make_change("result", words, before=was.others, after=now.others)
-
-
-# --- tokens, money and turns, including sub-agents ---------------------------------------------------------------
-
-
-_USAGE = ("input", "output", "cached", "reasoning")
-
-
-def sum_spend(facts: Sequence[Any]) -> dict[str, int]:
-    """The sums over all replies. Usage that a provider did not report counts as 0."""
-    total = dict.fromkeys(("tokens", "cost", "turns", *_USAGE), 0)
-    for reply in _replies(facts):
-        for name in _USAGE:
-            total[name] += _number(get_path(reply, "reply", "usage", name))
-        total["cost"] += _number(get_path(reply, "cost"))
-    total["turns"] = sum(len(run.turns) for run in parse_runs(facts))
-    total["tokens"] = total["input"] + total["output"]
-    return total
-
-
-def _replies(facts: Iterable[Any]) -> Iterator[Any]:
-    for fact in facts:
-        if (reply := get_path(fact, "model_replied")) is not None:
-            yield reply
-        journal = get_path(fact, "child_started", "journal")
-        if isinstance(journal, list):
-            yield from _replies(journal)
-
-
-def _number(value: Any) -> int:
-    return value if isinstance(value, int) else 0
-
-
-def compare_spend(before: dict[str, int], after: dict[str, int]) -> Iterator[RunChange]:
-    """`spend up 12 %: 2315 → 2593 tokens, $0.001089 → $0.00122, 4 → 5 turns`."""
-    if before == after:
-        return
-    measure = "cost" if before["cost"] != after["cost"] and before["cost"] and after["cost"] else "tokens"
-    texts = [f"{before['tokens']} → {after['tokens']} tokens"] if before["tokens"] != after["tokens"] else []
-    if before["cost"] != after["cost"]:
-        texts.append(f"{format_dollars(before['cost'])} → {format_dollars(after['cost'])}")
-    if before["turns"] != after["turns"]:
-        texts.append(f"{before['turns']} → {after['turns']} turns")
-    texts = texts or [f"{before[name]} → {after[name]} {name} tokens" for name in _USAGE if before[name] != after[name]]
-    head = _percent(before[measure], after[measure])
-    yield ChangePlace().make_change("spend", f"spend {head}: {', '.join(texts)}", before=before, after=after)
-
-
-def _percent(before: int, after: int) -> str:
-    """`up 12 %`, rounded to a whole number; below one percent with two decimals."""
-    if before == after:
-        return "differs"
-    way = "up" if after > before else "down"
-    if not before or not after:
-        return way
-    hundredths = (abs(after - before) * 10_000 + before // 2) // before
-    whole = (hundredths + 50) // 100
-    return f"{way} {whole} %" if hundredths >= 100 else f"{way} {hundredths / 100:.2f} %"

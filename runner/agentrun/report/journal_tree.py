@@ -32,8 +32,6 @@ class FactNode(NamedTuple):
 
 
 class CallNode(Struct):
-    """A call that the model requested, and its facts."""
-
     id: str
     tool: str
     arguments: Any
@@ -61,7 +59,6 @@ class RunNode(Struct):
 
     @property
     def has_output(self) -> bool:
-        """Whether the answer was parsed."""
         return self.stop_fact is not None and "output" in self.stop_fact.data
 
 

@@ -1,9 +1,7 @@
 """Changes as Markdown, for a comment on a pull request.
 
-Rule 1  Text of models and tools is data. In a line, every character with a meaning in Markdown, in HTML or on a code
-        host is written as a character reference inside `<code>`, so that it is no markup, mention or link.
-Rule 2  In a block, the fence is longer than any run of backticks in the text.
-Rule 3  Code hosts refuse long comments. Changes that do not fit are counted.
+Text of models and tools is data. In a line, every character with a meaning in Markdown, in HTML or on a code host is
+written as a character reference inside `<code>`, so that it is no markup, mention or link.
 """
 
 from __future__ import annotations
@@ -21,7 +19,6 @@ from agentrun.spec.safe_text import plural
 MAX_COMMENT_LENGTH = 60_000
 """Characters. The limit of GitHub is 65,536."""
 MAX_MARKDOWN_DIFF_LINES = 60
-"""Lines of one difference of texts."""
 # Characters without a meaning inside a line: letters and digits, some marks, and some more between letters or digits.
 _PLAIN = re.compile(r"[A-Za-z0-9 ,;()/=%?+]|[.:](?= |$)|(?<=[^\W_])[-_](?=[^\W_])|(?<=\d)[.](?=\d)|[^\x00-\x7f]")
 _TICKS = re.compile(r"`+")

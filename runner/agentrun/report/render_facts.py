@@ -16,12 +16,14 @@ from agentrun.core.call_validation import parse_arguments
 from agentrun.core.effect_ids import DeliveryId, parse_effect_id
 from agentrun.core.effects import route_name
 from agentrun.core.fault import Fault
-from agentrun.core.messages import Content, File, Image, Text, ToolCall, User, words
+from agentrun.core.messages import Content, File, Image, Text, ToolCall, User, text_of
 from agentrun.core.package import BUDGET_KINDS, Package, Ruling
 from agentrun.core.package_lookup import find_tool
 from agentrun.core.package_tools import HttpTool
+from agentrun.core.policy import split_reason
 from agentrun.core.state import State, find_call
 from agentrun.report.formatting import (
+    MAX_LINE_LENGTH,
     OutputLine,
     Tone,
     format_budget,
@@ -35,6 +37,43 @@ from agentrun.spec.safe_text import plural, short_text
 MAX_SHOWN_ARGUMENTS = 160
 MAX_SHOWN_NAME = 60
 """Characters of a name, because a model may use a name of any length for a tool."""
+SUBJECT_LABELS = {
+    "input": "the input",
+    "request": "the request",
+    "reply": "the reply",
+    "output": "the answer",
+    "stop": "the end",
+}
+RULING_TEXTS: dict[Ruling, tuple[str, Tone]] = {
+    "allow": ("allowed", "plain"),
+    "modify": ("changed", "warn"),
+    "ask": ("approved earlier in the session", "good"),
+    "defer": ("deferred", "warn"),
+    "deny": ("denied", "bad"),
+    "interrupt": ("stopped", "bad"),
+}
+ANSWER_TEXTS: dict[facts.ApprovalAnswer, tuple[str, Tone]] = {
+    "approved": ("approved by {}", "good"),
+    "approved_for_session": ("approved for the session by {}", "good"),
+    "denied": ("denied by {}", "bad"),
+    "timed_out": ("no answer in time", "bad"),
+    "cancelled": ("the question was cancelled by {}", "bad"),
+    "unavailable": ("no one can answer the approval", "bad"),
+}
+MAX_SHOWN_ERRORS = 3
+LABEL_TEXTS: dict[facts.AnswerLabel, str] = {
+    "budget.turns": "the turn limit is reached: the last reply is the answer",
+    "filtered": "the provider's content filter cut off the answer",
+    "refused": "the model refuses to answer",
+    "truncated": "the answer is cut off",
+    "unknown_finish": "the provider gave no reason why the answer ended",
+}
+REASON_TEXTS: dict[facts.MessageReason, str] = {
+    "wrap_up": "is asked to finish",
+    "continue": "was cut off and is asked to continue",
+    "nudge": "stopped and is asked to continue",
+    "follow_up": "gets a message",
+}
 
 
 def render_call(package: Package, state: State, fact: facts.CallFact) -> tuple[OutputLine, ...]:
@@ -42,6 +81,8 @@ def render_call(package: Package, state: State, fact: facts.CallFact) -> tuple[O
         return ()
     name = call_label(state, fact.call)
     match fact:
+        case facts.ArgumentsCompleted():
+            return (make_line(f"{name}: by default {_short_json(_filled_in(state, fact))}", "dim", 1),)
         case facts.CallRefused():
             return _render_refused_call(name, fact)
         case facts.CallCancelled():
@@ -49,6 +90,8 @@ def render_call(package: Package, state: State, fact: facts.CallFact) -> tuple[O
             return (make_line(f"✗ {name}: {why}", "warn", 1),)
         case facts.ToolStarted():
             return (make_line(f"→ {name} runs again", "warn", 1),) if _has_run(state, fact.call) else ()
+        case facts.ResultShared():
+            return (make_line(f"{name}: gets the result of the identical call {fact.source}", "dim", 1),)
         case facts.ChildStarted():
             return (_render_child(package, state, fact),)
         case facts.ToolFinished():
@@ -154,6 +197,13 @@ def _render_settled(name: str, fact: facts.CallSettled) -> OutputLine:
             assert_never(fact.how)
 
 
+def _filled_in(state: State, fact: facts.ArgumentsCompleted) -> dict[str, Any]:
+    """The arguments that are not as the model wrote them."""
+    call = find_call(state, fact.call)
+    before = (call and call.arguments) or {}
+    return {name: value for name, value in fact.arguments.items() if name not in before or value != before[name]}
+
+
 def _render_child(package: Package, state: State, fact: facts.ChildStarted) -> OutputLine:
     agent = package.agents.get(fact.tool)
     name = call_label(state, fact.call)
@@ -180,34 +230,6 @@ def _format_spent(spent: facts.ChildSpend) -> str:
     return ", ".join(format_budget(name, amount) for name, amount in amounts.items() if amount or name == "tokens")
 
 
-# --- hooks, policy decisions and approvals -----------------------------------------------------------------------
-
-
-SUBJECT_LABELS = {
-    "input": "the input",
-    "request": "the request",
-    "reply": "the reply",
-    "output": "the answer",
-    "stop": "the end",
-}
-RULING_TEXTS: dict[Ruling, tuple[str, Tone]] = {
-    "allow": ("allowed", "plain"),
-    "modify": ("changed", "warn"),
-    "ask": ("approved earlier in the session", "good"),
-    "defer": ("deferred", "warn"),
-    "deny": ("denied", "bad"),
-    "interrupt": ("stopped", "bad"),
-}
-ANSWER_TEXTS: dict[facts.ApprovalAnswer, tuple[str, Tone]] = {
-    "approved": ("approved by {}", "good"),
-    "approved_for_session": ("approved for the session by {}", "good"),
-    "denied": ("denied by {}", "bad"),
-    "timed_out": ("no answer in time", "bad"),
-    "cancelled": ("the question was cancelled by {}", "bad"),
-    "unavailable": ("no one can answer the approval", "bad"),
-}
-
-
 def render_gate(_: Package, state: State, fact: facts.GateFact) -> tuple[OutputLine, ...]:
     match fact:
         case facts.HookAsked():
@@ -217,8 +239,8 @@ def render_gate(_: Package, state: State, fact: facts.GateFact) -> tuple[OutputL
         case facts.Ruled():
             return _render_ruling(state, fact)
         case facts.ApprovalAsked():
-            why = _format_reason(fact.rules, fact.reason)
-            return (make_line(f"? {subject_label(state, fact.subject)}: needs approval {why}", "warn", 1),)
+            line = f"? {subject_label(state, fact.subject)}: needs approval {_format_reason(fact.rules, fact.reason)}"
+            return (make_line(line, "warn", 1), *_render_failed_conditions(fact.reason))
         case facts.ApprovalAnswered():
             text, tone = ANSWER_TEXTS[fact.answer]
             text = text.format(short_text(fact.by, MAX_SHOWN_NAME))
@@ -243,7 +265,8 @@ def _render_ruling(state: State, fact: facts.Ruled) -> tuple[OutputLine, ...]:
     word, tone = RULING_TEXTS[fact.ruling]
     what = subject_label(state, fact.subject, after=fact.stage == "tool_result")
     become = "" if fact.arguments is UNSET else f" → {_short_json(fact.arguments)}"
-    return (make_line(f"{what}: {word} {_format_reason(fact.rules, fact.reason)}{become}", tone, 1),)
+    line = make_line(f"{what}: {word} {_format_reason(fact.rules, fact.reason)}{become}", tone, 1)
+    return (line, *_render_failed_conditions(fact.reason))
 
 
 def _short_json(arguments: Any) -> str:
@@ -252,7 +275,14 @@ def _short_json(arguments: Any) -> str:
 
 def _format_reason(rules: tuple[str, ...], reason: str | None) -> str:
     by = f"by {', '.join(short_text(rule, MAX_SHOWN_NAME) for rule in rules)}" if rules else "by default"
-    return f"({by})" if reason is None else f"({by}: {short_text(reason)})"
+    own, _ = split_reason(reason)
+    return f"({by})" if own is None else f"({by}: {short_text(own)})"
+
+
+def _render_failed_conditions(reason: str | None) -> tuple[OutputLine, ...]:
+    """Why a rule matches, or does not match, although its condition has no value."""
+    _, failures = split_reason(reason)
+    return tuple(make_line(short_text(each, MAX_LINE_LENGTH), "warn", 2) for each in failures)
 
 
 def _render_hook_answer(state: State, fact: facts.HookAnswered) -> tuple[OutputLine, ...]:
@@ -275,25 +305,6 @@ def _render_hook_answer(state: State, fact: facts.HookAnswered) -> tuple[OutputL
             return (make_line(f"{what}: {hook} failed, {meaning}: {why}", "bad" if fact.closes else "warn", 1),)
         case _:
             assert_never(fact.answer)
-
-
-# --- requests to the model, and the run --------------------------------------------------------------------------
-
-
-MAX_SHOWN_ERRORS = 3
-LABEL_TEXTS: dict[facts.AnswerLabel, str] = {
-    "budget.turns": "the turn limit is reached: the last reply is the answer",
-    "filtered": "the provider's content filter cut off the answer",
-    "refused": "the model refuses to answer",
-    "truncated": "the answer is cut off",
-    "unknown_finish": "the provider gave no reason why the answer ended",
-}
-REASON_TEXTS: dict[facts.MessageReason, str] = {
-    "wrap_up": "is asked to finish",
-    "continue": "was cut off and is asked to continue",
-    "nudge": "stopped and is asked to continue",
-    "follow_up": "gets a message",
-}
 
 
 def render_model(package: Package, state: State, fact: facts.ModelFact) -> tuple[OutputLine, ...]:
@@ -399,7 +410,7 @@ def _lost_work(state: State, effect: str) -> str:
 
 
 def _preview_message(message: User) -> str:
-    return preview_text(words(message.parts))
+    return preview_text(text_of(message.parts))
 
 
 def _fault_line(fault: Fault) -> str:

@@ -4,8 +4,7 @@ Rule 1  Lines come from committed records only. The same journal always gives th
 Rule 2  The answer is never rendered, because it goes to standard output. A reply that may be the answer is held back
         until it is known not to be; if hooks or rules check answers, it is not rendered at all. If they check tool
         results, a result is rendered as they changed it.
-Rule 3  A record that only prepares something has no line.
-Rule 4  A record that does not fit the state is rendered anyway. Checking a journal is not done here.
+Rule 3  A record that does not fit the state is rendered anyway. Checking a journal is not done here.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ from agentrun.report.formatting import OutputLine, format_budget, format_dollars
 from agentrun.spec.safe_text import plural
 
 CHILD_INDENT = 2
-"""Additional indent of the lines of a child."""
 
 FactRenderer: TypeAlias = Callable[[Package, State, Any], tuple[OutputLine, ...]]
 FACT_RENDERERS: Mapping[type[facts.Fact], FactRenderer] = {
@@ -59,13 +57,12 @@ class RunRenderer:
 
     def render(self, record: facts.Record) -> tuple[OutputLine, ...]:
         lines = self._render_fact(record.fact)
-        with suppress(StorageError, AssertionError):  # Rule 4: no run writes such a journal
+        with suppress(StorageError, AssertionError):  # Rule 3: no run writes such a journal
             self._state = evolve(self._state, record)
         return tuple(replace(line, indent=line.indent + self._depth) for line in lines)
 
     @property
     def usage(self) -> str:
-        """The used part of the budgets."""
         return format_usage(self.package, self._state)
 
     def _render_fact(self, fact: facts.Fact) -> tuple[OutputLine, ...]:
@@ -91,7 +88,10 @@ class RunRenderer:
         asking, message, budgets = self._state.requests.asking, fact.reply.message, self.package.budgets
         if asking is not None and asking.purpose == "compact":
             return ()
-        text = make_paragraph(message.text, indent=1)
+        earlier = self._state.replies.earlier_text
+        if earlier:  # this reply continues one that was cut off: they are one text
+            self._held = ()
+        text = make_paragraph(earlier + message.text, indent=1)
         calls = tuple(render_facts.render_requested_call(message.calls, call) for call in message.calls)
         last = budgets.on_turns == "stop" and fact.turn >= budgets.turns
         if calls and not last:
@@ -175,7 +175,6 @@ class RunTreeRenderer:
     """The renderers of a run and of its children, which run at the same time."""
 
     def __init__(self, package: Package, *, shows_failure: bool = False) -> None:
-        """`shows_failure`: whether the renderer of the root run renders why it failed."""
         self.root = RunRenderer(package, shows_failure=shows_failure)
         self._renderers: dict[str, RunRenderer] = {}
 

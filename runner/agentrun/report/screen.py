@@ -11,16 +11,18 @@ Rule 4  After `close` the region is erased, the cursor is visible, and the threa
 from __future__ import annotations
 
 import os
+import time
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, RLock, Thread
 from typing import Any, Protocol
 
 import click
+from msgspec import Struct
 
-from agentrun.core.facts import ModelFailed, ModelReplied, Record
-from agentrun.report.formatting import OutputLine, Tone
+from agentrun.core.facts import ModelAsked, ModelFailed, ModelReplied, Record
+from agentrun.report.formatting import OutputLine, Tone, format_count
 from agentrun.report.run_renderer import RunRenderer
 from agentrun.secret import mask
 from agentrun.spec.problems import escape_invisible
@@ -35,6 +37,7 @@ STYLES: dict[Tone, dict[str, Any]] = {
 MAX_STREAMED_TEXT = 4096
 LIVE_ROWS = 4
 REDRAW_SECONDS = 0.1
+CHARACTERS_PER_TOKEN = 4
 SPINNER, PLAIN_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
 
 _ERASE = "\r\x1b[J"
@@ -46,11 +49,10 @@ class PlainScreen:
     """Lines only, without streamed text and status line: for pipes, files, dumb terminals and replays."""
 
     def __init__(self, stream: OutputStream | None, *, color: bool = False) -> None:
-        self._outlet = SafeStream(stream)
+        self._stream = SafeStream(stream)
         self._color = color
         self._lock = RLock()
         self._waiting: list[OutputLine] | None = None
-        """Lines that were held back."""
 
     def line(self, line: OutputLine) -> None:
         with self._lock:
@@ -59,8 +61,14 @@ class PlainScreen:
             else:
                 self._waiting.append(line)
 
+    def begin_request(self, effect: str) -> None:
+        """Show in the status line how long a model has been asked, until `end_request`."""
+
+    def end_request(self, effect: str) -> None:
+        """Remove the streamed text of a request that is over."""
+
     def delta(self, effect: str, text: str | None) -> None:
-        """Show a piece of streamed text. None: remove the text of this effect."""
+        """Show a piece of streamed text. None: remove the text of this effect, because the request is sent again."""
 
     def status(self, text: str) -> None:
         """Set the status line. Empty: show nothing below the lines."""
@@ -86,7 +94,7 @@ class PlainScreen:
             self._put("".join(map(self._format_line, waiting)))
 
     def _put(self, text: str) -> None:
-        self._outlet.write(text)
+        self._stream.write(text)
 
     def _format_line(self, line: OutputLine) -> str:
         return f"{'  ' * line.indent}{self._style(line.text, line.tone)}\n"
@@ -95,25 +103,47 @@ class PlainScreen:
         return click.style(text, **STYLES[tone]) if self._color and STYLES[tone] else text
 
 
+class StreamingRequest(Struct):
+    start: float
+    streamed: int = 0
+    """Characters of text."""
+
+
 class LiveScreen(PlainScreen):
     """Lines that scroll, with a region below them: the end of the streamed text, and the status line."""
 
-    def __init__(self, stream: OutputStream, *, color: bool = True) -> None:
+    def __init__(
+        self, stream: OutputStream, *, color: bool = True, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         super().__init__(stream, color=color)
+        self._clock = clock
+        self._requests: dict[str, StreamingRequest] = {}
+        """The requests under way by effect, the oldest first."""
         self._texts: dict[str, str] = {}
         """The end of the streamed text by effect, the latest last."""
         self._status = ""
         self._drawn = False
-        encoding = self._outlet.encoding
+        encoding = self._stream.encoding
         has_spinner = SPINNER.encode(encoding, "replace").decode(encoding) == SPINNER
         self._spinner = SPINNER if has_spinner else PLAIN_SPINNER
         self._frame = 0
         self._closed = Event()
         self._ticker: Thread | None = None
 
+    def begin_request(self, effect: str) -> None:
+        with self._lock:
+            self._requests[effect] = StreamingRequest(self._clock())
+
+    def end_request(self, effect: str) -> None:
+        with self._lock:
+            self._requests.pop(effect, None)
+            self._texts.pop(effect, None)
+
     def delta(self, effect: str, text: str | None) -> None:
         with self._lock:
             before = self._texts.pop(effect, "")
+            if request := self._requests.get(effect):
+                request.streamed = 0 if text is None else request.streamed + len(text)
             if text is not None:
                 self._texts[effect] = (before + text[-MAX_STREAMED_TEXT:])[-MAX_STREAMED_TEXT:]
             while sum(map(len, self._texts.values())) > MAX_STREAMED_TEXT:
@@ -149,17 +179,26 @@ class LiveScreen(PlainScreen):
         before = _ERASE if self._drawn else ""
         after = _SHOW if self._drawn and not rows else ""
         self._drawn = bool(rows)
-        self._outlet.write(f"{before}{text}{region}{back}{after}")
+        self._stream.write(f"{before}{text}{region}{back}{after}")
 
     def _region(self) -> list[str]:
         if not self._status or self._waiting is not None or self._closed.is_set():
             return []
-        columns, height = self._outlet.size()
+        columns, height = self._stream.size()
         width = max(columns - 1, 1)
         text = next(reversed(self._texts.values()), "")
         rows = last_rows(text, width, min(LIVE_ROWS, height - 2)) if text else []
-        status = fit_row(f"{self._spinner[self._frame % len(self._spinner)]} {self._status}", width)
+        spinner = self._spinner[self._frame % len(self._spinner)]
+        status = fit_row(f"{spinner} {self._status}{self._request_status()}", width)
         return [*rows, self._style(status, "dim")]
+
+    def _request_status(self) -> str:
+        """` · model 12s, ~340 tokens`: the time since the oldest request, and an estimate of what all have streamed."""
+        if not self._requests:
+            return ""
+        seconds = int(self._clock() - next(iter(self._requests.values())).start)
+        tokens = sum(each.streamed for each in self._requests.values()) // CHARACTERS_PER_TOKEN
+        return f" · model {seconds}s" + (f", ~{format_count(tokens)} tokens" if tokens else "")
 
 
 def screen_for(stream: OutputStream | None, *, live: bool, color: bool | None = None) -> PlainScreen:
@@ -201,7 +240,6 @@ class SafeStream:
             self._file = None
 
     def write(self, text: str) -> None:
-        """Write the whole text at once."""
         if self._stream is None or not text:
             return
         data = text.encode(self.encoding, "backslashreplace")
@@ -217,7 +255,6 @@ class SafeStream:
             self._stream = None
 
     def size(self) -> tuple[int, int]:
-        """The current columns and rows."""
         try:
             columns, rows = os.get_terminal_size(-1 if self._file is None else self._file)
         except OSError:
@@ -236,7 +273,6 @@ def last_rows(text: str, width: int, most: int) -> list[str]:
 
 
 def fit_row(text: str, width: int) -> str:
-    """One row of a text, cut if it is too long."""
     rows = list(wrap_line(escape_invisible(text), width))
     if len(rows) == 1:
         return rows[0]
@@ -267,12 +303,15 @@ def _cells(char: str) -> int:
 def show_record(
     record: Record, renderer: RunRenderer, screen: PlainScreen, run: str = "", root: RunRenderer | None = None
 ) -> None:
-    """Show a record. A reply or a failure replaces the streamed text.
+    """Show a record. A reply or a failure ends a request and replaces its streamed text.
 
     `root`: the renderer of the root run, if the record belongs to a child; its usage includes all children.
     """
-    if isinstance(record.fact, ModelReplied | ModelFailed):
-        screen.delta(delta_key(run, record.fact.effect), None)
+    match record.fact:
+        case ModelAsked(effect=effect):
+            screen.begin_request(delta_key(run, effect))
+        case ModelReplied(effect=effect) | ModelFailed(effect=effect):
+            screen.end_request(delta_key(run, effect))
     for line in renderer.render(record):
         screen.line(line)
     screen.status((root or renderer).usage)

@@ -27,6 +27,11 @@ MAX_EQUAL_PAIRS = 400_000
 """Limit of pairs of equal items. The time to align lists grows with them."""
 MAX_PAIRS = 30_000_000
 """Limit of pairs of any items. At worst all are visited, which is fast."""
+MAX_SHOWN = 80
+MAX_FIELDS = 8
+MAX_COMPARED_LINES = 200
+"""Lines after the first difference that are aligned."""
+_BEFORE = 15
 
 
 def align_lists(
@@ -64,16 +69,6 @@ def _align_between(
         rest: list[AlignedPair[ItemT]] = align_lists(one[i:i_end], two[j:j_end], *(keys if tag != "equal" else ()))
         found += rest
     return found
-
-
-# --- values ------------------------------------------------------------------------------------------------------
-
-
-MAX_SHOWN = 80
-MAX_FIELDS = 8
-MAX_COMPARED_LINES = 200
-"""Lines after the first difference that are aligned."""
-_BEFORE = 15
 
 
 class _Absent:
@@ -116,7 +111,6 @@ def compare_fields(before: Any, after: Any, path: str = "") -> Iterator[FieldDif
 
 
 def format_differences(before: Any, after: Any, place: str = "it") -> str:
-    """The first differences in one line."""
     found = list(islice(compare_fields(before, after), MAX_FIELDS + 1))
     texts = [field.text(place) for field in found[:MAX_FIELDS]]
     return ", ".join([*texts, "and more"] if len(found) > MAX_FIELDS else texts)
@@ -136,7 +130,6 @@ def format_change(before: Any, after: Any, key: str = "") -> str:
 
 
 def format_value(value: Any, key: str = "") -> str:
-    """A value as JSON, masked and cut."""
     if isinstance(value, str):
         return MASK if names_credential(key.rpartition(".")[2]) else f"“{short_text(value, MAX_SHOWN)}”"
     if isinstance(value, dict | list) and value:
@@ -165,14 +158,14 @@ class LineDifference(NamedTuple):
 
 
 def compare_lines(before: str, after: str) -> list[LineDifference]:
-    """The lines in which two texts differ, old and new side by side."""
     one, two = before.split("\n"), after.split("\n")
     start, end = common_ends(one, two)
-    one, two = one[start : len(one) - end][:MAX_COMPARED_LINES], two[start : len(two) - end][:MAX_COMPARED_LINES]
+    one = one[start : len(one) - end][:MAX_COMPARED_LINES]
+    two = two[start : len(two) - end][:MAX_COMPARED_LINES]
     found = []
     for i, j in pair_changed_lines(one, two):
-        old, new = None if i is None else one[i], None if j is None else two[j]
-        found.append(LineDifference(start + ((i if j is None else j) or 0) + 1, old, new))
+        number = start + 1 + ((i if j is None else j) or 0)
+        found.append(LineDifference(number, None if i is None else one[i], None if j is None else two[j]))
     return found
 
 
