@@ -5,28 +5,30 @@
 .SUFFIXES:
 SHELL := /bin/sh
 
-# May be given: `make PYTHON=python3.12` (used when .venv is made), `make test TESTS="tests/core -x"`, and with
+# Variables: `make PYTHON=python3.12` (used when .venv is made), `make test TESTS="tests/core -x"`, and with
 # `make quick BASE=origin/next` the branch that a change is compared with.
 PYTHON ?=
 TESTS ?=
 BASE ?= main
 
-# Images for deployment often set this. Without bytecode on disk every process compiles what it imports anew, and pytest
+# Images for deployment often set this. Without bytecode on disk every process compiles its imports again, and pytest
 # rewrites the asserts of every test file once for each of its workers.
 unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-# The venv is made anew when the pins change, so that no old package lingers; a change of pyproject.toml alone
+# The venv is created again when the pins change, so that no old package is left in it. A change of pyproject.toml
 # only repeats the editable install.
 PINNED := .venv/pinned
 READY := .venv/ready
 # In a fresh clone one process compiles the tests, before several workers all do it.
 COMPILED := .venv/compiled
-# What the tests say that `coverage` runs. It is shown if one fails: beside other tests it would be in their lines.
+# The output of the tests that `coverage` runs. It is printed only if one fails: other tests print at the same time.
 COVERAGE := .venv/coverage.txt
-# A server that is no Python, for the tests that use one: where npm is. Without it those tests are skipped.
+# An MCP server that is not written in Python. npm installs it; without npm the tests that need it are skipped.
 NODE_SERVERS := $(if $(shell command -v npm 2>/dev/null),.node/ready)
+# Two venvs for the tests of the pytest plugin: without other plugins, and with those that projects often have.
+PLUGINS := .venv-plugins/ready
 
 .PHONY: menu
 menu: ## print this menu
@@ -36,20 +38,19 @@ menu: ## print this menu
 demo: $(READY) ## run an example agent offline, from its cassette
 	@$(BIN)/agentrun specs/support.yaml
 
-# What uses one core of the machine runs beside something else: pip beside npm, mypy beside the compilation of the tests,
-# and the tests of the core, which `coverage` runs in one process, beside all others. A worker that is traced would pay
-# again for its start.
+# Jobs that use one core run in parallel: pip and npm, mypy and the compilation of the tests, and the tests of the core,
+# which `coverage` runs in one process, and all other tests. With several traced workers the start would take longer.
 .PHONY: test
-test: installed ## all that CI runs: lint, types, tests and the core's coverage
+test: installed ## everything that CI runs: lint, types, tests and the core's coverage
 	@$(MAKE) --no-print-directory -j2 lint types $(COMPILED)
 	@$(MAKE) --no-print-directory -j2 coverage check $(if $(TESTS),,TESTS=--ignore=tests/core)
 
 .PHONY: installed
 installed:
-	@$(MAKE) --no-print-directory -j2 $(READY) $(NODE_SERVERS)
+	@$(MAKE) --no-print-directory -j2 $(READY) $(NODE_SERVERS) $(PLUGINS)
 
 .PHONY: test-long
-test-long: $(COMPILED) $(NODE_SERVERS) ## every test, the long ones too, with more random examples
+test-long: $(COMPILED) $(NODE_SERVERS) $(PLUGINS) ## every test, the long ones too, with more random examples
 	@AGENTRUN_TESTS=long $(BIN)/pytest -q -n auto --dist worksteal -m "long or not long" $(TESTS)
 
 .PHONY: bench
@@ -66,7 +67,7 @@ types: $(READY) ## mypy, strict
 	@$(BIN)/mypy --no-error-summary
 
 .PHONY: check
-check: $(COMPILED) $(NODE_SERVERS) ## the tests alone, on all cores; TESTS="tests/core -x" picks some
+check: $(COMPILED) $(NODE_SERVERS) $(PLUGINS) ## the tests alone, on all cores; TESTS="tests/core -x" picks some
 	@$(BIN)/pytest -q -n auto --dist worksteal $(TESTS)
 
 .PHONY: quick
@@ -104,6 +105,9 @@ snapshots: $(READY) ## accept the present output as the snapshots
 .PHONY: sdks
 sdks: .venv-sdk/ready ## install the providers' own clients, for the tests that need them
 
+.PHONY: plugins
+plugins: $(PLUGINS) ## install other pytest plugins, for the tests that need them
+
 .PHONY: model
 model: .venv-model/ready ## install a small language model, for the tests that need one
 
@@ -125,7 +129,8 @@ pins: ## resolve requirements/dev.txt again, to the newest versions
 
 .PHONY: clean
 clean: ## remove everything that these targets made
-	@rm -rf .venv .venv-sdk .venv-model .node dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
+	@rm -rf .venv .venv-plugins .venv-sdk .venv-model .node dist
+	@rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- the virtual environment --------------------------------------------------------------------------------
@@ -144,15 +149,22 @@ if [ -z "$$python" ]; then \
 fi
 endef
 
+# Makes the venv $(1) from the versions in the file $(2).
+define MAKE_VENV
+if command -v uv >/dev/null 2>&1; then uv venv --quiet --python '$(or $(PYTHON),>=3.11)' $(1); \
+else $(FIND_PYTHON); "$$python" -m venv $(1); fi && $(INSTALL)
+endef
+
+# Adds the versions in the file $(2) to the venv $(1).
+define INSTALL
+if [ -x $(1)/bin/pip ]; then $(1)/bin/python -m pip --disable-pip-version-check install -qq --no-deps -r $(2); \
+else uv pip install --quiet --python $(1)/bin/python --no-deps -r $(2); fi
+endef
+
 $(PINNED): requirements/dev.txt
 	@echo "making .venv from the pinned versions; this takes a minute, once"
 	@rm -rf .venv
-	@if command -v uv >/dev/null 2>&1; then \
-		uv venv --quiet --python '$(or $(PYTHON),>=3.11)' .venv && \
-		uv pip install --quiet --python $(BIN)/python --no-deps -r requirements/dev.txt; \
-	else \
-		$(FIND_PYTHON); "$$python" -m venv .venv && $(PIP) install -qq --no-deps -r requirements/dev.txt; \
-	fi
+	@$(call MAKE_VENV,.venv,$<)
 	@touch $@
 
 # The check at the end finds a pin that is missing, or older than pyproject.toml asks for. The distribution was once
@@ -178,8 +190,16 @@ $(COMPILED): $(READY)
 .venv-sdk/ready .venv-model/ready:
 	@echo "making $(@D) from the pinned versions"
 	@rm -rf $(@D)
-	@$(FIND_PYTHON); "$$python" -m venv $(@D)
-	@$(@D)/bin/python -m pip --disable-pip-version-check install -qq --no-deps -r $<
+	@$(call MAKE_VENV,$(@D),$<)
+	@touch $@
+
+# One venv is a copy of the other, and has more.
+$(PLUGINS): requirements/plain.txt requirements/plugins.txt requirements/dev.txt
+	@echo "making two venvs for the pytest plugin, in $(@D)"
+	@rm -rf $(@D)
+	@$(call MAKE_VENV,$(@D)/none,requirements/plain.txt)
+	@cp -R $(@D)/none $(@D)/all
+	@$(call INSTALL,$(@D)/all,requirements/plugins.txt)
 	@touch $@
 
 .node/ready: requirements/node/package.json requirements/node/package-lock.json

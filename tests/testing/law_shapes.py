@@ -6,7 +6,7 @@ import msgspec
 
 from agentrun.core.effects import ModelRequest
 from agentrun.core.facts import Continue, Inject
-from agentrun.core.messages import User, words
+from agentrun.core.messages import User, text_of
 from agentrun.core.package import Package
 from agentrun.engine.clock import StepClock
 from agentrun.testing import after, approving, call, calls, fails, hook, replies, scripted, sink, stub, text
@@ -72,7 +72,7 @@ def children(clock: StepClock) -> Setting:
 
     def answer(request: ModelRequest) -> ScriptItem:
         first, read = request.messages.until(1)[0], len(request.messages)
-        asked = words(first.parts) if isinstance(first, User) else ""
+        asked = text_of(first.parts) if isinstance(first, User) else ""
         if asked == "Help.":
             both = calls(call("billing", message="One."), call("billing", message="Two."))
             return both if read == 1 else text("All done.")
@@ -112,13 +112,13 @@ def trouble(clock: StepClock) -> Setting:
 
 
 RULES = [rule("ask", "pay"), rule("ask", "search", id="r2", when="args.q == '1'"), rule("allow", "search", id="r3")]
-ASKING = package(tools=TWO_TOOLS, policy={"default": "deny", "rules": RULES})
+ASKING_AGENT = package(tools=TWO_TOOLS, policy={"default": "deny", "rules": RULES})
 ASKING_CHILD = package(
     tools={"billing": agent_tool()},
-    agents={"billing": {**msgspec.to_builtins(ASKING), "name": "billing"}},
+    agents={"billing": {**msgspec.to_builtins(ASKING_AGENT), "name": "billing"}},
     policy=ALLOW,
 )
-TROUBLED = package(
+AGENT_WITH_FAULTS = package(
     tools=TWO_TOOLS,
     policy=ALLOW,
     model={"routes": [ROUTE, ROUTE | {"provider": "other"}]},
@@ -134,11 +134,11 @@ TROUBLED = package(
 SHAPES = {
     "plain text": Shape(package(), plain_text),
     "parallel tools": Shape(package(tools=TWO_TOOLS, policy=ALLOW, budgets={"time": 1000}), parallel_tools),
-    "approval": Shape(ASKING, approval),
-    "person": Shape(ASKING, person),
+    "approval": Shape(ASKING_AGENT, approval),
+    "person": Shape(ASKING_AGENT, person),
     "child": Shape(PARENT, child),
     "asking child": Shape(ASKING_CHILD, asking_child),
     "children": Shape(PARENT, children),
     "budget stop": Shape(package(tools=TWO_TOOLS, policy=ALLOW, budgets={"turns": 3}), budget_stop),
-    "trouble": Shape(TROUBLED, trouble),
+    "trouble": Shape(AGENT_WITH_FAULTS, trouble),
 }

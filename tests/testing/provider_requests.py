@@ -25,7 +25,9 @@ def script(*turns: dict[str, Any], order: str = "conversation") -> str:
     return json.dumps({"agentrun": "1", "order": order, "turns": turns})
 
 
-def asked(provider: str, messages: Sequence[Message] = (user_message("Hi"),), *, stream: bool = False) -> ModelRequest:
+def model_request(
+    provider: str, messages: Sequence[Message] = (user_message("Hi"),), *, stream: bool = False
+) -> ModelRequest:
     routes = [ROUTE | {"provider": provider, "name": "m-1", "base_url": "http://x/v1"}]
     model = package(model={"routes": routes, "stream": stream, "temperature": None, "reasoning": "low"}).model
     return ModelRequest(model.routes[0], model, "Be brief.", Transcript(messages), None, TOOLS)
@@ -35,7 +37,7 @@ def call_of(request: ModelRequest) -> HttpCall:
     return ConversationEncoder(codec_for(request.route.provider), lambda blob: b"").encode(request)
 
 
-class Got(NamedTuple):
+class ServerAnswer(NamedTuple):
     status: int
     headers: dict[str, str]
     body: bytes
@@ -50,7 +52,7 @@ class Got(NamedTuple):
         return str(self.json["error"]["message"])
 
 
-def send(server: ScriptedProvider, call: HttpCall | ModelRequest) -> Got:
+def send(server: ScriptedProvider, call: HttpCall | ModelRequest) -> ServerAnswer:
     """One request on a connection of its own. Raises what reading a cut reply raises."""
     call = call_of(call) if isinstance(call, ModelRequest) else call
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
@@ -58,6 +60,6 @@ def send(server: ScriptedProvider, call: HttpCall | ModelRequest) -> Got:
         connection.request("POST", call.url.removeprefix("http://x"), call.body, dict(call.headers))
         reply = connection.getresponse()
         headers = {name.lower(): value for name, value in reply.getheaders()}
-        return Got(reply.status, headers, reply.read())
+        return ServerAnswer(reply.status, headers, reply.read())
     finally:
         connection.close()

@@ -10,7 +10,7 @@ from typing import Any
 
 from agentrun.core.facts import Continue, Deny, Inject, Modify
 from agentrun.engine.clock import StepClock
-from agentrun.testing import approving, call, fails, hook, says, scripted, sink, stub, text
+from agentrun.testing import approving, call, fails, hook, reply, scripted, sink, stub, text
 from agentrun.testing.doubles import ScriptItem
 from agentrun.testing.laws import Setting
 
@@ -110,7 +110,7 @@ def _item(chance: Random, names: Sequence[str]) -> ScriptItem:
         case 0:
             return fails(chance.choice(["provider.overloaded", "provider.rate_limited", "provider.zero_output"]))
         case 1:
-            return says("Half an", finish="length")
+            return reply("Half an", finish="length")
         case _:
             batch = (call(chance.choice(names), q=str(chance.randrange(3))) for _ in range(chance.randrange(1, 4)))
-            return says(chance.choice(["", "Let me see."]), *batch)
+            return reply(chance.choice(["", "Let me see."]), *batch)

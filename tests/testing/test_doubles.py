@@ -8,7 +8,7 @@ import agentrun
 from agentrun.core.effects import ToolReturn
 from agentrun.core.facts import ApprovalAnswer, Continue, Deny, ModelFailed, ModelReplied
 from agentrun.core.fault import Fault
-from agentrun.core.messages import Usage, words
+from agentrun.core.messages import Usage, text_of
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.engine.memory import MemoryJournals
 from agentrun.errors import StorageError
@@ -26,7 +26,7 @@ from agentrun.testing import (
     fails,
     hook,
     replies,
-    says,
+    reply,
     scripted,
     sink,
     stub,
@@ -59,7 +59,7 @@ def test_scripted_model_replies_in_order() -> None:
 
 def test_scripted_reply_with_text_and_two_calls() -> None:
     search = stub(lambda q: f"found {q}")
-    model = scripted(says("Let me look.", call("search", q="a"), call("search", q="b")), text("Done."))
+    model = scripted(reply("Let me look.", call("search", q="a"), call("search", q="b")), text("Done."))
     assert run(model=model, tools={"search": search}).answer == "Done."
     assert [each.arguments for each in search.calls] == [{"q": "a"}, {"q": "b"}]
     assert [each.call for each in search.calls] == ["c1.0", "c1.1"]
@@ -90,7 +90,7 @@ def test_scripted_delay_advances_the_clock() -> None:
 
 def test_scripted_usage_and_finish() -> None:
     journals = MemoryJournals()
-    run(model=scripted(says("Hel", finish="length", usage=None), text("lo.")), journals=journals)
+    run(model=scripted(reply("Hel", finish="length", usage=None), text("lo.")), journals=journals)
     first, second = (record.fact for record in journals.records("run-1") if isinstance(record.fact, ModelReplied))
     assert (first.reply.finish, first.reply.usage) == ("length", None)
     assert (second.reply.finish, second.reply.usage) == ("stop", Usage(input=10, output=5, cached=0, reasoning=0))
@@ -129,7 +129,7 @@ def test_request_beyond_the_script_is_fatal(model: Script) -> None:
 def test_stub_returns_its_result_and_counts_calls(made: Any, read: str) -> None:
     model = scripted(calls("search", q="x"), text("Done."))
     run(model=model, tools={"search": made})
-    assert words(tuple(model.requests[1].messages)[2].parts) == read  # type: ignore[arg-type]  # the test gives the right kind
+    assert text_of(tuple(model.requests[1].messages)[2].parts) == read  # type: ignore[arg-type]  # the test gives the right kind
     assert made.count == 1
     assert set(made.times.values()) == {1}
 
@@ -149,7 +149,7 @@ def test_stub_delay_advances_the_clock() -> None:
 
 # --- people, hooks, sinks -------------------------------------------------------------------------------------
 
-ASKING = package(tools={"pay": writing()}, policy={"default": "deny", "rules": [rule("ask", "pay")]})
+ASKING_AGENT = package(tools={"pay": writing()}, policy={"default": "deny", "rules": [rule("ask", "pay")]})
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,9 @@ ASKING = package(tools={"pay": writing()}, policy={"default": "deny", "rules": [
 )
 def test_approving_double_answers_and_keeps_the_questions(answers: ApprovalAnswer, ran: int) -> None:
     person, pay = approving(answers), stub()
-    assert run(ASKING, model=scripted(calls("pay", n=1), text("Done.")), tools={"pay": pay}, approver=person).answer
+    assert run(
+        ASKING_AGENT, model=scripted(calls("pay", n=1), text("Done.")), tools={"pay": pay}, approver=person
+    ).answer
     assert pay.count == ran
     assert [(question.target, question.value) for question in person.questions] == [("pay", {"n": 1})]
 
@@ -176,26 +178,28 @@ def test_approving_double_that_is_too_late_times_out() -> None:
     with pytest.raises(ValueError, match="needs a clock"):
         approving(delay=1)
     person = approving(delay=120_001, clock=clock)
-    run(ASKING, model=scripted(calls("pay", n=1), text("Done.")), tools={"pay": pay}, approver=person, clock=clock)
+    run(
+        ASKING_AGENT, model=scripted(calls("pay", n=1), text("Done.")), tools={"pay": pay}, approver=person, clock=clock
+    )
     assert (pay.count, clock.now()) == (0, 120_000)
 
 
 def test_run_without_an_approver_is_suspended() -> None:
-    waiting = agentrun.run(ASKING, "Hi.", model=scripted(calls("pay")), tools={"pay": stub()}, clock=StepClock())
+    waiting = agentrun.run(ASKING_AGENT, "Hi.", model=scripted(calls("pay")), tools={"pay": stub()}, clock=StepClock())
     assert isinstance(waiting, Suspended)
 
 
-HOOKED = package(hooks=[script.hook("on_input", id="guard")])
+AGENT_WITH_HOOK = package(hooks=[script.hook("on_input", id="guard")])
 
 
 def test_hook_double_answers_and_keeps_the_questions() -> None:
     guard = hook()
-    assert run(HOOKED, model=scripted("Hello."), hooks={"guard": guard}).answer == "Hello."
+    assert run(AGENT_WITH_HOOK, model=scripted("Hello."), hooks={"guard": guard}).answer == "Hello."
     assert [question.value for question in guard.questions] == ["Hi."]
-    assert run(HOOKED, model=scripted("Hello."), hooks={"guard": hook(Deny("no"))}).code == "policy.denied"
-    assert run(HOOKED, model=scripted("Hello."), hooks={"guard": hook(ValueError())}).code == "policy.denied"
+    assert run(AGENT_WITH_HOOK, model=scripted("Hello."), hooks={"guard": hook(Deny("no"))}).code == "policy.denied"
+    assert run(AGENT_WITH_HOOK, model=scripted("Hello."), hooks={"guard": hook(ValueError())}).code == "policy.denied"
     seen = hook(lambda question: Continue() if question.value == "Hi." else Deny("?"))
-    assert run(HOOKED, model=scripted("Hello."), hooks={"guard": seen}).answer == "Hello."
+    assert run(AGENT_WITH_HOOK, model=scripted("Hello."), hooks={"guard": seen}).answer == "Hello."
 
 
 def test_sink_double_keeps_or_fails_deliveries() -> None:

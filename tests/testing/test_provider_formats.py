@@ -23,14 +23,16 @@ from agentrun.testing.provider.server import format_of
 from agentrun.testing.provider.wire_format import UnsupportedByFormat, make_wire_reply
 from agentrun.wire import HttpReply
 
-from .provider_requests import PROVIDERS, asked, call_of
+from .provider_requests import PROVIDERS, call_of, model_request
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
-words = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=20)
+plain_words = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=20)
 calls = st.builds(
     ScriptedCall,
     tool=st.sampled_from(["search", "docs.read", "unheard-of"]),
-    args=st.dictionaries(words, st.one_of(texts, st.integers(-9, 9), st.lists(st.booleans(), max_size=2)), max_size=3),
+    args=st.dictionaries(
+        plain_words, st.one_of(texts, st.integers(-9, 9), st.lists(st.booleans(), max_size=2)), max_size=3
+    ),
 )
 counts = st.integers(1, 1000)
 usages = st.builds(
@@ -39,17 +41,17 @@ usages = st.builds(
 )
 turns = st.builds(
     ScriptedTurn,
-    reasoning=st.one_of(st.just(UNSET), words),
-    text=words,
+    reasoning=st.one_of(st.just(UNSET), plain_words),
+    text=plain_words,
     calls=st.lists(calls, max_size=3),
     usage=usages,
     chunk=st.integers(1, 8),
 )
 
 
-def read(provider: str, turn: ScriptedTurn, *, stream: bool, piece: int = 7) -> ReplyOrFault:
+def decode_turn(provider: str, turn: ScriptedTurn, *, stream: bool, piece: int = 7) -> ReplyOrFault:
     """What our codec makes of a turn."""
-    request = asked(provider, stream=stream)
+    request = model_request(provider, stream=stream)
     call = call_of(request)
     format = format_of(call.url)
     assert format is not None
@@ -87,7 +89,7 @@ def test_scripted_turn_is_decoded_as_written(provider: str, stream: bool, turn: 
     ]
     finish: FinishReason = "tool_calls" if turn.calls else "stop"
     usage = Usage(**to_builtins(turn.usage))
-    reply = read(provider, turn, stream=stream)
+    reply = decode_turn(provider, turn, stream=stream)
     assert without_provider_details(reply) == Reply(Assistant(tuple(parts)), finish, usage, "m-1", None)
     thought = [part for part in reply.message.parts if isinstance(part, Reasoning)] if isinstance(reply, Reply) else []
     assert bool(thought) == (turn.reasoning is not UNSET and provider != "openai")
@@ -97,7 +99,7 @@ def test_scripted_turn_is_decoded_as_written(provider: str, stream: bool, turn: 
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("finish", ["stop", "length", "content_filter", "unknown"])
 def test_scripted_finish_is_decoded(provider: str, stream: bool, finish: Any) -> None:
-    reply = read(provider, ScriptedTurn(text="Hello.", finish=finish), stream=stream)
+    reply = decode_turn(provider, ScriptedTurn(text="Hello.", finish=finish), stream=stream)
     assert isinstance(reply, Reply)
     assert reply.finish == finish
 
@@ -106,7 +108,8 @@ def test_scripted_finish_is_decoded(provider: str, stream: bool, finish: Any) ->
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_usage_off_is_decoded_as_none(provider: str, stream: bool) -> None:
     assert (
-        without_provider_details(read(provider, ScriptedTurn(text="Hello.", usage="off"), stream=stream)).usage is None
+        without_provider_details(decode_turn(provider, ScriptedTurn(text="Hello.", usage="off"), stream=stream)).usage
+        is None
     )
 
 
@@ -114,7 +117,7 @@ def test_usage_off_is_decoded_as_none(provider: str, stream: bool) -> None:
 @pytest.mark.parametrize("provider", ["openai", "openai-responses", "anthropic"])
 def test_scripted_refusal_is_decoded(provider: str, stream: bool) -> None:
     (part,) = without_provider_details(
-        read(provider, ScriptedTurn(refusal="I would rather not."), stream=stream)
+        decode_turn(provider, ScriptedTurn(refusal="I would rather not."), stream=stream)
     ).message.parts
     assert isinstance(part, Refusal)
 
@@ -122,7 +125,7 @@ def test_scripted_refusal_is_decoded(provider: str, stream: bool) -> None:
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_empty_turn_is_an_empty_reply(provider: str, stream: bool) -> None:
-    fault = read(provider, ScriptedTurn(text=""), stream=stream)
+    fault = decode_turn(provider, ScriptedTurn(text=""), stream=stream)
     assert isinstance(fault, Fault)
     assert fault.code == "provider.empty"
 
@@ -135,16 +138,18 @@ RAW = ScriptedTurn(calls=[ScriptedCall(tool="search", raw='{"q": ')])
 def test_invalid_arguments_are_sent_only_where_the_format_allows(provider: str, stream: bool) -> None:
     """Some formats have no words for them: those say so."""
     if provider.startswith("openai"):
-        assert without_provider_details(read(provider, RAW, stream=stream)).message.calls[0].arguments == '{"q": '
+        assert (
+            without_provider_details(decode_turn(provider, RAW, stream=stream)).message.calls[0].arguments == '{"q": '
+        )
     else:
         with pytest.raises(UnsupportedByFormat):
-            read(provider, RAW, stream=stream)
+            decode_turn(provider, RAW, stream=stream)
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_same_turn_gives_the_same_bytes(provider: str) -> None:
     turn = ScriptedTurn(text="Hello.", reasoning="Hm.", calls=[ScriptedCall(tool="search", args={"b": 1, "a": 2})])
-    call = call_of(asked(provider))
+    call = call_of(model_request(provider))
     format = format_of(call.url)
     assert format is not None
     question = format.parse_request(call.url, call.body)

@@ -17,7 +17,7 @@ from agentrun.testing.provider.server import format_of
 from agentrun.testing.provider.wire_format import reasoning_signature
 from agentrun.wire import HttpReply
 
-from .provider_requests import PROVIDERS, asked, call_of, script
+from .provider_requests import PROVIDERS, call_of, model_request, script
 
 
 def player_of(*turns: dict[str, Any], order: str = "conversation") -> ScriptPlayer:
@@ -25,7 +25,7 @@ def player_of(*turns: dict[str, Any], order: str = "conversation") -> ScriptPlay
 
 
 def answer(play: ScriptPlayer, provider: str = "openai", *messages: Message, stream: bool = False) -> ServerReply:
-    call = call_of(asked(provider, messages or (user_message("Hi"),), stream=stream))
+    call = call_of(model_request(provider, messages or (user_message("Hi"),), stream=stream))
     format = format_of(call.url)
     assert format is not None
     return play.reply_to(format, call.url, call.body)
@@ -91,7 +91,7 @@ def test_faults_come_first_and_in_order() -> None:
     assert answer(play, "openai", *LATER[:4]).status == 200
 
 
-EXPECTED: list[tuple[dict[str, Any], dict[str, Any]]] = [
+EXPECTATIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"model": "m-1"}, {"model": "m-2"}),
     ({"instructions": "brief"}, {"instructions": "long"}),
     ({"contains": ["one", "two"]}, {"contains": ["one", "Hi"]}),
@@ -102,7 +102,7 @@ EXPECTED: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-@pytest.mark.parametrize(("right", "wrong"), EXPECTED, ids=lambda given: next(iter(given)))
+@pytest.mark.parametrize(("right", "wrong"), EXPECTATIONS, ids=lambda given: next(iter(given)))
 def test_failed_expectation_refuses_the_request(provider: str, right: dict[str, Any], wrong: dict[str, Any]) -> None:
     first = {"text": "a"}
     assert answer(player_of(first, {"text": "b", "expect": right}), provider, *LATER[:4]).status == 200
@@ -116,7 +116,7 @@ def test_failed_expectation_refuses_the_request(provider: str, right: dict[str, 
 def test_expected_reasoning_must_be_sent_back(provider: str, stream: bool) -> None:
     """Our codec sends it back; a history without it is refused where the format has a place for it."""
     play = player_of({"reasoning": "Hm.", "text": "a"}, {"text": "b", "expect": {"reasoning": True}})
-    request = asked(provider, stream=stream)
+    request = model_request(provider, stream=stream)
     call = call_of(request)
     format = format_of(call.url)
     assert format is not None
@@ -127,15 +127,18 @@ def test_expected_reasoning_must_be_sent_back(provider: str, stream: bool) -> No
         reply = decoder.end()
     else:
         reply = codec_for(provider).decode(HttpReply(200, (), b"".join(first.pieces)), request)
-    kept = [*asked(provider).messages, reply.message, user_message("Go on.")]
+    kept = [*model_request(provider).messages, reply.message, user_message("Go on.")]
     assert answer(play, provider, *kept).status == 200
     parts = tuple(part for part in kept[1].parts if not isinstance(part, Reasoning))
     lost = answer(play, provider, kept[0], Assistant(parts), kept[2])
     assert lost.status == (200 if provider == "openai" else 400)
-    assert reasoning_signature(0) not in call_of(asked(provider, [kept[0], Assistant(parts), kept[2]])).body.decode()
+    assert (
+        reasoning_signature(0)
+        not in call_of(model_request(provider, [kept[0], Assistant(parts), kept[2]])).body.decode()
+    )
 
 
-BROKEN = {
+INCONSISTENT_HISTORIES = {
     "missing": [user_message("Hi"), turn(1, "search", "search"), *results(1, "one"), user_message("Go on.")],
     "doubled": [user_message("Hi"), turn(1, "search"), *results(1, "one"), *results(1, "one")],
     "loose": [user_message("Hi"), *results(1, "one")],
@@ -144,7 +147,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-@pytest.mark.parametrize("messages", BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize("messages", INCONSISTENT_HISTORIES.values(), ids=INCONSISTENT_HISTORIES)
 def test_history_without_results_is_refused(provider: str, messages: list[Message]) -> None:
     refused = answer(player_of({"text": "a"}, {"text": "b"}), provider, *messages)
     assert refused.status == 400

@@ -17,17 +17,19 @@ from agentrun.testing.provider import ScriptedProvider
 from agentrun.testing.provider.server import format_of
 from agentrun.wire import HttpCall
 
-from .provider_requests import PROVIDERS, Got, asked, call_of, script, send
+from .provider_requests import PROVIDERS, ServerAnswer, call_of, model_request, script, send
 
 
 def faulty(**fault: Any) -> str:
     return script({"text": "Hello, world.", "chunk": 4, "faults": [fault]})
 
 
-def faulty_and_next_reply(text: str, *, stream: bool) -> tuple[Got, Got]:
+def faulty_and_next_reply(text: str, *, stream: bool) -> tuple[ServerAnswer, ServerAnswer]:
     """The reply with the fault, and the one after it."""
     with ScriptedProvider(text) as server:
-        return send(server, asked("openai", stream=stream)), send(server, asked("openai", stream=stream))
+        return send(server, model_request("openai", stream=stream)), send(
+            server, model_request("openai", stream=stream)
+        )
 
 
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
@@ -37,7 +39,7 @@ STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream
 @STREAMS
 def test_status_fault_has_code_and_headers(provider: str, stream: bool) -> None:
     with ScriptedProvider(faulty(status=429, headers={"Retry-After": "7"})) as server:
-        refused, fine = [send(server, asked(provider, stream=stream)) for _ in range(2)]
+        refused, fine = [send(server, model_request(provider, stream=stream)) for _ in range(2)]
     assert (refused.status, refused.headers["retry-after"]) == (429, "7")
     assert refused.headers["content-type"] == "application/json"
     assert refused.message == "the script has this fault before turn 1"
@@ -68,7 +70,7 @@ def test_damage_fault_changes_one_byte(stream: bool) -> None:
 def test_cut_fault_ends_the_body_with_every_framing(stream: bool, framing: str, at: int) -> None:
     with ScriptedProvider(faulty(cut=at, framing=framing)) as server:
         raw = raw_response(server, stream)
-        fine = send(server, asked("openai", stream=stream)).body
+        fine = send(server, model_request("openai", stream=stream)).body
     head, _, body = raw.partition(b"\r\n\r\n")
     assert b" 200 " in head.split(b"\r\n")[0]
     assert (b"content-length: %d" % len(fine) in head) == (framing == "length")
@@ -82,7 +84,7 @@ def test_cut_beyond_the_end_has_no_effect() -> None:
 
 def raw_response(server: ScriptedProvider, stream: bool) -> bytes:
     """All that comes back until the other side hangs up."""
-    call = call_of(asked("openai", stream=stream))
+    call = call_of(model_request("openai", stream=stream))
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
         head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(call.body)}\r\n\r\n"
         connection.sendall(head.encode() + call.body)
@@ -111,7 +113,7 @@ def test_drip_fault_sends_small_pieces(stream: bool) -> None:
 
 
 def question(stream: bool) -> tuple[Any, str, bytes]:
-    call = call_of(asked("openai", stream=stream))
+    call = call_of(model_request("openai", stream=stream))
     return format_of(call.url), call.url, call.body
 
 
@@ -138,7 +140,7 @@ def test_endless_fault_never_ends_the_reply(stream: bool) -> None:
                 data += connection.recv(65536)
             assert b"[DONE]" not in data
             assert (b"Hell" in data) == stream
-        fine = send(server, asked("openai", stream=stream))
+        fine = send(server, model_request("openai", stream=stream))
         assert fine.status == 200
 
 
@@ -147,7 +149,7 @@ def test_closing_ends_delayed_and_endless_replies() -> None:
     server = ScriptedProvider(script({"text": "a", "faults": [{"delay": "1h"}, {"endless": True}]}))
     server.start()
     with ThreadPoolExecutor(3) as pool:
-        waiting = [pool.submit(send, server, asked("openai", stream=True)) for _ in range(2)]
+        waiting = [pool.submit(send, server, model_request("openai", stream=True)) for _ in range(2)]
         while len(server.requests) < 2:
             time.sleep(0.01)
         idle = http.client.HTTPConnection("127.0.0.1", server.port)
@@ -217,7 +219,7 @@ def test_parallel_conversations_are_answered_separately() -> None:
     def conversation(server: ScriptedProvider, number: int) -> list[str]:
         messages, heard = [user_message(f"conversation {number}")], list[str]()
         while len(heard) < 3:
-            got = send(server, asked(PROVIDERS[number % 4], [*messages]))
+            got = send(server, model_request(PROVIDERS[number % 4], [*messages]))
             if got.status == 200:
                 heard.append(next(text for text in ("turn 1", "turn 2", "turn 3") if text in got.body.decode()))
                 messages += [Assistant((Text("ok"),)), user_message("Go on.")]  # type: ignore[list-item]  # any message

@@ -64,15 +64,15 @@ def call(tool: str, written: str | None = None, /, **arguments: Any) -> ToolCall
 
 def calls(first: str | ToolCall, *others: ToolCall, **arguments: Any) -> ScriptedReply:
     """A reply with calls: of one tool with arguments, or several made by `call`."""
-    return says("", call(first, **arguments) if isinstance(first, str) else first, *others)
+    return reply("", call(first, **arguments) if isinstance(first, str) else first, *others)
 
 
 def text(text: str) -> ScriptedReply:
     """A reply with a text."""
-    return says(text)
+    return reply(text)
 
 
-def says(
+def reply(
     text: str,
     *calls: ToolCall,
     finish: FinishReason | None = None,

@@ -345,7 +345,6 @@ class _CrashTrial:
             assert self._point == NO_CRASH, "the run ended before that point; the setting must be the same each time"
 
     def crash_points(self) -> Iterator[CrashPoint]:
-        """The points at which this run can crash."""
         whens: tuple[CrashMoment, ...] = ("before", "after")
         yield from (CrashPoint(when, number) for number in range(1, self._dying.appends + 1) for when in whens)
         yield from (CrashPoint("inside", number) for number in range(1, self._effects + 1))
@@ -385,7 +384,6 @@ class _CrashTrial:
         return result
 
     def journal_summary(self) -> str:
-        """The kinds of the facts in all journals."""
         runs = ((run, self.journals.records(run)) for run in self.journals.runs)
         return "\n".join(
             f"{run}: " + ", ".join(facts.fact_kind(record.fact) for record in records) for run, records in runs
@@ -393,7 +391,6 @@ class _CrashTrial:
 
 
 def _surviving_journals(dead: MemoryJournals, file: PackageFile) -> MemoryJournals:
-    """The journals as another host finds them."""
     journals = MemoryJournals()
     journals.keep(RUN_ID, file)
     for run in dead.runs:

@@ -6,18 +6,14 @@ Rule 2  The hooks only delegate to `agentrun.testing.plugin`.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from agentrun.cassette.match_tiers import DEFAULT_TIER, MATCH_TIERS
-from agentrun.testing.plugin.options import (
-    require_syrupy,
-    skip_assert_rewriting,
-    validate_plugin_options,
-    write_summary_sections,
-)
+from agentrun.testing.plugin import options
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -29,7 +25,7 @@ CASES_SUFFIX = ".cases.yaml"
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-    skip_assert_rewriting(pluginmanager)
+    options.skip_assert_rewriting(pluginmanager)
     group = parser.getgroup("agentrun", "agentrun cases")
     group.addoption(
         "--agentrun-record",
@@ -41,6 +37,11 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         "--agentrun-yes",
         action="store_true",
         help="Consent to record when a tool without `effect: read` may run, or when a file answers approvals.",
+    )
+    group.addoption(
+        "--agentrun-add",
+        metavar="NAME",
+        help="With --snapshot-update: accept new journals in addition to the others, as TEST.NAME.journal.",
     )
     group.addoption("--agentrun-live-tools", action="store_true", help="Run tools live; replay only the model.")
     group.addoption("--agentrun-live-model", action="store_true", help="Call the model live; replay everything else.")
@@ -58,7 +59,13 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    validate_plugin_options(config)
+    options.validate_plugin_options(config)
+
+
+@pytest.hookimpl(trylast=True)  # after syrupy's
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if options.has_syrupy(session.config):
+        options.hide_journals_from_others(session.config)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> Cases | None:
@@ -66,6 +73,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> Cases | No
         return None
     from agentrun.testing.plugin.items import Cases  # late: only if there are cases
 
+    parent.config.stash[options.HAS_CASES] = True
     return Cases.from_parent(parent, path=file_path)
 
 
@@ -93,8 +101,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         require_recording_consent(session.config, session.items)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, object, object]:
+    if not session.config.stash.get(options.HAS_CASES, False) or not options.has_syrupy(session.config):
+        return (yield)
+    from agentrun.testing.plugin.items import CaseItem  # late: only if there are cases
+    from agentrun.testing.plugin.syrupy_snapshots import cases_at_their_specs  # late: syrupy may not be installed
+
+    with cases_at_their_specs(item for item in session.items if isinstance(item, CaseItem)):
+        return (yield)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    write_summary_sections(terminalreporter)
+    options.write_summary_sections(terminalreporter)
 
 
 @pytest.fixture
@@ -114,11 +133,13 @@ def agentrun(request: pytest.FixtureRequest) -> AgentRunner:
 
 @pytest.fixture
 def journal_snapshot(request: pytest.FixtureRequest) -> SnapshotAssertion:
-    """The accepted journal of a run: `assert run == journal_snapshot`.
+    """The accepted journals of a run: `assert run == journal_snapshot`.
 
-    The file is `__snapshots__/<module>/<test>.journal`. `pytest --snapshot-update` accepts the new journal.
+    The file is `__snapshots__/<module>/<test>.journal`. `pytest --snapshot-update` accepts the new journal, and
+    `--agentrun-add NAME` accepts it as `<test>.<name>.journal` in addition to the others. `usage` and `ignore` of the
+    assertion `journal-snapshot` are arguments: `run == journal_snapshot(usage="none")`.
     """
-    require_syrupy(request.config)
+    options.require_syrupy(request.config)
     from agentrun.testing.plugin.syrupy_snapshots import (  # late: only if it is used
         JournalSnapshotExtension,
         make_journal_assertion,

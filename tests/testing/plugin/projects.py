@@ -9,21 +9,24 @@ from pathlib import Path
 import pytest
 import syrupy
 
-from agentrun.cassette.file import dump_cassette
+from agentrun.cassette.writer import dump_cassette
 from agentrun.compiler.compile import compile_or_raise
 from agentrun.testing import stub
-from agentrun.testing.plugin import fixture, syrupy_snapshots
+from agentrun.testing.plugin import fixture, items, syrupy_snapshots
 from agentrun.testing.suite.discovery import LocatedCase, read_located_cases
 from agentrun.testing.suite.evaluation import evaluate_case
 from agentrun.testing.suite.replay import CompiledAgents
-from agentrun.testing.suite.snapshots import accepted_snapshot
+from agentrun.testing.suite.snapshots import accepted_snapshots
 from agentrun.testing.suite.verdict import CaseVerdict
 
 from ...engine.recorded_runs import record_in_memory, reply_with_calls
 from ...scripted_service import completion
 
-IMPORTED = (syrupy_snapshots, fixture)
+IMPORTED = (syrupy_snapshots, fixture, items)
 """Once for all tests: pytest in a process that is not its own forgets what it imported."""
+
+NOT_USED = ("-p", "no:hypothesispytest", "-p", "no:anyio")
+"""Plugins without which pytest starts sooner."""
 
 SPEC = """\
 agentrun: "1"
@@ -57,7 +60,7 @@ turns:
 """
 """What a scripted provider says when the case is recorded."""
 CASES = 'agentrun: "1"\ncases:\n'
-KEPT = "assert: [{type: journal-snapshot}]"
+SNAPSHOT_ASSERTION = "assert: [{type: journal-snapshot}]"
 
 
 class Project:
@@ -102,7 +105,7 @@ class Project:
         """pytest, in this process."""
         outer = syrupy._syrupy
         try:
-            return self.pytester.runpytest_inprocess(*args)
+            return self.pytester.runpytest_inprocess(*NOT_USED, *args)
         finally:
             syrupy._syrupy = outer
 
@@ -113,7 +116,7 @@ class Project:
     def verdicts(self) -> dict[str, CaseVerdict]:
         """What `agentrun test` says of each case."""
         preparations = CompiledAgents()
-        return {found.case.name: evaluate_case(found, preparations, accepted_snapshot) for found in self.found()}
+        return {found.case.name: evaluate_case(found, preparations, accepted_snapshots) for found in self.found()}
 
     def found(self) -> list[LocatedCase]:
         return read_located_cases(self.cases_file)

@@ -55,6 +55,23 @@ def test_tag_named_like_a_pytest_mark_has_no_effect(project: Project, tag: str) 
     project.run().assert_outcomes(passed=1)
 
 
+def test_tag_named_like_a_mark_with_arguments_is_no_mark(project: Project) -> None:
+    """The plugin with that mark would look for its arguments."""
+    project.cases("name: default, tags: [timeout, slow]")
+    project.write(
+        "conftest.py",
+        """
+def pytest_configure(config):
+    config.addinivalue_line("markers", "timeout(seconds): end the test after so many seconds")
+    config.addinivalue_line("markers", "slow: takes long")
+
+def pytest_runtest_setup(item):
+    assert [mark.name for mark in item.iter_markers()] == ["slow"]
+""",
+    )
+    project.run("-m", "slow").assert_outcomes(passed=1)
+
+
 def test_last_failed_option_selects_failed_cases(project: Project) -> None:
     project.cases("name: good", "name: bad, assert: [{type: contains, value: absent}]")
     project.run().assert_outcomes(passed=1, failed=1)
@@ -102,7 +119,7 @@ def test_case_file_without_a_spec_fails(project: Project) -> None:
     assert "agentrun/testing" not in result.stdout.str()
 
 
-WATCH = """
+OPEN_WATCHER = """
 import sys
 
 opened = []
@@ -119,7 +136,7 @@ def test_files_are_read_once_and_agents_compiled_once(project: Project) -> None:
     """The spec is read to check the cases, and once more when it is compiled. And no module of ours is written anew by
     pytest, as those of plugins are."""
     project.cases(*(f"name: case-{number}" for number in range(5)))
-    project.write("conftest.py", WATCH)
+    project.write("conftest.py", OPEN_WATCHER)
     project.process().assert_outcomes(passed=5)
     loader, *opened = (project.root / "opened.txt").read_text(encoding="utf-8").split("\n")
     assert loader == "SourceFileLoader"

@@ -6,7 +6,7 @@ import pytest
 
 from agentrun.distribution import install_hint
 
-from .projects import KEPT, Project
+from .projects import SNAPSHOT_ASSERTION, Project
 
 
 def run(project: Project, body: str, *args: str) -> pytest.RunResult:
@@ -110,7 +110,7 @@ with pytest.raises(AgentrunError, match="cassette.miss"):
 
 def test_journal_snapshot_is_one_file_per_test(project: Project) -> None:
     """One file for each test, beside the module; unused ones are found."""
-    project.cases(f"name: default, {KEPT}")
+    project.cases(f"name: default, {SNAPSHOT_ASSERTION}")
     project.run("--snapshot-update", "specs")
     body = """
     run = agentrun("specs/desk.yaml")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from agentrun.engine.worlds import mixed
 
-from .projects import KEPT, Project
+from .projects import SNAPSHOT_ASSERTION, Project
 
 IMPORTED = mixed
 
 
 def test_live_tools_run_and_the_model_is_replayed(project: Project) -> None:
-    project.cases(f"name: default, {KEPT}")
+    project.cases(f"name: default, {SNAPSHOT_ASSERTION}")
     project.run("--snapshot-update").assert_outcomes(passed=1)
     assert project.traces() == []
     project.run("--agentrun-live-tools").assert_outcomes(passed=1)

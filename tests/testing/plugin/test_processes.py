@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from .projects import KEPT, Project
+from .projects import SNAPSHOT_ASSERTION, Project
 from .test_snapshots import journal
 from .test_verdicts import BAD, outcomes
 
 
 def cases(project: Project, *numbers: int) -> None:
     project.cases(
-        *(f"name: case-{number}, {KEPT}" for number in numbers),
+        *(f"name: case-{number}, {SNAPSHOT_ASSERTION}" for number in numbers),
         f"name: bad, {BAD}",
         f"name: known, xfail: later, {BAD}",
         "name: off, skip: closed",

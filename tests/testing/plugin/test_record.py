@@ -30,7 +30,10 @@ def test_record_all_records_each_cassette_once(project: Project, provider: Scrip
     result = project.run("--agentrun-record", "all")
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(
-        ["*- agentrun recordings -*", "specs/desk.cases.yaml::default: recorded: cassettes/desk/default.yaml (*)*"]
+        [
+            "*- agentrun recorded cassettes -*",
+            "specs/desk.cases.yaml::default: recorded: cassettes/desk/default.yaml (*)*",
+        ]
     )
     result.stdout.fnmatch_lines(["specs/desk.cases.yaml::same: not recorded: it reuses the cassette of case default"])
     assert project.traces() == ["look 1042"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .projects import KEPT, Project
+from .projects import SNAPSHOT_ASSERTION, Project
 
 FLAKY = '''
 calls = []
@@ -14,11 +14,11 @@ def seldom(evidence):
     calls.append(evidence.outcome)
     return len(calls) < 3
 '''
-CLAIM = 'assert: [{type: python, value: "flaky:seldom"}]'
+ASSERTION = 'assert: [{type: python, value: "flaky:seldom"}]'
 
 
 def test_stable_case_passes_every_time(project: Project) -> None:
-    project.cases(f"name: default, {KEPT}", "name: other")
+    project.cases(f"name: default, {SNAPSHOT_ASSERTION}", "name: other")
     project.run("--agentrun-repeat", "3", "--snapshot-update").assert_outcomes(passed=2)
     assert project.kept() == ["default.journal"]
     project.run("--agentrun-repeat=3").assert_outcomes(passed=2)
@@ -27,7 +27,7 @@ def test_stable_case_passes_every_time(project: Project) -> None:
 @pytest.mark.parametrize(("times", "outcome"), [(2, "passed"), (3, "failed")])
 def test_flaky_case_fails(project: Project, times: int, outcome: str) -> None:
     project.write("specs/flaky.py", FLAKY)
-    project.cases(f"name: default, {CLAIM}")
+    project.cases(f"name: default, {ASSERTION}")
     result = project.run(f"--agentrun-repeat={times}")
     result.assert_outcomes(**{outcome: 1})
     if outcome == "failed":

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from .projects import KEPT, Project
+from .projects import SNAPSHOT_ASSERTION, Project
 
 HEAVY = {"asyncio", "httpx", "jinja2", "msgspec", "pydantic", "re2", "syrupy", "vcr", "yaml"}
 PROGRAM = """
@@ -24,7 +24,7 @@ print("exits:", int(plain), int(cases))
 
 
 def test_plugin_without_cases_imports_no_heavy_module(project: Project) -> None:
-    project.cases("name: default", f"name: new, {KEPT}")
+    project.cases("name: default", f"name: new, {SNAPSHOT_ASSERTION}")
     project.write("test_plain.py", "def test_plain(): pass\n")
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],

@@ -37,7 +37,7 @@ def test_skipped_case_shows_its_reason(project: Project) -> None:
     project.cases("name: default, skip: the shop is closed", "name: other")
     result = project.run("-rs")
     result.assert_outcomes(skipped=1, passed=1)
-    result.stdout.fnmatch_lines(["SKIPPED * specs/desk.cases.yaml: the shop is closed"])
+    result.stdout.fnmatch_lines(["SKIPPED * specs/desk.cases.yaml:3: the shop is closed"])
 
 
 def test_xfail_case_that_fails(project: Project) -> None:
@@ -61,7 +61,7 @@ def test_invalid_spec_fails_despite_xfail(project: Project) -> None:
     project.edit("specs/desk.yaml", "orders:look", "orders:lokk")
     result = project.run()
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["spec.python: specs/desk.yaml:7:*lokk*", "specs/desk.cases.yaml:3: unreadable"])
+    result.stdout.fnmatch_lines(["spec.python: specs/desk.yaml:7:*lokk*", "specs/desk.yaml:7: unreadable"])
 
 
 def test_runxfail_ignores_xfail(project: Project) -> None:

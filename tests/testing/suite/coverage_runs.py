@@ -20,25 +20,25 @@ from agentrun.testing.suite.coverage.report import PartCoverage, SpecCoverage
 from agentrun.testing.suite.discovery import LocatedCase
 from agentrun.testing.suite.replay import CaseRuns, CompiledAgent
 
-from ...projects import agent, put
+from ...projects import agent, write_project
 
 KINDS = ("python", "http", "shell", "mcp")
 RUN = "run-1"
 
 
-class Covered:
+class CoveredRuns:
     """What is covered by the runs that were made."""
 
     def __init__(self, folder: Path, text: str, **files: str) -> None:
         named = {name.replace("__", "/").replace("_yaml", ".yaml"): body for name, body in files.items()}
-        self.spec = put(folder, {"spec.yaml": agent(text), **named})
+        self.spec = write_project(folder, {"spec.yaml": agent(text), **named})
         self.covering = CoverageCollector()
         self.covering.add_spec(self._found(None))
 
-    def run(self, *script: Any, profile: str | None = None, **given: Any) -> Covered:
+    def run(self, *script: Any, profile: str | None = None, **given: Any) -> CoveredRuns:
         """One run, in which the model follows a script."""
         prepared = CompiledAgent(*compile_or_raise(self.spec, profile))
-        self.covering.add(self._found(profile), prepared, _played(prepared, script, given))
+        self.covering.add(self._found(profile), prepared, _play_script(prepared, script, given))
         return self
 
     def _found(self, profile: str | None) -> LocatedCase:
@@ -50,13 +50,13 @@ class Covered:
 
     def parts(self, kind: str, name: str = "spec.yaml") -> dict[str, bool]:
         """The parts of a kind, and whether each is covered."""
-        return {part.name: part.covered for part in self.of(name).parts if part.kind == kind}
+        return {part.name: part.covered for part in self.of(name).all_parts if part.kind == kind}
 
     def part(self, kind: str, name: str) -> PartCoverage:
         return next(part for part in self.of().parts if (part.kind, part.name) == (kind, name))
 
 
-def _played(prepared: CompiledAgent, script: tuple[Any, ...], given: dict[str, Any]) -> CaseRuns:
+def _play_script(prepared: CompiledAgent, script: tuple[Any, ...], given: dict[str, Any]) -> CaseRuns:
     clock, journals = StepClock(1_769_860_800_000), MemoryJournals()
     asked = {key: given.pop(key) for key in ("message", "params") if key in given}
     runtime = Runtime.in_memory(

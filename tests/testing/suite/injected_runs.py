@@ -13,7 +13,7 @@ from agentrun.cassette.player import Player
 from agentrun.cassette.recorder import Recorder
 from agentrun.compiler.package_file import seal_package
 from agentrun.core.facts import Continue, ModelFailed, RetryPlanned, ToolFinished
-from agentrun.core.messages import words
+from agentrun.core.messages import text_of
 from agentrun.core.package import Package
 from agentrun.engine.cassette_ports import RecordingExchanger, models_wrapper, other_ports_wrapper
 from agentrun.engine.clock import StepClock
@@ -116,7 +116,7 @@ class Doubles:
         }
 
 
-class Replayed(Struct, frozen=True):
+class ReplayedCase(Struct, frozen=True):
     run: FinishedRun
     laid: FaultInjection
     player: Player
@@ -143,7 +143,7 @@ class Replayed(Struct, frozen=True):
     def results(self) -> list[tuple[str, str]]:
         """Of each call that ran: `ok` or the code, and what the model reads."""
         found = [each.fact for each in self.run.journal if isinstance(each.fact, ToolFinished)]
-        return [(fact.fault.code if fact.fault else "ok", words(fact.parts)) for fact in found]
+        return [(fact.fault.code if fact.fault else "ok", text_of(fact.parts)) for fact in found]
 
 
 def case(*faults: FaultInjectionSpec, **more: Any) -> Case:
@@ -160,13 +160,13 @@ def record_case(
     """A recording of a case, and its journal as it is compared."""
     clock, journals = StepClock(BEGAN), MemoryJournals()
     recorder = Recorder(clock.now)
-    tape = RecordingExchanger(recorder)
+    exchanger = RecordingExchanger(recorder)
     service = Service(clock, *replies)
     runtime = Runtime.in_memory(
         journals=journals,
         clock=clock,
         width=1,
-        wrappers=(models_wrapper(tape), other_ports_wrapper(tape), FaultInjection(laid).wrap),
+        wrappers=(models_wrapper(exchanger), other_ports_wrapper(exchanger), FaultInjection(laid).wrap),
         providers={name: HttpProvider(codec_for(name), service) for name in ("openai", "anthropic")},
         **(doubles or Doubles()).ports(),
     )
@@ -176,24 +176,26 @@ def record_case(
     return cassette(folder, recorder.interactions()), canonical(journals.records(ROOT), children)
 
 
-def replayed(agent: Package, laid: Case, tape: Cassette, make: Callable[[Cassette], Player] = Player) -> Replayed:
+def replay(
+    agent: Package, laid: Case, recorded_cassette: Cassette, make: Callable[[Cassette], Player] = Player
+) -> ReplayedCase:
     """A case, replayed from a recording."""
-    player = make(tape)
+    player = make(recorded_cassette)
     over = FaultInjection(laid, player)
     run = replay_package(agent, player, start=over.start, step=over.step, wrappers=over.wrappers)
-    return Replayed(run, over, player)
+    return ReplayedCase(run, over, player)
 
 
 def record_and_replay(
     folder: Path, agent: Package, laid: Case, *replies: Any, doubles: Doubles | None = None
-) -> Replayed:
-    """Recorded and replayed under the same: one journal, and nothing of the tape is left over."""
-    tape, journal = record_case(folder, agent, laid, *replies, doubles=doubles)
-    again = replayed(agent, laid, tape)
+) -> ReplayedCase:
+    """Recorded and replayed under the same: one journal, and nothing of the cassette is left over."""
+    recorded_cassette, journal = record_case(folder, agent, laid, *replies, doubles=doubles)
+    again = replay(agent, laid, recorded_cassette)
     assert again.run.canonical() == journal
     assert again.run.unused_error is None
     return again
 
 
-HOOKED = {"hooks": [HOOK]}
-SUNK = {"sinks": {"log": SINK}}
+HOOK_PART = {"hooks": [HOOK]}
+SINK_PART = {"sinks": {"log": SINK}}

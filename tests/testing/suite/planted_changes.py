@@ -8,7 +8,7 @@ from pathlib import Path
 from agentrun.testing.suite.discovery import LocatedCase, read_located_cases
 from agentrun.testing.suite.evaluation import evaluate_case
 from agentrun.testing.suite.replay import CompiledAgents, replay_case
-from agentrun.testing.suite.snapshots import accepted_snapshot, snapshot_path, snapshot_text
+from agentrun.testing.suite.snapshots import accepted_snapshots, snapshot_path, take_snapshot
 from agentrun.testing.suite.verdict import CaseVerdict
 
 ROOT = Path(__file__).parents[3]
@@ -20,7 +20,7 @@ cases:
 """
 
 
-class Planted:
+class PlantedProject:
     """The project."""
 
     def __init__(self, root: Path) -> None:
@@ -31,12 +31,12 @@ class Planted:
         left_out = shutil.ignore_patterns("__pycache__", "__snapshots__")
         shutil.copytree(ROOT / "specs", root / "specs", ignore=left_out)
         (root / "cassettes" / "support").mkdir(parents=True)
-        shutil.copy(ROOT / "cassettes" / "support" / "default.yaml", self.tape)
+        shutil.copy(ROOT / "cassettes" / "support" / "default.yaml", self.cassette)
         (root / "pyproject.toml").write_text('[tool.agentrun]\nimport_roots = ["specs"]\n', encoding="utf-8")
         (root / "specs" / "support.cases.yaml").write_text(CASES, encoding="utf-8")
 
     @property
-    def tape(self) -> Path:
+    def cassette(self) -> Path:
         return self.root / "cassettes" / "support" / "default.yaml"
 
     @property
@@ -47,7 +47,7 @@ class Planted:
     def accept(self) -> None:
         found = self.found
         snapshot_path(found).parent.mkdir(parents=True, exist_ok=True)
-        text = snapshot_text(replay_case(found, CompiledAgents().for_case(found)).runs)
+        text = take_snapshot(replay_case(found, CompiledAgents().for_case(found)).runs).text
         snapshot_path(found).write_text(text, encoding="utf-8")
 
     def plant(self, file: str, old: str, new: str) -> None:
@@ -57,4 +57,4 @@ class Planted:
         path.write_text(text.replace(old, new, 1), encoding="utf-8")
 
     def verdict(self) -> CaseVerdict:
-        return evaluate_case(self.found, CompiledAgents(), accepted_snapshot)
+        return evaluate_case(self.found, CompiledAgents(), accepted_snapshots)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from agentrun.testing.doubles import calls
 
-from .coverage_runs import Covered
+from .coverage_runs import CoveredRuns
 
 PARAMS = "params: {region: {type: string, default: eu}, names: {type: array, default: [a]}}\n"
 
 
-def uncovered_branches(covered: Covered) -> set[tuple[str, str]]:
+def uncovered_branches(covered: CoveredRuns) -> set[tuple[str, str]]:
     """The ways that nothing took, each with its file and line."""
     missing = [part for part in covered.of().missing if part.kind == "branch"]
     return {(f"{Path(part.file).name}:{part.line}", part.name) for part in missing}
@@ -22,7 +22,7 @@ def test_branches_of_an_if_in_a_file_have_file_and_line(tmp_path: Path) -> None:
         'Hello.\n{% if region == "eu" %}\nEurope.\n{% elif region == "us" %}\nAmerica.\n{% else %}\nHm.\n{% endif %}\n'
     )
     text = f"{PARAMS}input: Go.\ninstructions: {{file: prompt.md}}\n"
-    covered = Covered(tmp_path, text, **{"prompt.md": prompt}).run("Done.")
+    covered = CoveredRuns(tmp_path, text, **{"prompt.md": prompt}).run("Done.")
     first, second, third = (
         '{% if region == "eu" %}',
         '{% elif region == "us" %}',
@@ -36,16 +36,26 @@ def test_branches_of_an_if_in_a_file_have_file_and_line(tmp_path: Path) -> None:
     assert uncovered_branches(covered) == set()
 
 
+def test_branches_of_included_files_count_once(tmp_path: Path) -> None:
+    files = {"tone.md": "Hm.\n{% if region == 'eu' %}Europe.{% endif %}", "main.md": "A.\n{% include 'tone.md' %}"}
+    text = f"{PARAMS}input: \"Go. {{% include 'tone.md' %}}\"\ninstructions: {{file: main.md}}\n"
+    covered = CoveredRuns(tmp_path, text, **files).run("Done.")
+    assert uncovered_branches(covered) == {("tone.md:2", "{% if region == 'eu' %} false")}
+    assert covered.parts("branch") == {"{% if region == 'eu' %}": True, "{% if region == 'eu' %} false": False}
+    assert len([part for part in covered.of().parts if part.kind == "branch"]) == 2
+    assert uncovered_branches(covered.run("Done.", params={"region": "us"})) == set()
+
+
 def test_if_without_else_has_two_branches(tmp_path: Path) -> None:
     text = f'{PARAMS}input: Go.\ninstructions: |\n  Hello.\n  {{% if region == "eu" %}}Europe.{{% endif %}}\n'
-    covered = Covered(tmp_path, text).run("Done.")
+    covered = CoveredRuns(tmp_path, text).run("Done.")
     assert uncovered_branches(covered) == {("spec.yaml:5", '{% if region == "eu" %} false')}
     assert uncovered_branches(covered.run("Done.", params={"region": "us"})) == set()
 
 
 def test_loop_has_two_branches(tmp_path: Path) -> None:
     text = f"{PARAMS}input: Go.\ninstructions: '{{% for n in names %}}{{{{ n }}}}{{% endfor %}}'\n"
-    covered = Covered(tmp_path, text).run("Done.")
+    covered = CoveredRuns(tmp_path, text).run("Done.")
     assert uncovered_branches(covered) == {("spec.yaml:3", "{% for n in names %} with none")}
     assert uncovered_branches(covered.run("Done.", params={"names": []})) == set()
 
@@ -53,13 +63,13 @@ def test_loop_has_two_branches(tmp_path: Path) -> None:
 def test_loop_over_a_non_empty_list_has_one_branch(tmp_path: Path) -> None:
     params = PARAMS.replace("type: array,", "type: array, minItems: 1,")
     text = f"{params}input: Go.\ninstructions: '{{% for n in names %}}{{{{ n }}}}{{% endfor %}}'\n"
-    assert Covered(tmp_path, text).parts("branch") == {"{% for n in names %} with items": False}
-    picky = Covered(tmp_path, text.replace("in names", "in names if n"))
+    assert CoveredRuns(tmp_path, text).parts("branch") == {"{% for n in names %} with items": False}
+    picky = CoveredRuns(tmp_path, text.replace("in names", "in names if n"))
     assert len(picky.parts("branch")) == 2, "what is left of it can"
 
 
 def test_input_template_is_covered_only_if_it_is_used(tmp_path: Path) -> None:
-    covered = Covered(tmp_path, f"{PARAMS}input: \"{{{{ 'Go' if region == 'eu' else 'Stay' }}}}\"\n")
+    covered = CoveredRuns(tmp_path, f"{PARAMS}input: \"{{{{ 'Go' if region == 'eu' else 'Stay' }}}}\"\n")
     covered.run("Done.", message="Something else.")
     assert set(covered.parts("branch").values()) == {False}
     covered.run("Done.")
@@ -79,7 +89,7 @@ tools:
     args: {type: object, properties: {id: {type: string}}, required: [id]}
 policy: {default: deny, rules: [{id: some, allow: fetch, when: "args.id != 'x'"}]}
 """
-    covered = Covered(tmp_path, text).run(calls("fetch", id="x"), "Done.")
+    covered = CoveredRuns(tmp_path, text).run(calls("fetch", id="x"), "Done.")
     assert set(covered.parts("branch").values()) == {False}, "it was denied"
     covered.run(calls("fetch", id="1"), "Done.")
     assert [part.name.rpartition(" ")[2] for part in covered.of().missing if part.kind == "branch"] == ["false"]
@@ -100,7 +110,7 @@ policy:
   default: allow
   rules: [{id: cap, modify: run, set: {n: 1}, when: args.n > 5}]
 """
-    covered = Covered(tmp_path, text).run(calls("run", n=9), "Done.")
+    covered = CoveredRuns(tmp_path, text).run(calls("run", n=9), "Done.")
     assert [part.name.rpartition(" ")[2] for part in covered.of().missing if part.kind == "branch"] == ["true"]
 
 
@@ -113,7 +123,7 @@ tools:
   end: {{kind: shell, description: d, argv: [x], terminal: true}}
 policy: {{default: allow}}
 """
-    covered = Covered(tmp_path, text).run(calls("look"), calls("end"))  # after it was told to wrap up
+    covered = CoveredRuns(tmp_path, text).run(calls("look"), calls("end"))  # after it was told to wrap up
     assert set(covered.parts("branch").values()) == {False}
     covered.run("Well.", calls("end"))
     assert sorted(covered.parts("branch").values()) == [False, True]

@@ -15,7 +15,7 @@ from agentrun.testing.doubles import approving, calls
 from agentrun.testing.suite.coverage import Coverage, CoverageCollector
 from agentrun.testing.suite.coverage.report import PartCoverage, SpecCoverage
 
-from .coverage_runs import Covered
+from .coverage_runs import CoveredRuns
 from .test_coverage import TOOLS
 
 RUNS: tuple[tuple[Any, ...], ...] = (
@@ -29,20 +29,26 @@ RUNS: tuple[tuple[Any, ...], ...] = (
 
 def test_text_report_lists_uncovered_parts_with_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    covered = Covered(tmp_path, TOOLS).run(calls("look"), "Done.")
+    covered = CoveredRuns(tmp_path, TOOLS).run(calls("look"), "Done.")
     covered.run(calls("pay", sum=50), "Done.", approver=approving("denied"))
     lines = covered.covering.report().text().splitlines()
-    assert lines[0] == "spec.yaml: 25.0 % (5 of 20)"
+    assert lines[0] == "spec.yaml: 46.6 % (7 of 15)"
     assert lines[1] == "  spec.yaml:4  not covered: tool pay: the model called it, but it never ran"
     assert lines[2] == "  spec.yaml:9  not covered: rule little"
     assert "  spec.yaml:15  not covered: budget tokens" in lines
-    assert lines[-1] == "total                  5 of 20      25.0 %"
+    assert lines[-3:] == [
+        "total                  7 of 15      46.6 %",
+        "provider faults        0 of 7     not counted",
+        "default budgets        0 of 1     not counted",
+    ]
+    (apart,) = [line for line in lines if "not counted, not covered" in line]
+    assert apart.endswith("provider.empty, provider.fatal, turns")
     assert "tools                  1 of 2       50.0 %" in lines
 
 
 def test_json_report_has_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    report = Covered(tmp_path, TOOLS).run(calls("look"), "Done.").covering.report().as_json()
+    report = CoveredRuns(tmp_path, TOOLS).run(calls("look"), "Done.").covering.report().as_json()
     assert json.loads(json.dumps(report)) == report
     assert report["kinds"]["tools"] == {"covered": 1, "total": 2, "percent": 50.0}
     (spec,) = report["specs"]
@@ -54,7 +60,7 @@ def test_json_report_has_the_same_numbers(tmp_path: Path, monkeypatch: pytest.Mo
 def _coverage(covered: int, total: int) -> Coverage:
     one = PartCoverage(kind="tool", name="t", file="f", line=1, profile=None, covered=True)
     parts = (*[one] * covered, *[replace(one, covered=False)] * (total - covered))
-    return Coverage(specs=(SpecCoverage(spec="f", parts=parts),))
+    return Coverage(specs=(SpecCoverage(spec="f", all_parts=parts),))
 
 
 @pytest.mark.parametrize(
@@ -82,16 +88,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def coverage_of_each_run(folder: Path) -> tuple[dict[str, Any], ...]:
     """What each run alone gives."""
-    return tuple(Covered(folder, TOOLS).run(*run, approver=approving("denied")).covering.to_dict() for run in RUNS)
+    return tuple(CoveredRuns(folder, TOOLS).run(*run, approver=approving("denied")).covering.to_dict() for run in RUNS)
 
 
 @pytest.fixture(scope="module")
 def coverage_of_all_runs(coverage_of_each_run: tuple[dict[str, Any], ...]) -> Coverage:
     """What all of them give in their order."""
-    return _merged(coverage_of_each_run)
+    return _merge_parts(coverage_of_each_run)
 
 
-def _merged(parts: tuple[dict[str, Any], ...]) -> Coverage:
+def _merge_parts(parts: tuple[dict[str, Any], ...]) -> Coverage:
     covering = CoverageCollector()
     for part in parts:
         covering.merge(json.loads(json.dumps(part)))
@@ -103,14 +109,14 @@ def _merged(parts: tuple[dict[str, Any], ...]) -> Coverage:
 def test_merging_is_independent_of_order_and_repetition(
     coverage_of_each_run: tuple[dict[str, Any], ...], coverage_of_all_runs: Coverage, order: list[int], again: list[int]
 ) -> None:
-    assert _merged(tuple(coverage_of_each_run[index] for index in [*order, *again])) == coverage_of_all_runs
+    assert _merge_parts(tuple(coverage_of_each_run[index] for index in [*order, *again])) == coverage_of_all_runs
 
 
 def test_merged_coverage_equals_that_of_one_process(
     folder: Path, coverage_of_each_run: tuple[dict[str, Any], ...], coverage_of_all_runs: Coverage
 ) -> None:
-    covered = Covered(folder, TOOLS)
+    covered = CoveredRuns(folder, TOOLS)
     for run in RUNS:
         covered.run(*run, approver=approving("denied"))
     assert covered.covering.report() == coverage_of_all_runs
-    assert _merged(coverage_of_each_run[:1]) != coverage_of_all_runs
+    assert _merge_parts(coverage_of_each_run[:1]) != coverage_of_all_runs

@@ -15,7 +15,7 @@ from agentrun.testing.suite.evidence import Evidence, collect_evidence
 from agentrun.testing.suite.replay import CaseRuns
 
 from ...core.script import rule, tool, writing
-from ...engine.memory_runtime import ASKING, TOOLS, Home
+from ...engine.memory_runtime import ASKING_AGENT, TOOLS, Home
 from ...packages import package
 
 
@@ -25,7 +25,7 @@ def finished(agent: Package, *script: Any, **given: Any) -> FinishedRun:
     return FinishedRun(ended, tuple(home.journals.records("r1")), {}, RunRedaction())
 
 
-def seen(agent: Package, *script: Any, **given: Any) -> Evidence:
+def collect(agent: Package, *script: Any, **given: Any) -> Evidence:
     return collect_evidence(CaseRuns((finished(agent, *script, **given),)))
 
 
@@ -35,7 +35,7 @@ def tools_and_statuses(evidence: Evidence) -> list[tuple[str, str]]:
 
 def test_suspended_run_has_an_open_call() -> None:
     """It has spent what it has, and its call is open."""
-    evidence = seen(ASKING, calls("pay", amount=5))
+    evidence = collect(ASKING_AGENT, calls("pay", amount=5))
     assert (evidence.outcome, evidence.output) == ("suspended", None)
     assert tools_and_statuses(evidence) == [("pay", "open")]
     assert evidence.turns == 1
@@ -44,7 +44,7 @@ def test_suspended_run_has_an_open_call() -> None:
 
 
 def test_invalid_calls_have_their_code_as_status() -> None:
-    evidence = seen(TOOLS, calls("nothing"), calls(call("search", "{broken")), "Sorry.")
+    evidence = collect(TOOLS, calls("nothing"), calls(call("search", "{broken")), "Sorry.")
     assert tools_and_statuses(evidence) == [("nothing", "tool.unknown"), ("search", "tool.invalid_arguments")]
     assert [each.args for each in evidence.calls] == [{}, None]
     assert [each.result.partition(":")[0] for each in evidence.calls] == ["tool.unknown", "tool.invalid_arguments"]
@@ -54,7 +54,7 @@ def test_invalid_calls_have_their_code_as_status() -> None:
 def test_calls_cancelled_by_the_end_of_the_run() -> None:
     rules = [rule("interrupt", "pay"), rule("allow", "search")]
     agent = package(tools={"search": tool(), "pay": writing()}, policy={"default": "deny", "rules": rules})
-    evidence = seen(agent, calls(call("search", q="a"), call("pay", amount=5)))
+    evidence = collect(agent, calls(call("search", q="a"), call("pay", amount=5)))
     assert evidence.outcome == "policy.interrupted"
     assert dict(tools_and_statuses(evidence)) == {"search": "tool.aborted", "pay": "tool.denied"}
 
@@ -91,10 +91,10 @@ def test_run_that_did_not_start_has_the_code_of_its_error() -> None:
 
 @pytest.mark.parametrize(("answer", "value"), [('{"a": [1]}', {"a": [1]}), ("no", None), ("null", None)])
 def test_json_of_the_answer(answer: str, value: Any) -> None:
-    evidence = seen(TOOLS, answer)
+    evidence = collect(TOOLS, answer)
     assert evidence.json == value
     assert evidence.json is None or evidence.json is not evidence.json
 
 
 def test_ending_of_a_waiting_run_is_suspended() -> None:
-    assert isinstance(finished(ASKING, calls("pay", amount=5)).ending, Suspended)
+    assert isinstance(finished(ASKING_AGENT, calls("pay", amount=5)).ending, Suspended)

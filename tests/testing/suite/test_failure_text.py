@@ -6,19 +6,19 @@ import pytest
 
 from agentrun.testing.suite import failure_text
 from agentrun.testing.suite.failure_text import render_failure
-from agentrun.testing.suite.verdict import CaseVerdict, Complaint
+from agentrun.testing.suite.verdict import CaseFailure, CaseVerdict
 
 
-def verdict(*complaints: Complaint, story: str = "") -> CaseVerdict:
-    return CaseVerdict(id="a::b", file="a", line=3, status="failed", complaints=complaints, story=story)
+def verdict(*failures: CaseFailure, steps: str = "") -> CaseVerdict:
+    return CaseVerdict(id="a::b", file="a", line=3, status="failed", failures=failures, steps=steps)
 
 
 def test_text_has_assertions_run_and_difference_in_order() -> None:
     text = render_failure(
         verdict(
-            Complaint(claim="contains", message='no "x" in it'),
-            Complaint(claim="journal-snapshot", message="it is another", detail="-a\n\n+b", hint="accept it"),
-            story="turn 1\n  → look",
+            CaseFailure(assertion="contains", message='no "x" in it'),
+            CaseFailure(assertion="journal-snapshot", message="it is another", detail="-a\n\n+b", hint="accept it"),
+            steps="turn 1\n  → look",
         )
     )
     assert text.split("\n") == [
@@ -37,25 +37,26 @@ def test_text_has_assertions_run_and_difference_in_order() -> None:
     ]
 
 
-def test_single_complaint_is_one_line() -> None:
-    assert render_failure(verdict(Complaint(claim="outcome", message="it failed"))) == "outcome: it failed"
+def test_single_failure_is_one_line() -> None:
+    assert render_failure(verdict(CaseFailure(assertion="outcome", message="it failed"))) == "outcome: it failed"
 
 
 def test_message_and_hint_lines_are_indented() -> None:
-    text = render_failure(verdict(Complaint(claim="contains", message="one\ntwo", hint="a\nb")))
+    text = render_failure(verdict(CaseFailure(assertion="contains", message="one\ntwo", hint="a\nb")))
     assert text == "contains: one\n  two\n  → a\n  → b"
 
 
-@pytest.mark.parametrize("place", ["message", "detail", "hint", "story"])
+@pytest.mark.parametrize("place", ["message", "detail", "hint", "steps"])
 def test_credentials_and_control_characters_are_not_shown(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     monkeypatch.setenv("SHOP_TOKEN", "tulip-garden-9917")
     failure_text._environment_redactor.cache_clear()
     foreign = "a tulip-garden-9917 \x1b[31m sk-proj-abcdefghij0123456789ABCDEFGHIJ z tulip-ga…"
     given = {"message": "m", "detail": "d", "hint": "h"}
-    story = foreign if place == "story" else "s"
-    complaint = Complaint(claim="contains", **{**given, **({} if place == "story" else {place: foreign})})
+    steps = foreign if place == "steps" else "s"
+    given |= {} if place == "steps" else {place: foreign}
+    failure = CaseFailure(assertion="contains", message=given["message"], detail=given["detail"], hint=given["hint"])
     try:
-        text = render_failure(verdict(complaint, story=story))
+        text = render_failure(verdict(failure, steps=steps))
     finally:
         failure_text._environment_redactor.cache_clear()
     assert "tulip" not in text

@@ -16,7 +16,7 @@ from agentrun.testing.suite.discovery import LocatedCase, read_located_cases
 from agentrun.testing.suite.evaluation import evaluate_case, find_miss
 from agentrun.testing.suite.fault_injection import FaultInjection
 from agentrun.testing.suite.replay import CompiledAgents, make_case_player, replay_case
-from agentrun.testing.suite.snapshots import accepted_snapshot
+from agentrun.testing.suite.snapshots import accepted_snapshots
 from agentrun.testing.suite.verdict import CaseVerdict
 
 from .injected_runs import fault
@@ -32,7 +32,7 @@ def shipped(spec: str, *faults: FaultInjectionSpec, **more: object) -> LocatedCa
 
 
 def verdict_of(found: LocatedCase) -> CaseVerdict:
-    return evaluate_case(found, PREPARED, accepted_snapshot)
+    return evaluate_case(found, PREPARED, accepted_snapshots)
 
 
 def test_case_with_retries_and_a_cut_reply_passes() -> None:
@@ -40,7 +40,7 @@ def test_case_with_retries_and_a_cut_reply_passes() -> None:
     verdict = verdict_of(
         shipped("support", fault("model#2", status=429, times=2), fault("model#3", cut_after_chunk=7, times=1))
     )
-    assert (plain.status, verdict.status, verdict.complaints) == ("passed", "passed", ())
+    assert (plain.status, verdict.status, verdict.failures) == ("passed", "passed", ())
     assert verdict.spent["turns"] == plain.spent["turns"]
     assert verdict.spent["time"] > plain.spent["time"] + 2000
     assert verdict.seconds < 2, "none of it in real time"
@@ -51,16 +51,16 @@ def test_fault_that_was_not_injected_fails_the_case(at: str) -> None:
     inject = InjectedFaultSpec(answer="denied") if at.startswith("approval") else InjectedFaultSpec(timeout=True)
     verdict = verdict_of(shipped("support", FaultInjectionSpec(at=at, inject=inject)))
     assert verdict.status == "failed"
-    assert [each.message for each in verdict.complaints] == [
+    assert [each.message for each in verdict.failures] == [
         f"the fault at {at} was not injected: the run made no such call"
     ]
-    assert "turn 1" in verdict.story
+    assert "turn 1" in verdict.steps
 
 
 def test_miss_does_not_report_faults_that_were_not_injected() -> None:
     verdict = verdict_of(shipped("support", fault("model#9", status=500), input="Another question."))
     assert verdict.status == "missed"
-    assert [each.claim for each in verdict.complaints] == ["cassette.miss"]
+    assert [each.assertion for each in verdict.failures] == ["cassette.miss"]
 
 
 ALL_AT_ONCE = (
@@ -73,7 +73,7 @@ ALL_AT_ONCE = (
 def test_case_with_a_fault_seen_by_the_model_has_tier_faulted() -> None:
     """The recorded replies go on in their order, and that is said: the model was never asked about this."""
     verdict = verdict_of(shipped("support", *ALL_AT_ONCE, assertions=[StepStatus(tool="refund", value="tool.timeout")]))
-    assert (verdict.status, verdict.tier, verdict.complaints) == ("passed", "faulted", ())
+    assert (verdict.status, verdict.tier, verdict.failures) == ("passed", "faulted", ())
     assert verdict.spent["time"] > 30_000
     assert verdict_of(shipped("support", *ALL_AT_ONCE[:2])).tier == "exact", "of those the model never hears"
 
@@ -112,8 +112,8 @@ def test_case_without_faults_has_no_wrappers() -> None:
 def test_fault_places_are_counted_over_a_conversation() -> None:
     found = shipped("local", fault("model#2", status=429), turns=["Why is the sky blue?", "And the sea?"])
     prepared = PREPARED.for_case(found)
-    tape = load_cassette(prepared.cassette_path(found))
-    twice = replace(tape, interactions=tape.interactions * 2, keys=())
+    cassette = load_cassette(prepared.cassette_path(found))
+    twice = replace(cassette, interactions=cassette.interactions * 2, keys=())
     player = LenientPlayer(twice)
     laid = FaultInjection(found.case, player)
     played = replay_case(found, prepared, player, laid)

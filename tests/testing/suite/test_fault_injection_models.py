@@ -20,10 +20,10 @@ from ...engine.recorded_runs import reply_with_calls
 from ...packages import ROUTE
 from ...replays import replay_package
 from ...scripted_service import completion, failure
-from .injected_runs import SECOND, case, fault, record_and_replay, record_case, replayed, shop
+from .injected_runs import SECOND, case, fault, record_and_replay, record_case, replay, shop
 
 LOOK = reply_with_calls(("look", {"at": 1}))
-DONE = completion("Done.")
+DONE_REPLY = completion("Done.")
 STREAM = {"model": {"stream": True}}
 
 
@@ -38,7 +38,7 @@ def streamed(text: str) -> HttpReply:
 
 
 def test_rate_limited_model_is_retried_on_the_replay_clock(tmp_path: Path) -> None:
-    run = record_and_replay(tmp_path, shop(), case(fault("model#2", status=429, times=2)), LOOK, DONE)
+    run = record_and_replay(tmp_path, shop(), case(fault("model#2", status=429, times=2)), LOOK, DONE_REPLY)
     assert (run.ending, run.failed) == ("completed", ["provider.rate_limited"] * 2)
     assert len(run.waits) == 2
     assert run.time >= sum(run.waits) >= 2250, "one second and two, a quarter less at most"
@@ -47,16 +47,18 @@ def test_rate_limited_model_is_retried_on_the_replay_clock(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("times", "ending"), [(3, "completed"), (4, "provider.rate_limited")])
 def test_model_that_stays_rate_limited_fails_the_run(tmp_path: Path, times: int, ending: str) -> None:
-    tape, _ = record_case(tmp_path, shop(), case(), LOOK, DONE)
-    run = replayed(shop(), case(fault("model#2", status=429, times=times)), tape)
+    cassette, _ = record_case(tmp_path, shop(), case(), LOOK, DONE_REPLY)
+    run = replay(shop(), case(fault("model#2", status=429, times=times)), cassette)
     assert (run.ending, len(run.failed)) == (ending, times)
 
 
 def test_retry_after_of_a_fault_is_respected(tmp_path: Path) -> None:
-    tape, _ = record_case(tmp_path, shop(), case(), LOOK, DONE)
-    run = replayed(shop(), case(fault("model#1", status=429, retry_after=7)), tape)
+    cassette, _ = record_case(tmp_path, shop(), case(), LOOK, DONE_REPLY)
+    run = replay(shop(), case(fault("model#1", status=429, retry_after=7)), cassette)
     assert (run.ending, run.waits) == ("completed", [7000])
-    assert replayed(shop(), case(fault("model#1", status=429, retry_after=61)), tape).ending == "provider.rate_limited"
+    assert (
+        replay(shop(), case(fault("model#1", status=429, retry_after=61)), cassette).ending == "provider.rate_limited"
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def test_each_model_fault_has_its_code_with_every_provider(
 ) -> None:
     route = {**ROUTE, "provider": provider, "name": "m"}
     agent = shop(model={"routes": [route], "stream": stream, "max_output_tokens": 100, "temperature": None})
-    run = replayed(agent, case(fault("model", **inject, times=9)), Cassette((), {}, 0, "sha256:0"))
+    run = replay(agent, case(fault("model", **inject, times=9)), Cassette((), {}, 0, "sha256:0"))
     assert (run.ending, run.failed) == (code, [code] * attempts)
 
 
@@ -89,8 +91,8 @@ def test_each_model_fault_has_its_code_with_every_provider(
 def test_model_timeout_takes_the_configured_time(tmp_path: Path, stream: bool, limit: int) -> None:
     """Of a stream it is the silence that is too long, of a whole reply the reply."""
     agent = shop(model={"stream": stream})
-    tape, _ = record_case(tmp_path, agent, case(), DONE)
-    run = replayed(agent, case(fault("model#1", timeout=True)), tape)
+    cassette, _ = record_case(tmp_path, agent, case(), DONE_REPLY)
+    run = replay(agent, case(fault("model#1", timeout=True)), cassette)
     assert (run.ending, run.failed) == ("completed", ["provider.timeout"])
     assert limit <= run.time - run.waits[0] < limit + 100
 
@@ -102,7 +104,7 @@ def test_failed_route_falls_back_to_the_next(tmp_path: Path, inject: dict[str, A
     """Its attempts belong to the same call: the one after it is model#2."""
     agent = shop(model={"routes": [ROUTE, SECOND]})
     faults = fault("model#1", **inject, times=4), fault("model#2", status=429)
-    run = record_and_replay(tmp_path, agent, case(*faults), LOOK, DONE)
+    run = record_and_replay(tmp_path, agent, case(*faults), LOOK, DONE_REPLY)
     assert (run.ending, len(run.failed), run.laid.untriggered_faults()) == ("completed", 5, ())
     switched = [each.fact.target for each in run.run.journal if isinstance(each.fact, RouteSwitched)]
     assert switched == ["openai/gpt-4.1"]
@@ -111,42 +113,42 @@ def test_failed_route_falls_back_to_the_next(tmp_path: Path, inject: dict[str, A
 def test_recorded_reply_of_a_failed_route_counts_as_played(tmp_path: Path) -> None:
     """Two recordings in one: of the route that fails now, and of the one that answers then."""
     agent = shop(model={"routes": [ROUTE, SECOND]})
-    tape, _ = record_case(tmp_path, agent, case(), completion("First."))
+    cassette, _ = record_case(tmp_path, agent, case(), completion("First."))
     laid = case(fault("model#1", status=500, times=4))
     more, _ = record_case(tmp_path, agent, laid, completion("Second."))
-    whole = replace(tape, interactions=tape.interactions + more.interactions, keys=())
-    run = replayed(agent, laid, whole)
+    whole = replace(cassette, interactions=cassette.interactions + more.interactions, keys=())
+    run = replay(agent, laid, whole)
     assert (run.ending, run.run.outcome.answer, run.run.unused_error) == ("completed", "Second.", None)
 
 
 def test_recorded_failures_follow_an_injected_one(tmp_path: Path) -> None:
-    tape, _ = record_case(tmp_path, shop(), case(), failure(429), DONE)
-    run = replayed(shop(), case(fault("model#1", status=500)), tape)
+    cassette, _ = record_case(tmp_path, shop(), case(), failure(429), DONE_REPLY)
+    run = replay(shop(), case(fault("model#1", status=500)), cassette)
     assert (run.ending, run.failed) == ("completed", ["provider.transient", "provider.rate_limited"])
     assert run.run.unused_error is None
 
 
 def test_failed_attempts_belong_to_the_same_model_call(tmp_path: Path) -> None:
     """A recorded attempt that failed, even after it was read, does not make the next one another call."""
-    tape, _ = record_case(tmp_path, shop(), case(), failure(500), completion(""), LOOK, DONE)
-    run = replayed(shop(), case(fault("model#2", status=429)), tape)
+    cassette, _ = record_case(tmp_path, shop(), case(), failure(500), completion(""), LOOK, DONE_REPLY)
+    run = replay(shop(), case(fault("model#2", status=429)), cassette)
     assert run.failed == ["provider.transient", "provider.empty", "provider.rate_limited"]
     assert [place.at for place in run.laid.faults.places] == ["model#1", "tool:look#1", "model#2"]
 
 
 def test_fault_without_a_number_applies_to_every_call(tmp_path: Path) -> None:
-    tape, _ = record_case(tmp_path, shop(), case(), LOOK, DONE)
-    run = replayed(shop(), case(fault("model", status=429)), tape)
+    cassette, _ = record_case(tmp_path, shop(), case(), LOOK, DONE_REPLY)
+    run = replay(shop(), case(fault("model", status=429)), cassette)
     assert (run.ending, run.failed) == ("completed", ["provider.rate_limited"] * 2)
 
 
 # --- replies that are cut -----------------------------------------------------------------------------------------
 
 
-def run_and_streamed_texts(agent: Any, laid: Any, tape: Any) -> tuple[Any, list[str | None]]:
+def run_and_streamed_texts(agent: Any, laid: Any, cassette: Any) -> tuple[Any, list[str | None]]:
     """The run, and the pieces of text that passed in it. None: they were taken back."""
     passed: list[str | None] = []
-    player = Player(tape)
+    player = Player(cassette)
     over = FaultInjection(laid, player)
     run = replay_package(
         agent,
@@ -161,10 +163,10 @@ def run_and_streamed_texts(agent: Any, laid: Any, tape: Any) -> tuple[Any, list[
 
 def test_cut_stream_is_retracted_and_retried(tmp_path: Path) -> None:
     agent = shop(**STREAM)
-    tape, _ = record_case(tmp_path, agent, case(), streamed("One two three four."))
-    pieces = len(tape.interactions[0].chunks)
+    cassette, _ = record_case(tmp_path, agent, case(), streamed("One two three four."))
+    pieces = len(cassette.interactions[0].chunks)
     assert pieces > 3
-    (run, over), passed = run_and_streamed_texts(agent, case(fault("model#1", cut_after_chunk=2)), tape)
+    (run, over), passed = run_and_streamed_texts(agent, case(fault("model#1", cut_after_chunk=2)), cassette)
     assert run.outcome.answer == "Onetwothreefour."
     assert passed == ["One", "two", None, "One", "two", "three", "four."]
     assert (run.unused_error, over.untriggered_faults()) == (None, ())
@@ -172,8 +174,8 @@ def test_cut_stream_is_retracted_and_retried(tmp_path: Path) -> None:
 
 def test_cut_reply_has_the_fault_of_a_recorded_cut(tmp_path: Path) -> None:
     agent = shop(**STREAM)
-    tape, _ = record_case(tmp_path, agent, case(), streamed("One two three four."))
-    run = replayed(agent, case(fault("model#1", cut_after_chunk=2, times=4)), tape)
+    cassette, _ = record_case(tmp_path, agent, case(), streamed("One two three four."))
+    run = replay(agent, case(fault("model#1", cut_after_chunk=2, times=4)), cassette)
     assert run.ending == "provider.zero_output"
     assert run.run.outcome.fields == {"status": None, "received": 200, "attempts": 4, "turn": 1}
 
@@ -181,11 +183,11 @@ def test_cut_reply_has_the_fault_of_a_recorded_cut(tmp_path: Path) -> None:
 def test_cut_before_at_and_after_the_last_chunk(tmp_path: Path) -> None:
     """Before its last piece a reply is not whole; after it, it is kept; beyond it, nothing is cut."""
     agent = shop(**STREAM)
-    tape, _ = record_case(tmp_path, agent, case(), streamed("One two three four."))
-    pieces = len(tape.interactions[0].chunks)
+    cassette, _ = record_case(tmp_path, agent, case(), streamed("One two three four."))
+    pieces = len(cassette.interactions[0].chunks)
     found = {}
     for after in (pieces - 1, pieces, pieces + 1):
-        run = replayed(agent, case(fault("model#1", cut_after_chunk=after)), tape)
+        run = replay(agent, case(fault("model#1", cut_after_chunk=after)), cassette)
         assert (run.ending, run.run.unused_error) == ("completed", None)
         found[after - pieces] = len(run.failed), run.laid.untriggered_faults()
     assert found[0] == (0, ()), "it is whole"
@@ -194,8 +196,8 @@ def test_cut_before_at_and_after_the_last_chunk(tmp_path: Path) -> None:
 
 
 def test_reply_without_streaming_has_one_chunk(tmp_path: Path) -> None:
-    tape, _ = record_case(tmp_path, shop(), case(), DONE)
-    cuts = {after: replayed(shop(), case(fault("model#1", cut_after_chunk=after)), tape) for after in (0, 1, 2)}
+    cassette, _ = record_case(tmp_path, shop(), case(), DONE_REPLY)
+    cuts = {after: replay(shop(), case(fault("model#1", cut_after_chunk=after)), cassette) for after in (0, 1, 2)}
     assert [run.failed for run in cuts.values()] == [["provider.zero_output"], [], []]
     assert [run.laid.untriggered_faults() for run in cuts.values()] == [(), (), ("model#1",)]
     assert {run.ending for run in cuts.values()} == {"completed"}
@@ -203,6 +205,6 @@ def test_reply_without_streaming_has_one_chunk(tmp_path: Path) -> None:
 
 def test_attempt_with_fewer_chunks_is_not_cut(tmp_path: Path) -> None:
     agent = shop(**STREAM)
-    tape, _ = record_case(tmp_path, agent, case(), failure(429), streamed("One two three four."))
-    run = replayed(agent, case(fault("model#1", cut_after_chunk=3)), tape)
+    cassette, _ = record_case(tmp_path, agent, case(), failure(429), streamed("One two three four."))
+    run = replay(agent, case(fault("model#1", cut_after_chunk=3)), cassette)
     assert (run.ending, run.failed) == ("completed", ["provider.rate_limited", "provider.zero_output"])

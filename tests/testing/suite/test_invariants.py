@@ -30,17 +30,17 @@ from agentrun.testing.suite import invariants
 from ...engine.memory_worlds import HOOK
 from ...engine.recorded_runs import reply_with_calls
 from ...scripted_service import completion
-from .injected_runs import HOOKED, SUNK, case, fault, record_case, replayed, shop
+from .injected_runs import HOOK_PART, SINK_PART, case, fault, record_case, replay, shop
 
 REFUND = reply_with_calls(("refund", {"amount": 5}))
 LOOK = reply_with_calls(("look", {"at": 1}))
-DONE = completion("Done.")
+DONE_REPLY = completion("Done.")
 LIMITS = {"turns": 4, "tokens": 20_000, "tool_calls": 3, "time": 60_000}
 
 
 def journal(folder: Path, agent: Package, *replies: Any) -> tuple[Record, ...]:
-    tape, _ = record_case(folder, agent, case(), *replies)
-    run = replayed(agent, case(), tape)
+    cassette, _ = record_case(folder, agent, case(), *replies)
+    run = replay(agent, case(), cassette)
     assert run.ending == "completed"
     assert invariants.broken_invariants(agent, run.run.journal, waits=False) == ()
     return run.run.journal
@@ -60,7 +60,7 @@ def replacing(kind: type, instead: Callable[[Any], Iterable[Any]]) -> Callable[[
 
 
 def test_terminal_record_must_be_single_and_last(tmp_path: Path) -> None:
-    records = journal(tmp_path, shop(), DONE)
+    records = journal(tmp_path, shop(), DONE_REPLY)
     stop = records[-1]
     assert list(invariants.check_terminal_record(records, waits=False)) == []
     assert list(invariants.check_terminal_record(records[:-1], waits=True)) == []
@@ -80,7 +80,7 @@ def test_terminal_record_must_be_single_and_last(tmp_path: Path) -> None:
 
 def run_with_budgets(folder: Path) -> tuple[Package, tuple[Record, ...], list[ModelAsked]]:
     agent = shop(budgets=LIMITS, model={"max_output_tokens": 50})
-    records = journal(folder, agent, LOOK, DONE)
+    records = journal(folder, agent, LOOK, DONE_REPLY)
     return agent, records, [each.fact for each in records if isinstance(each.fact, ModelAsked)]
 
 
@@ -121,8 +121,8 @@ def test_nothing_may_start_after_the_time_budget(tmp_path: Path) -> None:
 
 
 def test_denied_call_must_not_run(tmp_path: Path) -> None:
-    agent = shop(**HOOKED, **SUNK)
-    records = journal(tmp_path, agent, REFUND, DONE)
+    agent = shop(**HOOK_PART, **SINK_PART)
+    records = journal(tmp_path, agent, REFUND, DONE_REPLY)
     planted: dict[str, Callable[[Fact], Iterable[Fact]]] = {
         "the policy says deny": replacing(Ruled, lambda fact: [replace(fact, ruling="deny")]),
         "the policy says ask": replacing(ApprovalAnswered, lambda fact: []),
@@ -143,9 +143,18 @@ def test_denied_call_must_not_run(tmp_path: Path) -> None:
         assert [words in each for each in found] == [True], words
 
 
+def test_denied_call_must_not_get_a_shared_result(tmp_path: Path) -> None:
+    agent = shop()
+    records = journal(tmp_path, agent, reply_with_calls(*[("look", {"at": 1})] * 2), DONE_REPLY)
+    assert list(invariants.check_gates(agent, records)) == []
+    denied = replacing(Ruled, lambda fact: [replace(fact, ruling="deny") if fact.subject == "c1.1" else fact])
+    found = list(invariants.check_gates(agent, with_facts(records, denied)))
+    assert ["(c1.1), although the policy says deny" in each for each in found] == [True]
+
+
 def test_denied_delivery_must_not_start(tmp_path: Path) -> None:
-    agent = shop(**SUNK)
-    records = journal(tmp_path, agent, DONE)
+    agent = shop(**SINK_PART)
+    records = journal(tmp_path, agent, DONE_REPLY)
     no = Ruled("deliver:log", "delivery", "deny", ("outside",))
     found = list(
         invariants.check_gates(agent, with_facts(records, replacing(DeliveryStarted, lambda fact: [no, fact])))
@@ -159,7 +168,7 @@ def test_denied_delivery_must_not_start(tmp_path: Path) -> None:
 
 def test_at_most_once_call_must_not_start_twice(tmp_path: Path) -> None:
     agent = shop()
-    records = journal(tmp_path, agent, REFUND, LOOK, DONE)
+    records = journal(tmp_path, agent, REFUND, LOOK, DONE_REPLY)
     twice = with_facts(records, replacing(ToolStarted, lambda fact: [fact, fact]))
     assert ["starts refund (c1.0) again" in each for each in invariants.check_at_most_once(agent, twice)] == [True], (
         "look may be"
@@ -172,15 +181,18 @@ def test_at_most_once_call_must_not_start_twice(tmp_path: Path) -> None:
 
 def test_started_call_must_end(tmp_path: Path) -> None:
     agent = shop()
-    records = journal(tmp_path, agent, LOOK, DONE)
+    records = journal(tmp_path, agent, LOOK, DONE_REPLY)
     lost = with_facts(records, replacing(ToolFinished, lambda fact: []))
     assert list(invariants.check_calls_ended(agent, lost)) == ["look (c1.0) was started and never ended"]
+    twice = journal(tmp_path, agent, reply_with_calls(*[("look", {"at": 1})] * 2), DONE_REPLY)
+    unshared = with_facts(twice, replacing(ToolFinished, lambda fact: [fact] if fact.call == "c1.0" else []))
+    assert list(invariants.check_calls_ended(agent, unshared)) == ["look (c1.1) was started and never ended"]
     waiting = [each for each in lost if not isinstance(each.fact, RunStopped)]
     assert list(invariants.check_calls_ended(agent, waiting)) == [], "a run that waits may have one open"
 
 
 def test_every_executed_call_must_be_in_the_journal(tmp_path: Path) -> None:
-    records = journal(tmp_path, shop(), LOOK, DONE)
+    records = journal(tmp_path, shop(), LOOK, DONE_REPLY)
     assert list(invariants.check_calls_journaled(records, {"c1.0": 1})) == []
     assert list(invariants.check_calls_journaled(records, {"c1.0": 2, "c1.1": 1})) == [
         "the call c1.0 reached its tool 2 times, but the journal has it 1 time",
@@ -190,7 +202,7 @@ def test_every_executed_call_must_be_in_the_journal(tmp_path: Path) -> None:
 
 def test_changed_decision_is_a_violation(tmp_path: Path) -> None:
     agent = shop()
-    records = journal(tmp_path, agent, LOOK, DONE)
+    records = journal(tmp_path, agent, LOOK, DONE_REPLY)
     changed = with_facts(records, replacing(Ruled, lambda fact: [replace(fact, reason="another")]))
     assert "is ruled, but the current code would write ruled" in next(invariants.check_audit(agent, changed))
     assert invariants.broken_invariants(agent, changed, waits=False) != ()
@@ -198,7 +210,7 @@ def test_changed_decision_is_a_violation(tmp_path: Path) -> None:
 
 def test_journal_that_cannot_be_folded_is_a_violation(tmp_path: Path) -> None:
     agent = shop()
-    records = journal(tmp_path, agent, LOOK, DONE)
+    records = journal(tmp_path, agent, LOOK, DONE_REPLY)
     found = invariants.broken_invariants(
         agent, with_facts(records, replacing(ToolStarted, lambda fact: [])), waits=False
     )
@@ -207,9 +219,9 @@ def test_journal_that_cannot_be_folded_is_a_violation(tmp_path: Path) -> None:
 
 def test_injected_faults_violate_no_invariant(tmp_path: Path) -> None:
     agent = shop(budgets=LIMITS)
-    tape, _ = record_case(tmp_path, agent, case(), LOOK, DONE)
+    cassette, _ = record_case(tmp_path, agent, case(), LOOK, DONE_REPLY)
     for at, inject in {"model#1": {"status": 500, "times": 4}, "tool:look": {"fatal": "no"}}.items():
-        run = replayed(agent, case(fault(at, **inject)), tape)  # type: ignore[arg-type]  # as YAML would say it
+        run = replay(agent, case(fault(at, **inject)), cassette)  # type: ignore[arg-type]  # as YAML would say it
         assert invariants.broken_invariants(agent, run.run.journal, waits=False) == ()
 
 
@@ -218,11 +230,13 @@ def test_injected_faults_violate_no_invariant(tmp_path: Path) -> None:
 def test_unrecorded_hook_after_a_fault_violates_no_invariant(
     tmp_path: Path, point: str, inject: dict[str, Any]
 ) -> None:
-    """A hook that is not on the tape ends a run from outside; under a sweep it says what it said before."""
+    """A hook that is not on the cassette ends a run from outside; under a sweep it says what it said before."""
     agent = shop(hooks=[{**HOOK, "at": point}])
-    tape, _ = record_case(tmp_path, agent, case(), reply_with_calls(("look", {"at": 1}), ("look", {"at": 2})), DONE)
+    cassette, _ = record_case(
+        tmp_path, agent, case(), reply_with_calls(("look", {"at": 1}), ("look", {"at": 2})), DONE_REPLY
+    )
     laid = case(fault("tool:look#2", **inject))
-    strict, loose = (replayed(agent, laid, tape, make) for make in (Player, LenientPlayer))
+    strict, loose = (replay(agent, laid, cassette, make) for make in (Player, LenientPlayer))
     assert invariants.broken_invariants(agent, strict.run.journal, waits=False) == ()
     assert invariants.broken_invariants(agent, loose.run.journal, waits=False) == ()
     assert loose.ending == ("tool.fatal" if "fatal" in inject else "completed")

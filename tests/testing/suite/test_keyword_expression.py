@@ -71,14 +71,14 @@ def test_depth_and_length_limits() -> None:
     assert fits("not " * 2000 + "net")
 
 
-def _known(word: str, /, **_: str | int | bool | None) -> bool:
+def _is_known(word: str, /, **_: str | int | bool | None) -> bool:
     return any(word.lower() in each for each in TEXTS)
 
 
-WORDS = st.sampled_from(["net", "slow", "gone", "Late-Refund", "and", "or", "not", "(", ")", "a:b", "x.y"])
+EXPRESSION_WORDS = st.sampled_from(["net", "slow", "gone", "Late-Refund", "and", "or", "not", "(", ")", "a:b", "x.y"])
 
 
-@given(st.lists(WORDS, min_size=1, max_size=8).map(" ".join))
+@given(st.lists(EXPRESSION_WORDS, min_size=1, max_size=8).map(" ".join))
 @example("not ( net or gone )")
 def test_expressions_agree_with_pytest(text: str) -> None:
     try:
@@ -87,4 +87,4 @@ def test_expressions_agree_with_pytest(text: str) -> None:
         with pytest.raises(KeywordSyntaxError):
             parse_keyword(text)
         return
-    assert fits(text) is theirs.evaluate(_known)
+    assert fits(text) is theirs.evaluate(_is_known)

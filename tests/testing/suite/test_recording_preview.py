@@ -20,7 +20,7 @@ from agentrun.testing.suite.recording_preview import (
 )
 
 ROOT = Path(__file__).parents[3]
-TAPES = ROOT / "cassettes"
+CASSETTES = ROOT / "cassettes"
 
 
 def package(spec: str) -> Package:
@@ -34,7 +34,7 @@ def preview_of(
     answers: ApprovalSources = ApprovalSources(),  # noqa: B008  # frozen
 ) -> RecordingPreview:
     agent = package(spec)
-    plans = [PlannedCassette(agent, case, TAPES / spec / f"{case.cassette_name}.yaml") for case in cases]
+    plans = [PlannedCassette(agent, case, CASSETTES / spec / f"{case.cassette_name}.yaml") for case in cases]
     return preview_recording(plans, how, answers)
 
 
@@ -79,12 +79,7 @@ def test_estimated_cost(names: list[str], cost: str) -> None:
         ({}, ApprovalSources(), "no one (calls that need approval are denied)"),
         ({"refund": "approved"}, ApprovalSources(has_person=True), "case default, then you"),
         ({"refund": "unavailable"}, ApprovalSources(), "no one (calls that need approval are denied)"),
-        ({"refund": "denied"}, ApprovalSources(option="--approve all"), "case default, then --approve all"),
-        (
-            {"refund": "denied"},
-            ApprovalSources(option="--approve all", option_first=True),
-            "--approve all, then case default",
-        ),
+        ({"refund": "denied"}, ApprovalSources(option="--approve all"), "--approve all, then case default"),
     ],
 )
 def test_preview_names_the_source_of_approvals(approvals: dict[str, str], answers: ApprovalSources, line: str) -> None:

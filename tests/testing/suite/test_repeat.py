@@ -13,13 +13,13 @@ from agentrun.core.outcome import Outcome
 from agentrun.testing.suite.discovery import LocatedCase, read_located_cases
 from agentrun.testing.suite.replay import CaseRuns, CompiledAgent, CompiledAgents, replay_case
 from agentrun.testing.suite.runner import evaluate_repeatedly
-from agentrun.testing.suite.snapshots import accepted_snapshot
+from agentrun.testing.suite.snapshots import accepted_snapshots
 
 from ..plugin.projects import ORDERS, SPEC, recording
 
 
 @pytest.fixture
-def found(tmp_path: Path) -> LocatedCase:
+def located_case(tmp_path: Path) -> LocatedCase:
     files = {
         "pyproject.toml": "[tool.agentrun]\n",
         "desk.yaml": SPEC,
@@ -40,9 +40,9 @@ def replay_that_changes_at(
     """Replays, and changes what comes of one time."""
     times: list[int] = []
 
-    def carry_out(found: LocatedCase, prepared: CompiledAgent) -> CaseRuns:
+    def carry_out(located_case: LocatedCase, prepared: CompiledAgent) -> CaseRuns:
         times.append(len(times) + 1)
-        played = replay_case(found, prepared)
+        played = replay_case(located_case, prepared)
         return change(played) if len(times) == at else played
 
     return carry_out, times
@@ -62,34 +62,34 @@ def without_answer(played: CaseRuns) -> CaseRuns:
 
 
 @pytest.mark.parametrize("times", [1, 2, 5])
-def test_stable_case_passes_every_time(found: LocatedCase, times: int) -> None:
+def test_stable_case_passes_every_time(located_case: LocatedCase, times: int) -> None:
     carry_out, ran = replay_that_changes_at(0, shorter)
-    verdict = evaluate_repeatedly(times, found, CompiledAgents(), accepted_snapshot, carry_out)
+    verdict = evaluate_repeatedly(times, located_case, CompiledAgents(), accepted_snapshots, carry_out)
     assert (verdict.status, len(ran)) == ("passed", times)
 
 
 @pytest.mark.parametrize(("at", "status"), [(3, "failed"), (4, "passed")])
-def test_different_journal_fails_the_case(found: LocatedCase, at: int, status: str) -> None:
+def test_different_journal_fails_the_case(located_case: LocatedCase, at: int, status: str) -> None:
     """Although the verdict is the same: the first time that differs ends it."""
     carry_out, ran = replay_that_changes_at(at, shorter)
-    verdict = evaluate_repeatedly(3, found, CompiledAgents(), accepted_snapshot, carry_out)
+    verdict = evaluate_repeatedly(3, located_case, CompiledAgents(), accepted_snapshots, carry_out)
     assert (verdict.status, len(ran)) == (status, 3)
     if status == "failed":
-        assert [wrong.claim for wrong in verdict.complaints] == ["repeat"]
-        assert "3" in verdict.complaints[0].message
-        assert "+++" in verdict.complaints[0].detail
+        assert [wrong.assertion for wrong in verdict.failures] == ["repeat"]
+        assert "3" in verdict.failures[0].message
+        assert "+++" in verdict.failures[0].detail
 
 
-def test_different_verdict_fails_the_case(found: LocatedCase) -> None:
+def test_different_verdict_fails_the_case(located_case: LocatedCase) -> None:
     carry_out, ran = replay_that_changes_at(2, without_answer)
-    verdict = evaluate_repeatedly(5, found, CompiledAgents(), accepted_snapshot, carry_out)
+    verdict = evaluate_repeatedly(5, located_case, CompiledAgents(), accepted_snapshots, carry_out)
     assert (verdict.status, len(ran)) == ("failed", 2)
-    assert [wrong.claim for wrong in verdict.complaints] == ["repeat", "outcome"]
-    assert "passed" in verdict.complaints[0].detail
+    assert [wrong.assertion for wrong in verdict.failures] == ["repeat", "outcome"]
+    assert "passed" in verdict.failures[0].detail
 
 
-def test_same_failure_every_time_is_reported_once(found: LocatedCase) -> None:
-    found.spec.with_name("cassettes").joinpath("desk/default.yaml").unlink()
-    verdict = evaluate_repeatedly(3, found, CompiledAgents(), accepted_snapshot)
+def test_same_failure_every_time_is_reported_once(located_case: LocatedCase) -> None:
+    located_case.spec.with_name("cassettes").joinpath("desk/default.yaml").unlink()
+    verdict = evaluate_repeatedly(3, located_case, CompiledAgents(), accepted_snapshots)
     assert verdict.status == "missed"
-    assert [wrong.claim for wrong in verdict.complaints] == ["cassette.miss"]
+    assert [wrong.assertion for wrong in verdict.failures] == ["cassette.miss"]

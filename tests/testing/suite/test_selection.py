@@ -97,7 +97,7 @@ def test_unreadable_case_file_has_a_verdict_and_others_are_selected() -> None:
     assert ids(found) == ["specs/b::one", "specs/b::two", "specs/b::three"]
     (verdict,) = found.unreadable
     assert (verdict.id, verdict.status, verdict.line) == ("specs/a.cases.yaml", "unreadable", 3)
-    assert any("nam" in wrong.message for wrong in verdict.complaints)
+    assert any("nam" in wrong.message for wrong in verdict.failures)
 
 
 @given(st.lists(st.text(), unique=True), st.integers(1, 7))

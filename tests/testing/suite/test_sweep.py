@@ -50,11 +50,11 @@ def faults_at(place: FaultPlace, **changes: Any) -> list[dict[str, Any]]:
     return [yaml.safe_load(each)[0]["inject"] for each in found]
 
 
-HERE = RunPath("", ())
+TOP_RUN = RunPath("", ())
 
 
 def test_faults_of_each_kind_of_place() -> None:
-    assert faults_at(FaultPlace(HERE, "model", "", 1, 7)) == [
+    assert faults_at(FaultPlace(TOP_RUN, "model", "", 1, 7)) == [
         {"status": 429},
         {"status": 429, "times": 4},
         {"status": 500},
@@ -65,17 +65,20 @@ def test_faults_of_each_kind_of_place() -> None:
         {"cut_after_chunk": 7},
         {"empty": True},
     ]
-    assert faults_at(FaultPlace(HERE, "model", "", 1), retry={"attempts": 1})[:2] == [{"status": 429}, {"status": 500}]
+    assert faults_at(FaultPlace(TOP_RUN, "model", "", 1), retry={"attempts": 1})[:2] == [
+        {"status": 429},
+        {"status": 500},
+    ]
     said = "injected by the sweep"
-    assert faults_at(FaultPlace(HERE, "tool", "look", 1)) == [{"timeout": True}, {"error": said}, {"fatal": said}]
+    assert faults_at(FaultPlace(TOP_RUN, "tool", "look", 1)) == [{"timeout": True}, {"error": said}, {"fatal": said}]
     wire = [{"status": 500}, {"refused": True}]
     assert [
-        each for each in faults_at(FaultPlace(HERE, "tool", "stock", 1), tools={"stock": HTTP}) if each in wire
+        each for each in faults_at(FaultPlace(TOP_RUN, "tool", "stock", 1), tools={"stock": HTTP}) if each in wire
     ] == wire
     answers = ["denied", "timed_out", "unavailable", "cancelled"]
-    assert faults_at(FaultPlace(HERE, "approval", "refund", 1)) == [{"answer": answer} for answer in answers]
+    assert faults_at(FaultPlace(TOP_RUN, "approval", "refund", 1)) == [{"answer": answer} for answer in answers]
     for kind in ("hook", "sink"):
-        assert faults_at(FaultPlace(HERE, kind, "x", 1)) == [{"error": said}, {"timeout": True}]
+        assert faults_at(FaultPlace(TOP_RUN, kind, "x", 1)) == [{"error": said}, {"timeout": True}]
 
 
 def test_shipped_case_violates_no_invariant_at_any_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,31 +133,31 @@ def test_a_violated_invariant_is_reported_with_its_fault(monkeypatch: pytest.Mon
     first = report.violations[0]
     assert first.violations == (f"{law} is broken",)
     assert first.yaml == '- {"at":"model#1","inject":{"status":429}}'
-    assert "turn 1" in first.story
+    assert "turn 1" in first.steps
 
 
-def test_complaint_has_the_fault_as_yaml(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_has_the_fault_as_yaml(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_: Any, records: Any) -> Iterator[str]:
         yield from ["it is broken"] if any(isinstance(each.fact, ModelFailed) for each in records) else []
 
     monkeypatch.setattr(invariants, "INVARIANTS", (broken,))
     found, _ = shipped("triage", "default")
     verdict = SuiteRunner(SuiteOptions(sweep=True)).run_case(found).verdict
-    assert (verdict.status, verdict.complaints[0].message) == ("failed", "it is broken, with an injected fault")
-    _, _, pasted = (verdict.complaints[0].hint or "").partition("to the case: ")
+    assert (verdict.status, verdict.failures[0].message) == ("failed", "it is broken, with an injected fault")
+    _, _, pasted = (verdict.failures[0].hint or "").partition("to the case: ")
     assert yaml.safe_load(pasted) == {"faults": [{"at": "model#1", "inject": {"status": 429}}]}
 
 
 def test_violation_without_a_fault_is_reported_despite_a_miss(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A denied call that runs is not on the tape: the planted bug itself keeps the case from fitting."""
+    """A denied call that runs is not on the cassette: the planted bug itself keeps the case from fitting."""
     monkeypatch.setitem(evolve_gates.STATUS_AFTER_RULING, "interrupt", "ready")
     monkeypatch.setattr(tool_calls, "_fatal_denial", lambda *_: None)
     found, _ = shipped("ops", "other")
     verdict = SuiteRunner(SuiteOptions(sweep=True)).run_case(found).verdict
     assert verdict.status == "failed"
-    told = [each.message for each in verdict.complaints if each.claim == "sweep"]
+    told = [each.message for each in verdict.failures if each.assertion == "sweep"]
     assert any(
         "runs restart_service (c2.0), although the policy says interrupt, without a fault" in each for each in told
     )
@@ -166,7 +169,7 @@ def test_case_that_reuses_part_of_a_cassette_is_swept() -> None:
     )
     part = replace(found.case, name="part", cassette="conversation", turns=["Where is my order?"], assertions=[])
     result = SuiteRunner(SuiteOptions(sweep=True)).run_case(replace(found, case=part))
-    assert (result.verdict.status, result.verdict.complaints) == ("passed", ())
+    assert (result.verdict.status, result.verdict.failures) == ("passed", ())
     assert result.swept is not None
     assert result.swept.tried > 10
 
@@ -231,14 +234,14 @@ def test_faults_of_the_case_apply_during_a_sweep() -> None:
     assert endings == [once, always | {"completed"}], "a reply that is cut after its last piece is whole"
 
 
-# --- a tape that is played loosely --------------------------------------------------------------------------------
+# --- a cassette that is played loosely --------------------------------------------------------------------------------
 
 
 def test_lenient_player_gives_the_next_reply_only_to_models() -> None:
-    tape = load_cassette(ROOT / "cassettes" / "ops" / "default.yaml")
-    models = [each for each in tape.interactions if each.call.method != "CALL"]
-    tools = [each for each in tape.interactions if each.call.method == "CALL"]
-    player = LenientPlayer(tape)
+    cassette = load_cassette(ROOT / "cassettes" / "ops" / "default.yaml")
+    models = [each for each in cassette.interactions if each.call.method != "CALL"]
+    tools = [each for each in cassette.interactions if each.call.method == "CALL"]
+    player = LenientPlayer(cassette)
     other = replace(models[0].call, body=b"{}")
     assert player.find(other, "c1.0") is None, "of another run"
     assert player.find(replace(other, url="https://elsewhere.example")) is None
@@ -252,8 +255,8 @@ def test_lenient_player_gives_the_next_reply_only_to_models() -> None:
 
 
 def test_lenient_player_prefers_an_exact_match() -> None:
-    tape = load_cassette(ROOT / "cassettes" / "ops" / "default.yaml")
-    models = [each for each in tape.interactions if each.call.method != "CALL"]
-    player = LenientPlayer(tape)
+    cassette = load_cassette(ROOT / "cassettes" / "ops" / "default.yaml")
+    models = [each for each in cassette.interactions if each.call.method != "CALL"]
+    player = LenientPlayer(cassette)
     assert player.play(models[1].call) == models[1]
     assert player.play(models[1].call) == models[0], "and then the one that is left"

@@ -11,7 +11,7 @@ from agentrun.spec.v1.cases import CaseTurn, FaultInjectionSpec, InjectedFaultSp
 from agentrun.testing.suite.discovery import LocatedCase, read_located_cases
 from agentrun.testing.suite.evaluation import evaluate_case
 from agentrun.testing.suite.replay import CaseRuns, CompiledAgent, CompiledAgents, replay_case
-from agentrun.testing.suite.snapshots import accepted_snapshot
+from agentrun.testing.suite.snapshots import accepted_snapshots
 
 CASES = Path(__file__).parents[3] / "specs" / "support.cases.yaml"
 REFUNDS = ToolCalls(tool="refund", value=1)
@@ -20,7 +20,7 @@ ENDED_BEFORE = "turn 2: the conversation ended before this turn"
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "complaints"),
+    ("first", "second", "failures"),
     [
         ([REFUNDS], [], []),
         ([NO_REFUNDS], [], [("tool-calls", "turn 1: 1 call of refund made; expected: exactly 0 calls")]),
@@ -38,7 +38,7 @@ ENDED_BEFORE = "turn 2: the conversation ended before this turn"
     ],
 )
 def test_turn_assertions_of_a_conversation_that_ended_early(
-    first: list[Any], second: list[Any], complaints: list[tuple[str, str]]
+    first: list[Any], second: list[Any], failures: list[tuple[str, str]]
 ) -> None:
     """A conversation that comes no further than its first turn, as is said of it."""
     default = next(each for each in read_located_cases(CASES) if each.case.name == "default")
@@ -48,12 +48,12 @@ def test_turn_assertions_of_a_conversation_that_ended_early(
     def once(found: LocatedCase, prepared: CompiledAgent) -> CaseRuns:
         return replay_case(default, prepared)
 
-    verdict = evaluate_case(talk, CompiledAgents(), accepted_snapshot, once)
-    assert [(each.claim, each.message) for each in verdict.complaints] == complaints
+    verdict = evaluate_case(talk, CompiledAgents(), accepted_snapshots, once)
+    assert [(each.assertion, each.message) for each in verdict.failures] == failures
 
 
 @pytest.mark.parametrize(
-    ("claims", "complaints"),
+    ("assertions", "failures"),
     [
         ([[OutcomeIs(value="provider.fatal")], []], []),
         ([[], []], ["the outcome is provider.fatal, not completed"]),
@@ -61,11 +61,14 @@ def test_turn_assertions_of_a_conversation_that_ended_early(
         ([[OutcomeIs(value="completed")], []], ["turn 1: the outcome is provider.fatal, not completed"]),
     ],
 )
-def test_last_turn_may_assert_the_failed_outcome(claims: list[list[Any]], complaints: list[str]) -> None:
+def test_last_turn_may_assert_the_failed_outcome(assertions: list[list[Any]], failures: list[str]) -> None:
     default = next(each for each in read_located_cases(CASES) if each.case.name == "default")
-    turns: list[str | CaseTurn] = [CaseTurn(input="a", assertions=claims[0]), CaseTurn(input="b", assertions=claims[1])]
+    turns: list[str | CaseTurn] = [
+        CaseTurn(input="a", assertions=assertions[0]),
+        CaseTurn(input="b", assertions=assertions[1]),
+    ]
     broken = FaultInjectionSpec(at="model#1", inject=InjectedFaultSpec(status=401, times=2))
     once = replace(default, case=replace(default.case, faults=[broken], assertions=[]))
     talk = replace(default, case=replace(default.case, turns=turns, assertions=[]))
-    verdict = evaluate_case(talk, CompiledAgents(), accepted_snapshot, lambda _, prepared: replay_case(once, prepared))
-    assert [each.message for each in verdict.complaints] == complaints
+    verdict = evaluate_case(talk, CompiledAgents(), accepted_snapshots, lambda _, prepared: replay_case(once, prepared))
+    assert [each.message for each in verdict.failures] == failures

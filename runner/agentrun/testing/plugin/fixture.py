@@ -2,8 +2,6 @@
 
 Rule 1  A cassette miss is raised, not returned as an outcome, because it is not behaviour of the agent.
 Rule 2  Errors are raised without a traceback through this package.
-Rule 3  A path is relative to pytest's rootdir, or else to the folder of the test; the working directory does not
-        matter.
 """
 
 from __future__ import annotations
@@ -24,20 +22,20 @@ from agentrun.engine.clock import StepClock
 from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.run import FinishedRun
 from agentrun.errors import AgentrunError, RequestError
+from agentrun.report.snapshot_form import SnapshotForm, SnapshotText
 from agentrun.spec.problems import did_you_mean, quote_text
-from agentrun.testing.plugin.run_modes import replay_runner_for
+from agentrun.testing.plugin.items import replay_runner_for
 from agentrun.testing.suite.discovery import LocatedCase, read_located_cases
 from agentrun.testing.suite.evaluation import find_miss
 from agentrun.testing.suite.evidence import ObservedApproval, ObservedCall, ObservedRuling, collect_evidence
 from agentrun.testing.suite.failure_text import safe_lines
 from agentrun.testing.suite.replay import CaseRuns, CompiledAgents
-from agentrun.testing.suite.snapshots import snapshot_text
+from agentrun.testing.suite.snapshots import canonical_text, take_snapshot
 
 if TYPE_CHECKING:
     import pytest
 
 DEFAULT_CASE = "default"
-"""The case that runs if `case` is not given."""
 
 
 class RunSpend(Struct, frozen=True):
@@ -70,7 +68,11 @@ class AgentRun:
     @property
     def canonical(self) -> str:
         """The canonical journal."""
-        return snapshot_text(self._runs)
+        return canonical_text(self._runs)
+
+    def snapshot(self, form: SnapshotForm) -> SnapshotText:
+        """The text that `journal_snapshot` compares."""
+        return take_snapshot(self._runs, form)
 
     def __repr__(self) -> str:
         return f"<run of {self._name}: {self.outcome}>"
@@ -171,7 +173,7 @@ def _request_error(message: str, hint: str) -> RequestError:
 
 def _add_notes(error: AgentrunError) -> AgentrunError:
     """Add the explanation and the hint of an error as notes, which pytest shows."""
-    lines = [str(line) for line in error.fields.get("story", ())]
+    lines = [str(line) for line in error.fields.get("explanation", ())]
     hint = error.hint
     if error.fields.get("what") == "executor":
         hint = f"pass a stub for every tool of the agent: tools={{{error.fields['name']!r}: stub(…)}}"

@@ -141,7 +141,6 @@ def _blocks(reply: wire.WireReply) -> Iterator[dict[str, Any]]:
 
 
 def _block_deltas(reply: wire.WireReply, block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The start of a block in a stream, and the deltas that follow."""
     match block["type"]:
         case "thinking":
             deltas = [{"type": "thinking_delta", "thinking": piece} for piece in reply.pieces(block["thinking"])]

@@ -29,8 +29,6 @@ SSE_CONTENT_TYPE = "text/event-stream"
 
 
 class ServerReply(Struct, frozen=True, kw_only=True):
-    """A reply, and how it is sent."""
-
     status: int
     content_type: str
     pieces: tuple[bytes, ...]
@@ -140,7 +138,8 @@ def _build_reply(
     request: wire.WireRequest,
     format: wire.WireFormat,
 ) -> ServerReply:
-    status, content_type, pieces = 200, SSE_CONTENT_TYPE if request.stream else JSON_CONTENT_TYPE, list[bytes]()
+    status = 200
+    content_type = SSE_CONTENT_TYPE if request.stream else JSON_CONTENT_TYPE
     fault = scripted_fault or NO_FAULT
     if fault.status is not UNSET or fault.body is not UNSET:
         status = 200 if fault.status is UNSET else fault.status

@@ -17,7 +17,6 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingTCPServer
 from threading import Event, Lock, Thread
-from types import TracebackType
 from typing import Any, Self
 
 from msgspec import Struct
@@ -35,6 +34,16 @@ from agentrun.wire import SCRIPTED_PROVIDER_NAME
 
 LISTEN_ADDRESS = "127.0.0.1"
 POLL_SECONDS = 0.02
+FORMATS: tuple[tuple[str, WireFormat], ...] = (
+    (r"/chat/completions$", ChatFormat()),
+    (r"/responses$", ResponsesFormat()),
+    (r"/messages$", MessagesFormat()),
+    (r"/models/[^/]+:(generateContent|streamGenerateContent)$", GeminiFormat()),
+)
+MAX_REQUEST_BYTES = 64 * 1024 * 1024
+SERVED_PATHS = (
+    "…/chat/completions, …/responses, …/messages, …/models/NAME:generateContent, …:streamGenerateContent?alt=sse"
+)
 
 
 class ScriptedProvider:
@@ -88,9 +97,7 @@ class ScriptedProvider:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def note_request(self, received: ReceivedRequest) -> None:
@@ -119,7 +126,6 @@ class _Server(ThreadingTCPServer):
         super().__init__((LISTEN_ADDRESS, port), type("Connection", (ProviderConnection,), {"host": host}))
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore clients that disconnect."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
@@ -135,35 +141,12 @@ def _load_script(script: ProviderFile | Path | str) -> ProviderFile:
     return read_script(script) if isinstance(script, Path) else script
 
 
-# --- Wire formats ----------------------------------------------------------------------------------------------
-
-
-FORMATS: tuple[tuple[str, WireFormat], ...] = (
-    (r"/chat/completions$", ChatFormat()),
-    (r"/responses$", ResponsesFormat()),
-    (r"/messages$", MessagesFormat()),
-    (r"/models/[^/]+:(generateContent|streamGenerateContent)$", GeminiFormat()),
-)
-"""By the end of the address."""
-
-
 def format_of(path: str) -> WireFormat | None:
     plain = path.partition("?")[0]
     return next((format for pattern, format in FORMATS if re.search(pattern, plain)), None)
 
 
-# --- Connections -----------------------------------------------------------------------------------------------
-
-
-MAX_REQUEST_BYTES = 64 * 1024 * 1024
-SERVED_PATHS = (
-    "…/chat/completions, …/responses, …/messages, …/models/NAME:generateContent, …:streamGenerateContent?alt=sse"
-)
-
-
 class ReceivedRequest(Struct, frozen=True, kw_only=True):
-    """A request, and how it was answered."""
-
     method: str
     path: str
     headers: dict[str, str]

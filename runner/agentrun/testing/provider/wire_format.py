@@ -23,6 +23,8 @@ from agentrun.providers.wire_names import wire_name
 from agentrun.spec.v1.provider import ScriptedTurn, ScriptedUsage
 
 RequestBody = TypeVar("RequestBody")
+CREATED_AT = 1_700_000_000
+"""The creation time of every reply, in seconds."""
 
 
 class BadProviderRequest(Exception):
@@ -37,9 +39,7 @@ class ModelStep(Struct, frozen=True):
     """A turn of the model, or a piece of it."""
 
     calls: tuple[str, ...] = ()
-    """The ids of its calls."""
     thoughts: tuple[str, ...] = ()
-    """The signatures of its reasoning."""
 
 
 class ToolResultStep(Struct, frozen=True):
@@ -139,13 +139,6 @@ def content_text(content: Any) -> str:
             return ""
 
 
-# --- Replies ---------------------------------------------------------------------------------------------------
-
-
-CREATED_AT = 1_700_000_000
-"""The creation time of every reply, in seconds."""
-
-
 class UnsupportedByFormat(Exception):
     """The script uses a feature that the wire format does not have."""
 
@@ -183,7 +176,6 @@ class WireReply(Struct, frozen=True, kw_only=True):
         return f"{kind}_{self.number + 1}"
 
     def pieces(self, text: str) -> list[str]:
-        """Split a text into the pieces that a stream sends."""
         return [text[start : start + self.chunk] for start in range(0, len(text), self.chunk)]
 
     @property

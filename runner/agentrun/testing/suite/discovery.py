@@ -1,13 +1,12 @@
-"""Find cases in files and folders.
-
-A path is a folder (every `*.cases.yaml` in it), a case file, the spec next to one, or one case: `FILE::NAME`.
-"""
+"""Find cases in files and folders."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec import UNSET, Struct
 
@@ -17,11 +16,17 @@ from agentrun.compiler.spec_reader import read_spec
 from agentrun.errors import SpecError
 from agentrun.spec.problems import DocumentError
 from agentrun.spec.source_files import display_path
-from agentrun.spec.tree import place_at_path
+from agentrun.spec.tree import Node, SequenceNode, node_at, place_at_path
 from agentrun.spec.v1.assertions import Assertion, JournalSnapshot
 from agentrun.spec.v1.cases import Case, CaseTurn
 
 SKIPPED_DIRECTORIES = frozenset({"__snapshots__", "__pycache__", "node_modules"})
+
+
+class PlacedAssertion(NamedTuple):
+    assertion: Assertion
+    line: int | None
+    """Its line in the file of cases. None: unknown."""
 
 
 class LocatedCase(Struct, frozen=True, kw_only=True):
@@ -29,6 +34,9 @@ class LocatedCase(Struct, frozen=True, kw_only=True):
     spec: Path
     case: Case
     line: int
+    assertion_lines: tuple[int, ...] = ()
+    """The line of each assertion of the case. Those of `defaults` come first."""
+    turn_assertion_lines: tuple[tuple[int, ...], ...] = ()
 
     @property
     def id(self) -> str:
@@ -40,15 +48,30 @@ class LocatedCase(Struct, frozen=True, kw_only=True):
         return None if self.case.profile is UNSET else self.case.profile
 
     @property
-    def turn_assertions(self) -> list[list[Assertion]]:
-        """The assertions of each turn of a conversation."""
+    def assertions(self) -> list[PlacedAssertion]:
+        return _with_lines(self.case.assertions, self.assertion_lines)
+
+    @property
+    def turn_assertions(self) -> list[list[PlacedAssertion]]:
         turns = [] if self.case.turns is UNSET else self.case.turns
-        return [turn.assertions if isinstance(turn, CaseTurn) else [] for turn in turns]
+        return [
+            _with_lines(turn.assertions if isinstance(turn, CaseTurn) else [], lines or ())
+            for turn, lines in zip_longest(turns, self.turn_assertion_lines)
+        ]
+
+    @property
+    def snapshot_line(self) -> int | None:
+        """The line of the assertion `journal-snapshot`."""
+        return next((line for each, line in self.assertions if isinstance(each, JournalSnapshot)), None)
 
     @property
     def snapshot(self) -> JournalSnapshot | None:
-        """The assertion that compares its journal with a snapshot."""
         return next((each for each in self.case.assertions if isinstance(each, JournalSnapshot)), None)
+
+
+def _with_lines(assertions: Sequence[Assertion], lines: Sequence[int]) -> list[PlacedAssertion]:
+    known = lines if len(lines) == len(assertions) else [None] * len(assertions)
+    return [PlacedAssertion(*pair) for pair in zip(assertions, known, strict=True)]
 
 
 def find_case_files(paths: Iterable[Path]) -> list[Path]:
@@ -58,16 +81,10 @@ def find_case_files(paths: Iterable[Path]) -> list[Path]:
 
 
 def _files_of_path(path: Path) -> Iterator[Path]:
-    if path.is_dir():
-        yield from _files_in_directory(path)
-    elif path.name.endswith(CASES_FILE_SUFFIX):
-        yield path
-    else:
-        yield cases_path(path)
-
-
-def _files_in_directory(folder: Path) -> Iterator[Path]:
-    for parent, folders, names in os.walk(folder):
+    if not path.is_dir():
+        yield path if path.name.endswith(CASES_FILE_SUFFIX) else cases_path(path)
+        return
+    for parent, folders, names in os.walk(path):
         folders[:] = sorted(each for each in folders if not _is_skipped_directory(parent, each))
         for name in sorted(names):
             if name.endswith(CASES_FILE_SUFFIX) and not name.startswith("."):
@@ -88,7 +105,27 @@ def read_located_cases(file: Path) -> list[LocatedCase]:
         raise SpecError(error.problems) from None
     if problems := [each for each in lint_cases(root, cases, read_spec(spec).spec) if each.severity == "error"]:
         raise SpecError(problems)
+    common = _item_lines(root, "defaults", "assert")
     return [
-        LocatedCase(file=file, spec=spec, case=case, line=place_at_path(root, ["cases", index]).line)
+        LocatedCase(
+            file=file,
+            spec=spec,
+            case=case,
+            line=place_at_path(root, ["cases", index]).line,
+            assertion_lines=common + _item_lines(root, "cases", index, "assert"),
+            turn_assertion_lines=tuple(
+                _item_lines(root, "cases", index, "turns", turn, "assert") for turn in range(_turn_count(case))
+            ),
+        )
         for index, case in enumerate(complete_cases(cases))
     ]
+
+
+def _turn_count(case: Case) -> int:
+    return 0 if case.turns is UNSET else len(case.turns)
+
+
+def _item_lines(root: Node, *path: str | int) -> tuple[int, ...]:
+    """The line of each item of a list. Empty: there is no list."""
+    node = node_at(root, path)
+    return tuple(item.place.line for item in node.items) if isinstance(node, SequenceNode) else ()

@@ -1,11 +1,9 @@
 """The data that assertions check, read from the journals of a case.
 
 Rule 1  For a conversation: the last answer, the last outcome, all calls and the total spend.
-Rule 2  Quotes are redacted first and then cut.
-Rule 3  A call counts with the arguments of the model, whether it ran or not. `status` is how it ended, and `result` the
+Rule 2  A call counts with the arguments of the model, whether it ran or not. `status` is how it ended, and `result` the
         text that the model got, also after a hook or a rule changed it.
-Rule 4  The calls of a sub-agent follow its own call, named after the tool that calls it: `read/library.search`.
-Rule 5  A ruling is about a tool, a sink, or the stage itself.
+Rule 3  The calls of a sub-agent follow its own call, named after the tool that calls it: `read/library.search`.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from agentrun.core.call_validation import parse_arguments
 from agentrun.core.effect_ids import DeliveryId, parse_effect_id
 from agentrun.core.evolve import fold
 from agentrun.core.json_validation import Valid, ValidationResult, parse_strict_json
-from agentrun.core.messages import words
+from agentrun.core.messages import text_of
 from agentrun.core.outcome import Outcome
 from agentrun.engine.run import FinishedRun
 from agentrun.spec.safe_text import SHORT_TEXT_LENGTH, short_text
@@ -30,6 +28,9 @@ from agentrun.testing.suite.replay import CaseRuns
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 MAX_ANSWER_DEPTH = 64
+OK_STATUS = "ok"
+OPEN_STATUS = "open"
+"""The status of a call that has not ended, because the run is suspended or ended before."""
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
@@ -83,15 +84,15 @@ def parse_answer(text: str | None) -> ValidationResult | None:
 def collect_evidence(case_runs: CaseRuns) -> Evidence:
     last = case_runs.runs[-1].ending if case_runs.runs and case_runs.start_error is None else None
     starts = [run.journal[0].fact for run in case_runs.runs[:1]]
-    trails = [Trajectory(run) for run in case_runs.runs]
+    trajectories = [Trajectory(run) for run in case_runs.runs]
     spent = [_run_totals(run) for run in case_runs.runs]
     return Evidence(
         output=last.answer if isinstance(last, Outcome) else None,
         outcome=case_runs.outcome_code,
         params=starts[0].params if starts and isinstance(starts[0], facts.RunStarted) else {},
-        calls=tuple([call for trail in trails for call in trail.calls]),
-        rulings=tuple([ruling for trail in trails for ruling in trail.rulings]),
-        approvals=tuple([approval for trail in trails for approval in trail.approvals]),
+        calls=tuple([call for trajectory in trajectories for call in trajectory.calls]),
+        rulings=tuple([ruling for trajectory in trajectories for ruling in trajectory.rulings]),
+        approvals=tuple([approval for trajectory in trajectories for approval in trajectory.approvals]),
         tokens=sum([tokens for tokens, _, _ in spent]),
         cost=sum([cost for _, cost, _ in spent]),
         turns=sum([turns for _, _, turns in spent]),
@@ -106,13 +107,6 @@ def _run_totals(run: FinishedRun) -> tuple[int, int, int]:
         return run.ending.tokens, run.ending.cost, run.ending.turns
     state = fold(run.journal)
     return state.meter.tokens, state.meter.cost, state.turns
-
-
-# --- Trajectory ------------------------------------------------------------------------------------------------
-
-
-OPEN_STATUS = "open"
-"""The status of a call that has not ended, because the run is suspended or ended before."""
 
 
 class ObservedCall(Struct, frozen=True, kw_only=True):
@@ -162,8 +156,8 @@ class Trajectory:
 class _TrajectoryReader:
     """Reads the journal of one agent. `above`: the tools that lead to the agent, each with a slash."""
 
-    def __init__(self, trail: Trajectory, above: str) -> None:
-        self._trail = trail
+    def __init__(self, trajectory: Trajectory, above: str) -> None:
+        self._trajectory = trajectory
         self._above = above
         self._call_indexes: dict[str, int] = {}
         self._question_targets: dict[str, str] = {}
@@ -180,21 +174,21 @@ class _TrajectoryReader:
             case facts.ModelReplied():
                 self._add_calls(fact)
             case facts.ReplyDiscarded():
-                del self._trail.calls[self._latest :]  # the model is asked again; the calls were not processed
+                del self._trajectory.calls[self._latest :]  # the model is asked again; the calls were not processed
             case facts.ToolFinished():
-                self._end_call(fact.call, fact.fault.code if fact.fault else "ok", words(fact.parts))
+                self._end_call(fact.call, fact.fault.code if fact.fault else OK_STATUS, text_of(fact.parts))
             case facts.CallRefused():
                 self._end_call(fact.call, fact.code, fact.told)
             case facts.CallCancelled():
                 self._end_call(fact.call, "tool.denied" if fact.call in self._denied else "tool.aborted", fact.told)
             case facts.CallSettled(how="result"):
-                self._end_call(fact.call, "ok", words(fact.parts))
+                self._end_call(fact.call, OK_STATUS, text_of(fact.parts))
             case facts.CallSettled(how="stop"):
                 self._end_call(fact.call, "tool.indeterminate", "")
-            case facts.ChildStarted() if fact.run not in self._trail.seen:  # a suspended sub-agent is started again
-                self._trail.seen.add(fact.run)
-                child = _TrajectoryReader(self._trail, f"{self._above}{fact.tool}/")
-                child.read(self._trail.children.get(fact.run, ()))
+            case facts.ChildStarted() if fact.run not in self._trajectory.seen:  # a suspended one is started again
+                self._trajectory.seen.add(fact.run)
+                child = _TrajectoryReader(self._trajectory, f"{self._above}{fact.tool}/")
+                child.read(self._trajectory.children.get(fact.run, ()))
             case facts.Ruled():
                 self._add_ruling(fact)
             case facts.HookAnswered(point="before_tool", closes=True):
@@ -207,7 +201,7 @@ class _TrajectoryReader:
                 self._add_approval(fact)
 
     def _add_calls(self, fact: facts.ModelReplied) -> None:
-        calls = self._trail.calls
+        calls = self._trajectory.calls
         self._latest = len(calls)
         for call in fact.reply.message.calls:
             self._call_indexes[call.id] = len(calls)
@@ -216,7 +210,7 @@ class _TrajectoryReader:
 
     def _update_call(self, call: str, **changes: str) -> None:
         at = self._call_indexes[call]
-        self._trail.calls[at] = replace(self._trail.calls[at], **changes)
+        self._trajectory.calls[at] = replace(self._trajectory.calls[at], **changes)
 
     def _end_call(self, call: str, status: str, result: str) -> None:
         self._update_call(call, status=status, result=result)
@@ -227,11 +221,11 @@ class _TrajectoryReader:
         if fact.stage == "tool_result" and isinstance(fact.text, str):
             self._update_call(fact.subject, result=fact.text)
         same = {name: getattr(fact, name) for name in ("subject", "stage", "ruling", "rules", "reason")}
-        self._trail.rulings.append(ObservedRuling(target=self._target(fact), **same))
+        self._trajectory.rulings.append(ObservedRuling(target=self._target(fact), **same))
 
     def _target(self, fact: facts.Ruled) -> str:
         if fact.stage in ("tool_call", "tool_result"):
-            return self._trail.calls[self._call_indexes[fact.subject]].tool
+            return self._trajectory.calls[self._call_indexes[fact.subject]].tool
         delivery = parse_effect_id(fact.subject)
         return self._above + (delivery.sink if isinstance(delivery, DeliveryId) else fact.stage)
 
@@ -239,6 +233,6 @@ class _TrajectoryReader:
         if fact.answer not in facts.APPROVED_ANSWERS:
             self._denied.add(fact.subject)
         target = self._above + self._question_targets.get(fact.question, fact.subject)
-        self._trail.approvals.append(
+        self._trajectory.approvals.append(
             ObservedApproval(subject=fact.subject, target=target, answer=fact.answer, by=fact.by)
         )

@@ -15,10 +15,10 @@ from agentrun.report.formatting import OutputLine, make_paragraph
 from agentrun.report.run_renderer import RunTreeRenderer
 from agentrun.spec.problems import escape_invisible
 from agentrun.testing.suite.replay import CaseRuns, CompiledAgent, ending_miss
-from agentrun.testing.suite.verdict import CaseVerdict
+from agentrun.testing.suite.verdict import CaseFailure, CaseVerdict
 
 
-def run_story(agent: CompiledAgent, case_runs: CaseRuns) -> str:
+def run_steps(agent: CompiledAgent, case_runs: CaseRuns) -> str:
     """The steps of the runs in the words of `agentrun run`, with sub-agents indented.
 
     It ends with the answer or with the failure. A miss is left out, because the verdict explains it.
@@ -43,26 +43,34 @@ def _story_lines(
 
 
 def render_failure(verdict: CaseVerdict) -> str:
-    """A case that did not pass, as plain text: the complaints, the steps of the run, and the details.
+    """A case that did not pass, as plain text: the failures, the steps of the run, and the details.
 
     It has no control characters and no credentials of the environment.
     """
-    parts = ["\n".join(_complaint_lines(verdict))]
-    if verdict.story:
-        parts.append("\n".join(["The run:", *_indent_lines(verdict.story)]))
-    for complaint in verdict.complaints:
-        if complaint.detail:
-            parts.append("\n".join([f"{complaint.claim}:", *_indent_lines(complaint.detail)]))
+    parts = ["\n".join(_failure_lines(verdict))]
+    if verdict.steps:
+        parts.append("\n".join(["The run:", *_indent_lines(verdict.steps)]))
+    for failure in verdict.failures:
+        if failure.detail:
+            parts.append("\n".join([f"{failure.assertion}:", *_indent_lines(failure.detail)]))
     return "\n\n".join(parts)
 
 
-def _complaint_lines(verdict: CaseVerdict) -> Iterator[str]:
-    for complaint in verdict.complaints:
-        first, *rest = safe_lines(complaint.message)
-        yield f"{complaint.claim}: {first}"
+def _failure_lines(verdict: CaseVerdict) -> Iterator[str]:
+    for failure in verdict.failures:
+        first, *rest = safe_lines(failure.message)
+        yield f"{failure.assertion}: {first}{_place_suffix(failure, verdict)}"
         yield from (f"  {line}" for line in rest)
-        if complaint.hint:
-            yield from (f"  → {line}" for line in safe_lines(complaint.hint))
+        if failure.hint:
+            yield from (f"  → {line}" for line in safe_lines(failure.hint))
+
+
+def _place_suffix(failure: CaseFailure, verdict: CaseVerdict) -> str:
+    """Where the assertion is, unless the reader knows it from the line of the case or from the message."""
+    place = failure.place
+    if place is None or place == f"{verdict.file}:{verdict.line}" or place in failure.message:
+        return ""
+    return f"  ({safe_lines(place)[0]})"
 
 
 def _indent_lines(text: str) -> Iterator[str]:

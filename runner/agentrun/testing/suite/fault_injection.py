@@ -1,9 +1,5 @@
 """Inject the stubs, faults and clock of a case into its runs.
 
-    injection = FaultInjection(case, player)
-    replay_run(request, player, start=injection.start, step=injection.step, wrappers=injection.wrappers)
-    injection.untriggered_faults()                      # the places of faults that were never injected
-
 Rule 1  Stubs and faults act before the cassette, in a replay and while recording. They are never recorded.
 Rule 2  One object serves all runs of a case, so that counting continues in a conversation.
 Rule 3  The clock is set only in replays. A recording is made in real time.
@@ -42,7 +38,7 @@ from msgspec.structs import replace
 
 from agentrun.cassette.player import FaultInjectionPlayer, Player
 from agentrun.cassette.recorder import ChunkCallback
-from agentrun.core.effects import Deliver, RunTool, ToolReturn
+from agentrun.core.effects import Deliver, RunTool, SharedResult, ToolReturn
 from agentrun.core.facts import ApprovalAnswer, HookAnswer, HookFailure
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply
@@ -55,7 +51,7 @@ from agentrun.engine.clock import StepClock
 from agentrun.engine.hooks import HookQuestion, call_hook
 from agentrun.engine.models import HttpProvider, is_streamed_reply
 from agentrun.engine.ports import Approver, Clock, Executor, HookFunction, Provider, SinkPort
-from agentrun.engine.tool_runner import TruncatingExecutor, tool_timeout_fault
+from agentrun.engine.tool_runner import TruncatingExecutor, has_recorded_result, tool_timeout_fault
 from agentrun.engine.world import World, Wrapper
 from agentrun.errors import ProviderError
 from agentrun.spec.v1.cases import Case, FaultInjectionSpec, InjectedFaultSpec
@@ -65,10 +61,11 @@ from agentrun.testing.suite.stubs_and_faults import CaseFault, CaseFaults, CaseS
 from agentrun.tools.http import HttpTools
 from agentrun.wire import HttpCall, HttpReply, Sender
 
+UNANSWERED_BY: dict[ApprovalAnswer, str] = {"timed_out": "clock", "unavailable": "nobody"}
+"""The `by` of a missing answer, as the journal has it."""
+
 
 class FaultInjection:
-    """The stubs, faults and clock of one case."""
-
     def __init__(
         self,
         case: Case,
@@ -80,10 +77,10 @@ class FaultInjection:
         """`player`: None while recording. `more`: further faults, which come before those of the case. `watched`: list
         the places that the runs reach, in `faults.places`, also for a case without stubs and faults."""
         self.by = f"case {case.name}"
-        """The source of injected answers."""
         self.player = player
         self.stubs = CaseStubs(case.stubs)
         self.faults = CaseFaults([*more, *case.faults])
+        self.untriggered_faults = self.faults.untriggered_places
         self.tool_runs: Counter[tuple[str, str]] = Counter()
         """How often each call reached its tool, by run and call. Counted here, not read from a journal."""
         is_active = bool(case.stubs or case.faults or more or watched)
@@ -96,11 +93,7 @@ class FaultInjection:
         if isinstance(player, FaultInjectionPlayer):
             player.is_faulted = self.faults.may_change_requests
 
-    def untriggered_faults(self) -> tuple[str, ...]:
-        return self.faults.untriggered_places()
-
     def wrap(self, world: World) -> World:
-        """The world of one run with stubs and faults before its ports."""
         injection = RunInjection(self, RunPath(world.path, world.parent_tools), world.clock, world.run)
         models = InjectingModels(injection)
         return replace(
@@ -126,8 +119,6 @@ def _parse_time(text: str) -> int:
 
 
 class RunInjection(Struct, frozen=True):
-    """The stubs and faults in one run or sub-agent."""
-
     case: FaultInjection
     run_path: RunPath
     clock: Clock
@@ -147,21 +138,14 @@ class RunInjection(Struct, frozen=True):
         await self.clock.sleep_until(FOREVER_MS)
 
 
-# --- Models ----------------------------------------------------------------------------------------------------
-
-
 class InjectingModels:
-    """The models of one run on all routes."""
-
     def __init__(self, injection: RunInjection) -> None:
         self.injection = injection
         self.failed_calls: list[HttpCall] = []
         """Requests of the current call that got a fault."""
         self.sent: HttpCall | None = None
-        """The last request that was sent."""
 
     def note_answer(self, answer: Reply | Fault) -> None:
-        """Called with the decoded reply."""
         code = answer.code if isinstance(answer, Fault) else None
         self.injection.case.faults.note_model_answer(self.injection.run_path, code)
         if isinstance(answer, Reply):
@@ -223,21 +207,18 @@ class _InjectingSender(Struct, frozen=True):
         return reply
 
 
-# --- Tools, approvers, hooks and sinks -------------------------------------------------------------------------
-
-
-UNANSWERED_BY: dict[ApprovalAnswer, str] = {"timed_out": "clock", "unavailable": "nobody"}
-"""The `by` of a missing answer, as the journal has it."""
-
-
 class InjectingTool:
     """Runs a call, or returns a stub or a fault."""
 
     def __init__(self, injection: RunInjection, executor: Executor) -> None:
         self._injection = injection
         self._executor = executor
+        self._replaced: set[str] = set()
+        """Calls that got a stub or a fault."""
 
     async def run(self, call: RunTool) -> ToolReturn:
+        if call.shared is not None:
+            return await self._replay_own_result(call, call.shared)
         injection = self._injection
         injection.case.tool_runs[injection.run, call.id] += 1
         inject = injection.case.faults.next_for_port(injection.run_path, "tool", call.name)
@@ -249,6 +230,16 @@ class InjectingTool:
             await self._mark_played(call)
             return stub
         return await self._executor.run(call)
+
+    def has_recorded_result(self, call: RunTool) -> bool:
+        return has_recorded_result(self._executor, call)
+
+    async def _replay_own_result(self, call: RunTool, shared: SharedResult) -> ToolReturn:
+        """The result of a call that an earlier release recorded, unless the call that it repeats was replaced."""
+        if shared.source not in self._replaced:
+            return await self._executor.run(call)
+        await self._mark_played(call)
+        return shared.returned
 
     async def _run_with_fault(self, inject: InjectedFaultSpec, call: RunTool) -> ToolReturn:
         if inject.error is not UNSET:
@@ -265,6 +256,7 @@ class InjectingTool:
         return ToolReturn(fault=tool_timeout_fault(call))
 
     async def _mark_played(self, call: RunTool) -> None:
+        self._replaced.add(call.id)
         if isinstance(call.tool, HttpTool):
             await HttpTools(_CassetteSender(self._injection)).run(call)
         else:

@@ -97,7 +97,7 @@ def check_gates(package: Package, records: Sequence[facts.Record]) -> Iterator[s
                 obstacles[fact.subject] = f"the answer was {fact.answer}"
             case facts.ApprovalAnswered() as fact if obstacles.get(fact.subject) == POLICY_ASKS:
                 obstacles[fact.subject] = None
-            case facts.ToolStarted() | facts.ChildStarted() as fact:
+            case facts.ToolStarted() | facts.ResultShared() | facts.ChildStarted() as fact:
                 if (obstacle := obstacles.get(fact.call, "there was no ruling")) is not None:
                     yield f"record {record.seq} runs {fact.tool} ({fact.call}), although {obstacle}"
             case facts.DeliveryStarted() as fact:
@@ -129,7 +129,7 @@ def check_calls_ended(package: Package, records: Sequence[facts.Record]) -> Iter
     open_: dict[str, str] = {}
     for record in records:
         match record.fact:
-            case facts.ToolStarted() | facts.ChildStarted() as fact:
+            case facts.ToolStarted() | facts.ResultShared() | facts.ChildStarted() as fact:
                 open_[fact.call] = fact.tool
             case facts.ToolFinished() | facts.CallCancelled() | facts.CallSettled() as fact:
                 open_.pop(fact.call, None)

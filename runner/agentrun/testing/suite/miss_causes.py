@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from agentrun.cassette.miss_context import MissContext, changed_sections, describe_changed_sections
 from agentrun.cassette.request_diff import RequestDifference
 from agentrun.core.effect_ids import CALL_PATTERN
 from agentrun.core.facts import APPROVED_ANSWERS
@@ -26,10 +25,17 @@ from agentrun.report.fact_diff import format_rules
 from agentrun.report.journal_diff import compare_journals
 from agentrun.report.journal_tree import get_path
 from agentrun.spec.safe_text import short_text
-from agentrun.testing.suite.discovery import LocatedCase
+from agentrun.testing.suite.case_changes import (
+    describe_difference,
+    describe_ruling,
+    describe_run_changes,
+    describe_sections,
+    make_change,
+    sections_changed_since,
+)
 from agentrun.testing.suite.evidence import Trajectory
-from agentrun.testing.suite.replay import CaseRuns, CompiledAgent
-from agentrun.testing.suite.snapshots import snapshot_text
+from agentrun.testing.suite.replay import NO_CASSETTE, CaseRuns, CompiledAgent
+from agentrun.testing.suite.verdict import CaseChange
 
 _SHOWN_BY_CASSETTE = frozenset({"instructions", "input", "params", "prompt"})
 _SHOWN_BY_JOURNAL = frozenset({"history", "argument"})
@@ -37,35 +43,40 @@ _CALL = re.compile(CALL_PATTERN)
 _BLOCKING_RULINGS = frozenset({"ask", "deny", "defer", "interrupt"})
 
 
-def find_miss_causes(miss: AgentrunError, case_runs: CaseRuns, accepted: str | None = None) -> tuple[str, ...]:
-    """The changes since the recording. `accepted`: the accepted journal."""
+def find_miss_causes(
+    miss: AgentrunError, agent: CompiledAgent, case_runs: CaseRuns, journals: tuple[str, str] | None = None
+) -> tuple[CaseChange, ...]:
+    """The changes since the recording. `journals`: the accepted one, and the one up to the miss."""
     differences = _read_differences(miss)
     if not differences:
-        return (short_text(miss.message, 400),)
+        return (_describe_unusable_cassette(miss),)
     prefix = _sub_agent_prefix(miss.fields.get("path"), case_runs)
-    changes = _journal_changes(accepted, case_runs)
-    texts = [change.text for change in changes]
+    sections = sections_changed_since(case_runs.metadata, agent)
+    changes = list(describe_run_changes(_journal_changes(journals), agent, sections))
     if changes:
         others = [each for each in differences if each.kind not in _SHOWN_BY_JOURNAL and each.kind != "absent"]
-        texts += [prefix + each.sentence() for each in others]
+        changes += [_describe_difference(each, each.sentence(), prefix, agent) for each in others]
     else:
-        texts += _blocking_ruling_texts(differences, case_runs) if case_runs.runs else ()
-        others = [each for each in differences if not (texts and each.kind in ("absent", "history"))]
-        texts += [prefix + (each.brief or each.sentence()) for each in others]
+        changes += _blocking_rulings(differences, agent, case_runs, sections) if case_runs.runs else ()
+        others = [each for each in differences if not (changes and each.kind in ("absent", "history"))]
+        changes += [_describe_difference(each, each.brief or each.sentence(), prefix, agent) for each in others]
     cause = miss.fields.get("cause")
     if isinstance(cause, str) and cause.startswith("the spec's section"):
-        texts.append(short_text(cause, 400))
-    return tuple(texts) or tuple(prefix + each.sentence() for each in differences)
+        changes += describe_sections(sections, changes)
+    return tuple(changes) or tuple(_describe_difference(each, each.sentence(), prefix, agent) for each in differences)
 
 
-def changed_section_texts(located: LocatedCase, agent: CompiledAgent) -> tuple[str, ...]:
-    """The sections of the spec that changed since the recording, in words. Empty: none, or unknown."""
-    try:
-        cassette = agent.load_cassette(located)
-    except AgentrunError:
-        return ()
-    names = changed_sections(cassette.metadata, MissContext(sections=agent.file.sections))
-    return (describe_changed_sections(names),) if names else ()
+def _describe_unusable_cassette(miss: AgentrunError) -> CaseChange:
+    """A cassette that is missing or damaged. All cases without a cassette have the same title."""
+    text = short_text(miss.message, 400)
+    return CaseChange(title=NO_CASSETTE if text.startswith(NO_CASSETTE) else text, text=text)
+
+
+def _describe_difference(difference: RequestDifference, text: str, prefix: str, agent: CompiledAgent) -> CaseChange:
+    """`prefix`: names the sub-agent that sent the request."""
+    if prefix:
+        return CaseChange(title=prefix + text, text=prefix + text, section="agents")
+    return describe_difference(difference, text, agent)
 
 
 def _sub_agent_prefix(path: object, case_runs: CaseRuns) -> str:
@@ -88,11 +99,9 @@ def _read_differences(miss: AgentrunError) -> list[RequestDifference]:
         return []
 
 
-def _journal_changes(accepted: str | None, case_runs: CaseRuns) -> tuple[RunChange, ...]:
+def _journal_changes(journals: tuple[str, str] | None) -> tuple[RunChange, ...]:
     """The changes up to the miss, except those that the cassette explains better."""
-    if accepted is None or not case_runs.runs:
-        return ()
-    changes = compare_journals(accepted, snapshot_text(case_runs.runs), cut=True)
+    changes = () if journals is None else compare_journals(*journals, cut=True)
     return tuple(each for each in changes if each.kind not in _SHOWN_BY_CASSETTE and not _is_miss(each.after))
 
 
@@ -102,25 +111,33 @@ def _is_miss(value: Any) -> bool:
     return isinstance(code, str) and code.startswith("cassette.")
 
 
-def _blocking_ruling_texts(differences: list[RequestDifference], case_runs: CaseRuns) -> Iterator[str]:
+def _blocking_rulings(
+    differences: list[RequestDifference], agent: CompiledAgent, case_runs: CaseRuns, sections: list[str]
+) -> Iterator[CaseChange]:
     """The last ruling on each call that differs from the recording, if it blocked the call.
 
     Calls that a person approved are left out. For a call that a person denied, the answer is reported.
     """
     words = " ".join(each.words for each in differences if each.kind in ("absent", "history", "question"))
     about = set(words.replace(":", " ").split())
-    trail = Trajectory(case_runs.runs[-1])
-    ends = {(call.tool, call.id): call.status for call in trail.calls}  # of several sub-agents, the last one
+    trajectory = Trajectory(case_runs.runs[-1])
+    ends = {(call.tool, call.id): call.status for call in trajectory.calls}  # of several sub-agents, the last one
     passed = {call for call, status in ends.items() if status == "ok"}
-    passed |= {(each.target, each.subject) for each in trail.approvals if each.answer in APPROVED_ANSWERS}
-    answers = {(each.target, each.subject): each for each in trail.approvals}
-    for target, ruling in {each.target: each for each in trail.rulings}.items():
+    passed |= {(each.target, each.subject) for each in trajectory.approvals if each.answer in APPROVED_ANSWERS}
+    answers = {(each.target, each.subject): each for each in trajectory.approvals}
+    for target, ruling in {each.target: each for each in trajectory.rulings}.items():
         call = target, ruling.subject
         name = target.rpartition("/")[2]
         if ruling.ruling not in _BLOCKING_RULINGS or call in passed or not {name, wire_name(name)} & about:
             continue
         if (answer := answers.get(call)) is not None:
-            yield f"the answer about {short_text(target)} is now {answer.answer} by {short_text(answer.by)}"
+            yield make_change(
+                f"the answer about {short_text(target)} is now {answer.answer} by {short_text(answer.by)}"
+            )
+            continue
+        rules = format_rules(list(ruling.rules), ruling.reason)
+        text = f"the ruling on {short_text(target)} is now {ruling.ruling} ({rules}), unlike in the recording"
+        if "/" in target:
+            yield CaseChange(title=text, text=text, section="agents")
         else:
-            rules = format_rules(list(ruling.rules), ruling.reason)
-            yield f"the ruling on {short_text(target)} is now {ruling.ruling} ({rules}), unlike in the recording"
+            yield describe_ruling(text, ruling.rules, agent, sections)

@@ -3,10 +3,8 @@
 Rule 1  A recorded case is judged by a replay of its new cassette. The new cassette replaces the old one only if the
         case passes; otherwise it is kept until someone accepts it with `agentrun cassette accept`.
 Rule 2  A case that cannot be recorded is not judged. Only the reason is reported.
-Rule 3  A cassette that several cases play is recorded by the case of its name, or else by the first case of the file
-        that plays it. The others replay it.
-Rule 4  The stubs and faults of a case are active, and never recorded.
-Rule 5  A journal that differs from the accepted one is not a failure of a recording. It is shown, and accepted with
+Rule 3  A cassette that several cases play is recorded by its owner (`cassette_owner`). The others replay it.
+Rule 4  A journal that differs from the accepted one is not a failure of a recording. It is shown, and accepted with
         `--update`.
 """
 
@@ -28,7 +26,8 @@ from agentrun.compiler.cases import cassette_owner
 from agentrun.compiler.prompts import complete_params
 from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
-from agentrun.engine.approvals import ApproverChain, NoApprover, PresetApprover
+from agentrun.engine.approvals import NoApprover, PresetApprover
+from agentrun.engine.http_clients import HttpClients
 from agentrun.engine.ports import Approver
 from agentrun.engine.request import new_run_id
 from agentrun.engine.run import FinishedRun
@@ -37,7 +36,8 @@ from agentrun.errors import AgentrunError, CassetteError, RequestError
 from agentrun.spec.problems import quote_text
 from agentrun.spec.safe_text import plural, short_text
 from agentrun.spec.source_files import display_path
-from agentrun.store.cassettes import accept_staged, staged_path
+from agentrun.spec.v1.cases import Case
+from agentrun.store.staged_cassettes import accept_staged, staged_path
 from agentrun.testing.suite.discovery import LocatedCase
 from agentrun.testing.suite.fault_injection import FaultInjection
 from agentrun.testing.suite.replay import (
@@ -50,10 +50,12 @@ from agentrun.testing.suite.replay import (
     make_case_player,
     replay_case,
 )
-from agentrun.testing.suite.verdict import CaseVerdict, Complaint
+from agentrun.testing.suite.verdict import SNAPSHOT_ASSERTIONS, CaseFailure, CaseVerdict
 
 if TYPE_CHECKING:
+    from agentrun.engine.env_file import EnvFile
     from agentrun.engine.recording import CassetteRecording, RecordingResult
+    from agentrun.engine.settings import Settings
     from agentrun.engine.worlds.mixed import LiveAxis
 
 
@@ -64,38 +66,18 @@ def _run_in_event_loop(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 class LiveCallbacks(Struct, frozen=True, kw_only=True):
-    approver: Callable[[Package], Approver | None] = lambda package: None
-    """Returns the approver for approvals that the case does not answer."""
+    approver: Callable[[Package, Case], Approver | None] = lambda package, case: _case_approver(case)
+    """Returns who answers the approvals of a case. None: no one."""
     on_recording: Callable[[LocatedCase, str], None] = lambda located, text: None
     """Gets one line that describes the recording, or why there is none."""
     on_spent: Callable[[LocatedCase, RecordingResult], None] = lambda located, recorded: None
     """Gets each recording that cost money, also if it is not saved."""
     on_printed: Callable[[str, str], None] = lambda tool, text: None
-    """Gets the output of a Python tool."""
     on_sink_line: Callable[[str], None] = lambda line: None
-    """Gets the lines that a sink prints."""
+    on_env_file: Callable[[EnvFile], None] = lambda file: None
     on_started: Callable[[World], None] = lambda world: None
     """Gets the world of each run when it starts, for example to cancel it."""
     run: Callable[[Coroutine[Any, Any, Any]], Any] = _run_in_event_loop
-
-
-def replay_runner(require: MatchTier) -> CaseRunner:
-    """Replay cases. `require`: the least exact tier that is accepted."""
-    return _catch_errors(
-        lambda located, agent: replay_case(located, agent, make_case_player(located, agent, require=require))
-    )
-
-
-def _catch_errors(run_case: CaseRunner) -> CaseRunner:
-    """Return errors as the reason why the case did not start."""
-
-    def run(located: LocatedCase, agent: CompiledAgent) -> CaseRuns:
-        try:
-            return run_case(located, agent)
-        except AgentrunError as error:
-            return CaseRuns((), error)
-
-    return run
 
 
 def recording_runner(how: str, live: LiveCallbacks) -> CaseRunner:
@@ -113,25 +95,26 @@ def recording_runner(how: str, live: LiveCallbacks) -> CaseRunner:
         live.on_spent(located, recorded)
         if not recorded.is_saved:
             return CaseRuns(recorded.runs, recording_error=_not_saved_error(recorded))
-        return _replay_staged(located, agent, recorded, live)
+        project, path = agent.spec.project, agent.cassette_path(located)
+        staged = load_cassette(staged_path(project, path), project.cassette_limit)
+        summary = _recording_summary(recorded, path, agent)
+        new = NewCassette(project=project, path=path, summary=summary, say=partial(live.on_recording, located))
+        return replace(replay_case(located, agent, make_case_player(located, agent, staged)), new_cassette=new)
 
     return run_case
 
 
-def _replay_staged(
-    located: LocatedCase, agent: CompiledAgent, recorded: RecordingResult, live: LiveCallbacks
-) -> CaseRuns:
-    """Replay a new cassette that is not in place yet."""
-    project, path = agent.spec.project, agent.cassette_path(located)
-    staged = load_cassette(staged_path(project, path), project.cassette_limit)
-    summary = _recording_summary(recorded, path, agent)
-    new = NewCassette(project=project, path=path, summary=summary, say=partial(live.on_recording, located))
-    return replace(replay_case(located, agent, make_case_player(located, agent, staged)), new_cassette=new)
-
-
 def partly_live_runner(axis: LiveAxis, live: LiveCallbacks, require: MatchTier) -> CaseRunner:
     """Run the tools or the model live, and replay the rest. Time is real time."""
-    return _catch_errors(lambda located, agent: live.run(_run_partly_live(located, agent, axis, live, require)))
+
+    def run_case(located: LocatedCase, agent: CompiledAgent) -> CaseRuns:
+        try:
+            case_runs: CaseRuns = live.run(_run_partly_live(located, agent, axis, live, require))
+        except AgentrunError as error:
+            return CaseRuns((), error)
+        return case_runs
+
+    return run_case
 
 
 async def _run_partly_live(
@@ -145,45 +128,66 @@ async def _run_partly_live(
         located = replace(located, case=located.case.without_approvals)
     injection = FaultInjection(located.case, player)
     package, project = agent.file.agent, agent.spec.project
-    approver = _approver(located, agent, live)
+    approver = live.approver(package, located.case) or NoApprover()
     runs: list[FinishedRun] = []
-    for request in case_requests(located.case, agent):
-        run = new_run_id()
-        outputs = {"printed": live.on_printed, "write": live.on_sink_line}
-        async with mixed_world(package, project, run, player, axis, approver, **outputs) as world:
-            live.on_started(world)
-            before = [each.journal for each in runs]
-            finished = await run_in_world(wrap(world, *injection.wrappers), replace(request, run=run), before)
-        runs.append(replace(finished, tier=player.tier))
-        if finished.ending.exit_code:
-            break
-    return CaseRuns(tuple(runs), untriggered_faults=injection.untriggered_faults(), is_live=True)
+    async with HttpClients() as clients:
+        for request in case_requests(located.case, agent):
+            run, settings = new_run_id(), _read_settings(agent, live)
+            options = {"printed": live.on_printed, "write": live.on_sink_line, "settings": settings, "clients": clients}
+            async with mixed_world(package, project, run, player, axis, approver, **options) as world:
+                live.on_started(world)
+                before = [each.journal for each in runs]
+                finished = await run_in_world(wrap(world, *injection.wrappers), replace(request, run=run), before)
+            runs.append(replace(finished, tier=player.tier))
+            if finished.ending.exit_code:
+                break
+    return CaseRuns(
+        tuple(runs),
+        untriggered_faults=injection.untriggered_faults(),
+        is_live=True,
+        metadata=player.cassette.metadata,
+    )
 
 
 async def _record(located: LocatedCase, agent: CompiledAgent, how: str, live: LiveCallbacks) -> RecordingResult:
     from agentrun.engine.recording import record_runs  # late: the import takes a second
     from agentrun.engine.worlds.live import live_world  # late: the import takes a second
 
-    recording = _recording(located, agent, how)
-    approver = _approver(located, agent, live)
+    recording, clients = _recording(located, agent, how), HttpClients()
+    approver = live.approver(agent.file.agent, located.case) or NoApprover()
 
     @asynccontextmanager
     async def open_world(run: str) -> AsyncIterator[World]:
         package, project = agent.file.agent, agent.spec.project
+        settings = _read_settings(agent, live)
         async with live_world(
-            package, project, run, approver=approver, printed=live.on_printed, write=live.on_sink_line
+            package,
+            project,
+            run,
+            approver=approver,
+            printed=live.on_printed,
+            write=live.on_sink_line,
+            settings=settings,
+            clients=clients,
         ) as world:
             live.on_started(world)
             yield world
 
     requests, wrappers = list(case_requests(located.case, agent)), FaultInjection(located.case).wrappers
-    return await record_runs(recording, open_world, agent.file, requests, approver, wrappers=wrappers)
+    async with clients:
+        return await record_runs(recording, open_world, agent.file, requests, approver, wrappers=wrappers)
 
 
-def _approver(located: LocatedCase, agent: CompiledAgent, live: LiveCallbacks) -> Approver:
-    case, fallback = located.case, live.approver(agent.file.agent)
-    approvers: list[Approver] = [PresetApprover(case.approvals, f"case {case.name}")] if case.approvals else []
-    return ApproverChain(*approvers, fallback or NoApprover())
+def _read_settings(agent: CompiledAgent, live: LiveCallbacks) -> Settings:
+    from agentrun.engine.live_providers import live_settings  # late: the import takes a second
+
+    settings = live_settings(agent.file.agent, agent.spec.project.root)
+    live.on_env_file(settings.file)
+    return settings
+
+
+def _case_approver(case: Case) -> Approver | None:
+    return PresetApprover(case.approvals, f"case {case.name}") if case.approvals else None
 
 
 def _recording(located: LocatedCase, agent: CompiledAgent, how: str) -> CassetteRecording:
@@ -233,24 +237,18 @@ def _recording_summary(recorded: RecordingResult, path: Path, agent: CompiledAge
     return f"recorded: {file} ({count}{reused}), spent {recorded.spent}{unanswered}{calls}"
 
 
-# --- Put new cassettes in place --------------------------------------------------------------------------------
-
-
-SNAPSHOT_ASSERTIONS = ("journal-snapshot", "not-journal-snapshot")
-
-
 def settle_new_cassette(located: LocatedCase, verdict: CaseVerdict, new: NewCassette) -> CaseVerdict:
     """Put a new cassette in place, or keep it staged if the case failed. Raises `storage.failed`."""
-    failures = [each for each in verdict.complaints if each.claim not in (*SNAPSHOT_ASSERTIONS, "xfail")]
+    failures = [each for each in verdict.failures if each.assertion not in (*SNAPSHOT_ASSERTIONS, "xfail")]
     if failures and verdict.is_bad:
         return _keep_staged(located, verdict, failures, new)
     accept_staged(new.project, new.path)
-    notes = tuple(each for each in verdict.complaints if each.claim in SNAPSHOT_ASSERTIONS)
+    notes = tuple(each for each in verdict.failures if each.assertion in SNAPSHOT_ASSERTIONS)
     if not notes or verdict.status != "failed":
         new.say(new.summary)
         return verdict
     new.say(f"{new.summary}; its journal differs from the accepted one")
-    return replace(verdict, status="passed", complaints=(), notes=notes, story="")
+    return replace(verdict, status="passed", failures=(), notes=notes, steps="")
 
 
 def accept_new_cassette(located: LocatedCase) -> str:
@@ -271,15 +269,15 @@ def accept_new_cassette(located: LocatedCase) -> str:
 
 
 def _keep_staged(
-    located: LocatedCase, verdict: CaseVerdict, failures: list[Complaint], new: NewCassette
+    located: LocatedCase, verdict: CaseVerdict, failures: list[CaseFailure], new: NewCassette
 ) -> CaseVerdict:
     staged = display_path(staged_path(new.project, new.path), new.project.root)
-    failed = ", ".join(dict.fromkeys(each.claim for each in failures))
+    failed = ", ".join(dict.fromkeys(each.assertion for each in failures))
     file = display_path(new.path, new.project.root)
     new.say(f"the new cassette is in {staged} because {failed} failed; {file} did not change")
-    note = Complaint(
-        claim="record",
+    note = CaseFailure(
+        assertion="record",
         message=f"its cassette did not change; the new one is in {staged}",
         hint=f"to use the new one: agentrun cassette accept {quote(located.id)}",
     )
-    return replace(verdict, complaints=(*verdict.complaints, note))
+    return replace(verdict, failures=(*verdict.failures, note))

@@ -1,8 +1,6 @@
 """Preview a recording: the tools that may run, who answers approvals, and the estimated cost.
 
-Rule 1  A recording needs consent if a tool without `effect: read` may run, or if a file answers an approval.
-Rule 2  Any tool of the package and its sub-agents may run, unless the case has a stub for it.
-Rule 3  The preview only reads files. It sends nothing and runs no tool.
+Any tool of the package and its sub-agents may run, unless the case has a stub for it.
 """
 
 from __future__ import annotations
@@ -28,12 +26,16 @@ from agentrun.testing.suite.replay import CompiledAgents
 from agentrun.testing.suite.stubs_and_faults import CaseStubs
 
 MAX_LISTED_TOOLS = 20
+_HARM: tuple[ToolEffect, ...] = get_args(ToolEffect)
+_KEEPS_NEW = "only calls without a recorded result"
 
 
 class PlannedCassette(Struct, frozen=True):
     package: Package
     case: Case
     cassette: Path
+    root: Path = Path()
+    """Of the project."""
 
 
 class ApprovalSources(Struct, frozen=True, kw_only=True):
@@ -42,11 +44,7 @@ class ApprovalSources(Struct, frozen=True, kw_only=True):
     option: str | None = None
     """The option that answers, such as `--approve all`."""
     is_file: bool = False
-    """Whether that option names a file."""
     has_person: bool = False
-    """Whether a person at the terminal is asked."""
-    option_first: bool = False
-    """Whether the option comes before the case."""
 
 
 class RecordingPreview(Struct, frozen=True, kw_only=True):
@@ -60,7 +58,6 @@ class RecordingPreview(Struct, frozen=True, kw_only=True):
     files: tuple[str, ...]
     """The files among them."""
     known_spending: Spending
-    """The total of the existing cassettes."""
     without_cassette: int
     total: int
 
@@ -74,7 +71,6 @@ class RecordingPreview(Struct, frozen=True, kw_only=True):
         return tuple(name for name, effect in self.tools.items() if effect != "read")
 
     def reason(self) -> str:
-        """Why it needs consent."""
         if self.harmful:
             return f"this recording may run tools without `effect: read` ({_join_names(self.harmful)})"
         return f"a file answers approvals of this recording ({_join_names(self.files)})"
@@ -121,7 +117,8 @@ def preview_recording(plans: Sequence[PlannedCassette], how: str, answers: Appro
         kept_results=kept if keeps else "",
         asks_approval=any(_asks_approval(each) for plan in plans for each in iterate_packages(plan.package)),
         answered_by=(
-            *(by_option + by_case if answers.option_first else by_case + by_option),
+            *by_option,
+            *by_case,
             *(["the cassette"] if keeps else []),
             *(["you"] if answers.has_person else []),
         ),
@@ -130,10 +127,6 @@ def preview_recording(plans: Sequence[PlannedCassette], how: str, answers: Appro
         without_cassette=unknown,
         total=len(plans),
     )
-
-
-_HARM: tuple[ToolEffect, ...] = get_args(ToolEffect)
-_KEEPS_NEW = "only calls without a recorded result"
 
 
 def plan_cassettes(cases: Iterable[LocatedCase]) -> list[PlannedCassette]:
@@ -148,12 +141,13 @@ def plan_cassettes(cases: Iterable[LocatedCase]) -> list[PlannedCassette]:
             agent = agents.for_case(located)
         except AgentrunError:
             continue
-        plans.append(PlannedCassette(agent.file.agent, located.case, agent.cassette_path(located)))
+        plans.append(
+            PlannedCassette(agent.file.agent, located.case, agent.cassette_path(located), agent.spec.project.root)
+        )
     return plans
 
 
 def real_tools(package: Package, stubs: CaseStubs, above: str = "") -> Iterator[tuple[str, ToolEffect]]:
-    """The tools that may run, including those of sub-agents."""
     for name in argument_schemas(package.tools):
         tool, full = find_tool(package, name), f"{above}{name}"
         if tool is None or stubs.find_target(full) is not None:

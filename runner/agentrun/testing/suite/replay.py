@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from agentrun.cassette.file import cassette_exists, load_cassette
 from agentrun.cassette.interactions import Cassette
 from agentrun.cassette.match_tiers import DEFAULT_TIER, MatchTier
-from agentrun.cassette.miss_context import MissContext, changed_sections
+from agentrun.cassette.miss_context import MissContext, changed_sections, make_miss_context
 from agentrun.cassette.player import FaultInjectionPlayer, Player
 from agentrun.cassette.redaction import RunRedaction
 from agentrun.cassette.selection import Owner, ReplayResult
@@ -24,7 +24,6 @@ from agentrun.compiler.package_file import PackageFile
 from agentrun.compiler.spec_reader import Spec
 from agentrun.core.outcome import Outcome
 from agentrun.engine.approvals import PresetApprover
-from agentrun.engine.miss_context import make_miss_context
 from agentrun.engine.request import Request
 from agentrun.engine.run import FinishedRun, replay_run
 from agentrun.errors import AgentrunError, CassetteError
@@ -34,6 +33,8 @@ from agentrun.spec.v1.cases import Case, CaseTurn
 from agentrun.testing.suite.discovery import LocatedCase
 from agentrun.testing.suite.fault_injection import FaultInjection
 from agentrun.testing.suite.verdict import OWN_CASSETTE_HINT
+
+NO_CASSETTE = "there is no cassette"
 
 
 class CompiledAgent(Struct, frozen=True):
@@ -79,7 +80,6 @@ class NewCassette(Struct, frozen=True, kw_only=True):
     path: Path
     """The cassette that it replaces."""
     summary: str
-    """A description of the recording in one line."""
     say: Callable[[str], None]
 
 
@@ -93,7 +93,8 @@ class CaseRuns(Struct, frozen=True):
     has_diverged: bool = False
     """Whether a recorded reply was played to another request after a fault."""
     is_live: bool = False
-    """Whether the tools or the model were live."""
+    metadata: dict[str, Any] = {}
+    """Of the cassette that was replayed. Anyone may have edited it."""
     recording_error: AgentrunError | None = None
     new_cassette: NewCassette | None = None
 
@@ -143,13 +144,18 @@ def case_requests(case: Case, agent: CompiledAgent) -> Iterator[Request]:
 
 
 def replay_case(
-    located: LocatedCase, agent: CompiledAgent, player: Player | None = None, injection: FaultInjection | None = None
+    located: LocatedCase,
+    agent: CompiledAgent,
+    player: Player | None = None,
+    injection: FaultInjection | None = None,
+    require: MatchTier = DEFAULT_TIER,
 ) -> CaseRuns:
-    """Replay a case. A conversation ends with the first run that fails. `injection`: by default that of the case."""
+    """Replay a case. A conversation ends with the first run that fails. `injection`: by default that of the case.
+    `require`: the least exact tier that is accepted."""
     case = located.case
     runs: list[FinishedRun] = []
     try:
-        player = player or make_case_player(located, agent)
+        player = player or make_case_player(located, agent, require=require)
         injection = injection or FaultInjection(case, player)
         for request in case_requests(case, agent):
             finished = replay_run(
@@ -165,9 +171,10 @@ def replay_case(
             if finished.ending.exit_code:
                 break
     except AgentrunError as error:
-        return CaseRuns(tuple(runs), error)
+        return CaseRuns(tuple(runs), error, metadata={} if player is None else player.cassette.metadata)
     return CaseRuns(
         tuple(runs),
+        metadata=player.cassette.metadata,
         untriggered_faults=injection.untriggered_faults(),
         has_diverged=isinstance(player, FaultInjectionPlayer) and player.has_diverged,
     )
@@ -186,7 +193,8 @@ def make_case_player(
     rules = agent.file.agent.replay
     loaded = _load_cassette(located, agent) if cassette is None else cassette
     kind = FaultInjectionPlayer if located.case.faults and require != "exact" else Player
-    redaction, context = RunRedaction(rules.redact), partial(_case_miss_context, located, agent, loaded, whole=whole)
+    redaction = RunRedaction(rules.redact)
+    context = partial(_case_miss_context, located, agent, loaded, whole=whole)
     return kind(loaded, volatile=rules.volatile, redaction=redaction, require=require, context=context)
 
 
@@ -209,7 +217,7 @@ def _load_cassette(located: LocatedCase, agent: CompiledAgent) -> Cassette:
         return agent.load_cassette(located)
     file = display_path(path, agent.spec.project.root)
     hint = f"record it: {case_command(located, agent)} --record new"
-    raise CassetteError("cassette.miss", f"there is no cassette {file}", hint=hint, fields={"file": file})
+    raise CassetteError("cassette.miss", f"{NO_CASSETTE} {file}", hint=hint, fields={"file": file})
 
 
 def case_command(located: LocatedCase, agent: CompiledAgent) -> str:
@@ -227,11 +235,11 @@ class SuiteReplays:
         self._agents = CompiledAgents()
 
     def package(self, owner: Owner) -> PackageFile:
-        return self._compile(owner).file
+        return self._agents.for_spec(owner.spec, owner.profile).file
 
     def replay(self, owner: Owner, cassette: Cassette) -> ReplayResult:
         try:
-            agent = self._compile(owner)
+            agent = self._agents.for_spec(owner.spec, owner.profile)
             located = LocatedCase(file=cases_path(owner.spec), spec=owner.spec, case=owner.case, line=1)
             player = make_case_player(located, agent, cassette)
         except AgentrunError as error:
@@ -246,9 +254,6 @@ class SuiteReplays:
         if outcome.fault is None:
             return ReplayResult(unused=unused, answer=outcome.answer)
         return ReplayResult(outcome.fault.code, outcome.fault.message, outcome.fault.fields, unused)
-
-    def _compile(self, owner: Owner) -> CompiledAgent:
-        return self._agents.for_spec(owner.spec, owner.profile)
 
 
 CaseRunner: TypeAlias = Callable[[LocatedCase, CompiledAgent], CaseRuns]

@@ -2,8 +2,7 @@
 
 Rule 1  An error in one case is its verdict only. The suite continues.
 Rule 2  Cases do not share state: the results are the same in any order and with any number of processes.
-Rule 3  With `repeat`, each run must give the same verdict and journal, whether the case has a snapshot or not. The
-        first run that differs ends the repetition.
+Rule 3  With `repeat`, each run must give the same verdict and journal, whether the case has a snapshot or not.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from traceback import extract_tb
 
 from msgspec import Struct
@@ -20,10 +20,11 @@ from msgspec.structs import replace
 from agentrun.cassette.match_tiers import DEFAULT_TIER, MatchTier
 from agentrun.errors import AgentrunError
 from agentrun.testing.suite import snapshots
+from agentrun.testing.suite.case_changes import make_change
 from agentrun.testing.suite.coverage import CoverageCollector
 from agentrun.testing.suite.discovery import LocatedCase
 from agentrun.testing.suite.evaluation import evaluate_case, find_miss
-from agentrun.testing.suite.recording import replay_runner, settle_new_cassette
+from agentrun.testing.suite.recording import settle_new_cassette
 from agentrun.testing.suite.replay import (
     CaseRunner,
     CaseRuns,
@@ -32,11 +33,16 @@ from agentrun.testing.suite.replay import (
     is_rest_of_shared_cassette,
     replay_case,
 )
-from agentrun.testing.suite.verdict import CaseVerdict, Complaint, case_verdict, complaint_of
+from agentrun.testing.suite.verdict import CaseFailure, CaseVerdict, case_verdict, failure_of_error
+
+GC_THRESHOLD = 50_000
+"""Objects between collections. A case leaves a few hundred objects, and hardly any cycles."""
 
 
 class SuiteOptions(Struct, frozen=True, kw_only=True):
     update: bool = False
+    add: str | None = None
+    """With `update`: the name under which journals are accepted in addition to the others."""
     require: MatchTier = DEFAULT_TIER
     repeat: int = 1
     sweep: bool = False
@@ -44,8 +50,6 @@ class SuiteOptions(Struct, frozen=True, kw_only=True):
 
 
 class SweepCounts(Struct, frozen=True):
-    """How many faults were injected into a case, and how its runs ended."""
-
     tried: int
     endings: dict[str, int]
 
@@ -63,29 +67,29 @@ class SuiteRunner:
         self, options: SuiteOptions, run_case: CaseRunner | None = None, coverage: CoverageCollector | None = None
     ) -> None:
         self._options = options
-        self._replay_or_record = run_case or replay_runner(options.require)
+        self._replay_or_record = run_case or partial(replay_case, require=options.require)
         self._agents = CompiledAgents()
         self._last: tuple[CompiledAgent, CaseRuns] | None = None
         self._coverage = coverage or CoverageCollector()
 
     def run_case(
-        self, located: LocatedCase, compare: snapshots.SnapshotLookup = snapshots.accepted_snapshot
+        self, located: LocatedCase, compare: snapshots.SnapshotLookup = snapshots.accepted_snapshots
     ) -> CaseResult:
         """`compare`: used unless `update` is set."""
         self._last = None
         try:
             return self._run_case(located, compare)
         except AgentrunError as error:
-            complaint = complaint_of(error)
+            failure = failure_of_error(error)
         except Exception as error:  # a bug in agentrun must not lose the verdicts on the other cases
             if os.environ.get("AGENTRUN_TRACEBACK"):
                 raise
-            complaint = _internal_error_complaint(error)
-        return CaseResult(verdict=case_verdict(located, "failed", complaint))
+            failure = _internal_error_failure(error)
+        return CaseResult(verdict=case_verdict(located, "failed", failure))
 
     def _run_case(self, located: LocatedCase, compare: snapshots.SnapshotLookup) -> CaseResult:
         options = self._options
-        update = snapshots.SnapshotUpdate() if options.update else None
+        update = snapshots.SnapshotUpdate(options.add) if options.update else None
         verdict = evaluate_repeatedly(options.repeat, located, self._agents, update or compare, self._run_and_remember)
         swept = written = None
         if self._last is not None and (new := self._last[1].new_cassette) is not None:
@@ -95,12 +99,13 @@ class SuiteRunner:
             if self._last is not None:
                 self._coverage.add(located, *self._last)
         if self._last is not None and options.sweep and verdict.status != "unreadable":
-            swept, complaints = _sweep_case(located, *self._last)
-            if complaints:  # a failure even if the case has `xfail`
-                verdict = replace(verdict, status="failed", complaints=(*verdict.complaints, *complaints))
+            swept, failures = _sweep_case(located, *self._last)
+            if failures:  # a failure even if the case has `xfail`
+                verdict = replace(verdict, status="failed", failures=(*verdict.failures, *failures))
         if update is not None and verdict.status == "passed":
             written = update.write(located)
-            verdict = replace(verdict, changes=verdict.changes if written is None else written.changes)
+            if written is not None:
+                verdict = replace(verdict, changes=tuple(map(make_change, written.changes)))
         return CaseResult(verdict=verdict, written=written, swept=swept)
 
     def _run_and_remember(self, located: LocatedCase, agent: CompiledAgent) -> CaseRuns:
@@ -111,43 +116,40 @@ class SuiteRunner:
 
 def _sweep_case(
     located: LocatedCase, agent: CompiledAgent, case_runs: CaseRuns
-) -> tuple[SweepCounts | None, list[Complaint]]:
+) -> tuple[SweepCounts | None, list[CaseFailure]]:
     """Sweep a case. After a miss only the invariants are checked, because a violation may be the cause of the miss."""
     from agentrun.testing.suite.sweep import find_violations, sweep  # late: rarely needed
 
-    complaints = [
-        Complaint(claim="sweep", message=f"{violation}, without a fault")
+    failures = [
+        CaseFailure(assertion="sweep", message=f"{violation}, without a fault")
         for violation in find_violations(agent, case_runs, {})
     ]
     miss = find_miss(case_runs)
-    if complaints or (miss is not None and not is_rest_of_shared_cassette(located, miss)):
-        return None, complaints
+    if failures or (miss is not None and not is_rest_of_shared_cassette(located, miss)):
+        return None, failures
     report = sweep(located, agent)
-    complaints = [
-        Complaint(
-            claim="sweep",
+    failures = [
+        CaseFailure(
+            assertion="sweep",
             message=f"{violation}, with an injected fault",
-            detail=result.story,
+            detail=result.steps,
             hint=f"to reproduce it, add this to the case: faults: [{result.yaml.removeprefix('- ')}]",
         )
         for result in report.violations
         for violation in result.violations
     ]
-    return SweepCounts(report.tried, report.endings), complaints
+    return SweepCounts(report.tried, report.endings), failures
 
 
-def _internal_error_complaint(error: Exception) -> Complaint:
+def _internal_error_failure(error: Exception) -> CaseFailure:
     """The place of a bug in agentrun, without any data of the user."""
     frames = extract_tb(error.__traceback__)
     place = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else "?"
-    return Complaint(
-        claim="internal",
+    return CaseFailure(
+        assertion="internal",
         message=f"{type(error).__name__} at {place}: this is a bug in agentrun, not in your case",
         hint="please report it; AGENTRUN_TRACEBACK=1 shows the traceback",
     )
-
-
-# --- Repeat ----------------------------------------------------------------------------------------------------
 
 
 def evaluate_repeatedly(
@@ -157,14 +159,13 @@ def evaluate_repeatedly(
     compare: snapshots.SnapshotLookup,
     run_case: CaseRunner = replay_case,
 ) -> CaseVerdict:
-    """Like `evaluate_case`, but several times."""
     if times == 1:
         return evaluate_case(located, agents, compare, run_case)
     journals: list[str] = []
 
     def run_and_keep_journal(located: LocatedCase, agent: CompiledAgent) -> CaseRuns:
         case_runs = run_case(located, agent)
-        journals.append(snapshots.snapshot_text(case_runs.runs))
+        journals.append(snapshots.canonical_text(case_runs.runs))
         return case_runs
 
     first = evaluate_case(located, agents, compare, run_and_keep_journal)
@@ -173,18 +174,18 @@ def evaluate_repeatedly(
         again = evaluate_case(located, agents, compare, run_and_keep_journal)
         seconds += again.seconds
         if _comparable(again) != _comparable(first) or journals[-1:] != journals[:1]:
-            complaint = Complaint(
-                claim="repeat",
+            failure = CaseFailure(
+                assertion="repeat",
                 message=f"run {number} of {times} differs from the first one",
                 detail="\n".join(_repeat_differences(first, again, journals)),
                 hint="something is not replayed: randomness, the clock, the order of a set, or a live tool",
             )
-            return replace(again, status="failed", complaints=(complaint, *again.complaints), seconds=seconds)
+            return replace(again, status="failed", failures=(failure, *again.failures), seconds=seconds)
     return replace(first, seconds=seconds)
 
 
 def _comparable(verdict: CaseVerdict) -> tuple[object, ...]:
-    return verdict.status, verdict.complaints, verdict.tier
+    return verdict.status, verdict.failures, verdict.tier
 
 
 def _repeat_differences(first: CaseVerdict, again: CaseVerdict, journals: list[str]) -> Iterator[str]:
@@ -196,14 +197,7 @@ def _repeat_differences(first: CaseVerdict, again: CaseVerdict, journals: list[s
 
 
 def _verdict_line(verdict: CaseVerdict) -> str:
-    return "; ".join([verdict.status, *(f"{each.claim}: {each.message}" for each in verdict.complaints)])
-
-
-# --- Garbage collection ----------------------------------------------------------------------------------------
-
-
-GC_THRESHOLD = 50_000
-"""Objects between collections. A case leaves a few hundred objects, and hardly any cycles."""
+    return "; ".join([verdict.status, *(f"{each.assertion}: {each.message}" for each in verdict.failures)])
 
 
 @contextmanager

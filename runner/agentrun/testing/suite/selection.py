@@ -1,11 +1,10 @@
 r"""Select the cases to run.
 
 Rule 1  Files come in the order of the paths, cases in the order of their file. A case that is named twice runs once.
-Rule 2  A path without a case is an error before anything runs.
-Rule 3  A file that cannot be read gets its own verdict; the others run.
-Rule 4  Only the hash of its id decides the shard of a case. So shards do not overlap, together they have all cases, and
+Rule 2  A file that cannot be read gets its own verdict; the others run.
+Rule 3  Only the hash of its id decides the shard of a case. So shards do not overlap, together they have all cases, and
         they are the same on every machine.
-Rule 5  `-k EXPR` is the same language as in pytest:
+Rule 4  `-k EXPR` is the same language as in pytest:
 
             refund                      cases whose id or tags contain the word, ignoring case
             support and not retry       `and`, `or`, `not` and parentheses; `not` binds first, then `and`
@@ -18,26 +17,30 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from agentrun.canonical_json import text_hash
 from agentrun.compiler.cases import CASES_FILE_SUFFIX, cases_path
 from agentrun.errors import RequestError, SpecError
-from agentrun.spec.problems import Problem, did_you_mean, quote_text
-from agentrun.spec.source_files import display_path
+from agentrun.spec.problems import did_you_mean, quote_text
+from agentrun.spec.source_files import did_you_mean_path, display_path
 from agentrun.testing.suite.discovery import LocatedCase, find_case_files, read_located_cases
-from agentrun.testing.suite.verdict import CaseVerdict, complaints_of_problems
+from agentrun.testing.suite.verdict import CaseVerdict, failures_of_problems
 
 CASE_SEPARATOR = "::"
+CaseMatcher: TypeAlias = Callable[[Sequence[str]], bool]
+"""Gets the id and tags of a case in lower case."""
+MAX_KEYWORD_LENGTH = 10_000
+MAX_KEYWORD_DEPTH = 50
+_TOKEN = re.compile(r"\s*(?:(?P<sign>[()])|(?P<word>[\w:+\-.\[\]\\/]+))")
 
 
 class CaseFilter(Struct, frozen=True, kw_only=True):
-    """The conditions for a case to run."""
-
     keyword: CaseMatcher | None = None
     """`-k`"""
     tags: frozenset[str] = frozenset()
@@ -64,6 +67,11 @@ class SelectedCases(Struct, frozen=True, kw_only=True):
     seen: int
     """The number of cases before filtering."""
 
+    def keep(self, ids: Container[str]) -> SelectedCases:
+        """Only the cases with these ids."""
+        complete = tuple(file for file in self.complete_files if all(each.id in ids for each in file))
+        return replace(self, cases=tuple(each for each in self.cases if each.id in ids), complete_files=complete)
+
 
 def shard_of(id: str, shards: int) -> int:
     """The shard of a case, from 1."""
@@ -80,7 +88,9 @@ def select_cases(paths: Sequence[str], picks: CaseFilter) -> SelectedCases:
         try:
             every = read_located_cases(file)
         except SpecError as error:
-            unreadable.append(_unreadable_file_verdict(file, error.problems))
+            name, failures = display_path(file), failures_of_problems(error.problems)
+            line = next((problem.line for problem in error.problems if problem.file == name), 1)
+            unreadable.append(CaseVerdict(id=name, file=name, line=line, status="unreadable", failures=failures))
             continue
         named = _find_named(file, every, [name for name in requested if name is not None])
         named = every if None in requested else named
@@ -105,7 +115,7 @@ def _requested_cases(paths: Sequence[str]) -> dict[Path, dict[str | None, None]]
 def _requested_files(path: str, text: str) -> list[Path]:
     """The case files of a path. Raises `input.rejected`."""
     if not os.path.exists(path):
-        raise _path_error(f"there is no file or folder {quote_text(path)}")
+        raise _path_error(f"there is no file or folder {quote_text(path)}", did_you_mean_path(Path(path)))
     is_folder = os.path.isdir(path)
     if is_folder and CASE_SEPARATOR in text:
         raise _path_error(f"{quote_text(text)}: to name a case, write FILE::NAME with a file, not a folder")
@@ -129,23 +139,6 @@ def _find_named(file: Path, cases: list[LocatedCase], names: list[str]) -> list[
 
 def _path_error(message: str, hint: str | None = None) -> RequestError:
     return RequestError("input.rejected", message, hint=hint, fields={"reason": "path"})
-
-
-def _unreadable_file_verdict(file: Path, problems: Sequence[Problem]) -> CaseVerdict:
-    name, complaints = display_path(file), complaints_of_problems(problems)
-    line = next((problem.line for problem in problems if problem.file == name), 1)
-    return CaseVerdict(id=name, file=name, line=line, status="unreadable", complaints=complaints)
-
-
-# --- Keyword expressions ---------------------------------------------------------------------------------------
-
-
-CaseMatcher: TypeAlias = Callable[[Sequence[str]], bool]
-"""Gets the id and tags of a case in lower case."""
-
-MAX_KEYWORD_LENGTH = 10_000
-MAX_KEYWORD_DEPTH = 50
-_TOKEN = re.compile(r"\s*(?:(?P<sign>[()])|(?P<word>[\w:+\-.\[\]\\/]+))")
 
 
 class KeywordSyntaxError(ValueError):

@@ -1,41 +1,54 @@
-"""Accepted journals: one file for each case, `__snapshots__/<spec>/<case>.journal` next to the spec.
+"""Snapshots of cases: compare, write and remove the accepted journals in `__snapshots__/<spec>/` next to the spec.
 
 Rule 1  A journal is accepted only if the case has a `journal-snapshot` assertion and passes otherwise. A case with
         `xfail` keeps its snapshot.
-Rule 2  A snapshot is written completely or not at all.
-Rule 3  No credential of the environment is written. A cassette that was recorded elsewhere may contain one.
-Rule 4  Unused snapshots are searched only for case files of which all cases are run.
+Rule 2  No credential of the environment is written. A cassette that was recorded elsewhere may contain one.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import unified_diff
 from itertools import islice
 from pathlib import Path
-from stat import S_ISREG
 from typing import Literal, TypeAlias
 
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from agentrun.compiler.cases import CASES_FILE_SUFFIX
 from agentrun.engine.run import FinishedRun
 from agentrun.errors import StorageError
 from agentrun.files import ProjectTree
+from agentrun.report.change import RunChange
 from agentrun.report.journal_diff import compare_journals
+from agentrun.report.snapshot_form import SnapshotForm, SnapshotText, dump_snapshot
 from agentrun.spec.project import find_project
 from agentrun.spec.source_files import display_path
-from agentrun.store.lock import lock_project_files
+from agentrun.spec.v1.assertions import NEGATION_PREFIX, JournalSnapshot
+from agentrun.store.process_lock import lock_project_files
+from agentrun.testing.suite.accepted_journals import (
+    JOURNAL_SUFFIX,
+    AcceptedJournal,
+    journal_to_write,
+    nearest_journal,
+    read_accepted,
+    read_snapshot,
+    refuse_too_many,
+    replace_journal,
+    split_name,
+)
 from agentrun.testing.suite.discovery import LocatedCase
 from agentrun.testing.suite.failure_text import find_credential
-from agentrun.testing.suite.verdict import Complaint
+from agentrun.testing.suite.verdict import CaseFailure, SnapshotMatch
 
-SnapshotLookup: TypeAlias = Callable[[LocatedCase, str], str | None]
-"""Gets a case and its current journal, and returns the accepted journal, or None if there is none. A function that
-accepts the current journal returns that."""
+SnapshotLookup: TypeAlias = Callable[[LocatedCase, str], Sequence[AcceptedJournal]]
+"""Gets a case and its current journal, and returns the accepted journals. A function that accepts the current journal
+returns it among them."""
 
 MAX_DIFF_LINES = 200
+DEFAULT_FORM = SnapshotForm()
 
 
 def snapshot_directory(file: Path) -> Path:
@@ -43,12 +56,26 @@ def snapshot_directory(file: Path) -> Path:
 
 
 def snapshot_path(located: LocatedCase) -> Path:
-    return snapshot_directory(located.file) / f"{located.case.name}.journal"
+    return snapshot_directory(located.file) / f"{located.case.name}{JOURNAL_SUFFIX}"
 
 
-def snapshot_text(runs: tuple[FinishedRun, ...]) -> str:
-    """The canonical journals of the runs, joined."""
+def canonical_text(runs: Iterable[FinishedRun]) -> str:
+    """The canonical journals of the runs of a case."""
     return "\n".join(run.canonical() for run in runs)
+
+
+def take_snapshot(runs: Iterable[FinishedRun], form: SnapshotForm = DEFAULT_FORM) -> SnapshotText:
+    return dump_snapshot((fact for run in runs for fact in run.canonical_facts()), form)
+
+
+def snapshot_form(located: LocatedCase) -> SnapshotForm:
+    """What the snapshot of a case contains."""
+    return DEFAULT_FORM if located.snapshot is None else form_of(located.snapshot)
+
+
+def form_of(snapshot: JournalSnapshot) -> SnapshotForm:
+    usage = "rounded" if snapshot.usage is UNSET else snapshot.usage
+    return SnapshotForm(usage, tuple(dict.fromkeys(snapshot.ignore)))
 
 
 def journal_diff(before: str, now: str, before_name: str, now_name: str) -> Iterator[str]:
@@ -59,84 +86,110 @@ def journal_diff(before: str, now: str, before_name: str, now_name: str) -> Iter
     yield from islice(lines, MAX_DIFF_LINES)
 
 
-def accepted_snapshot(located: LocatedCase, now: str) -> str | None:  # noqa: ARG001  # a `SnapshotLookup`
-    """The accepted journal. None: there is none."""
-    return read_snapshot(snapshot_path(located))
+def accepted_snapshots(located: LocatedCase, now: str = "") -> tuple[AcceptedJournal, ...]:  # noqa: ARG001  # a `SnapshotLookup`
+    return read_accepted(snapshot_path(located))
 
 
-def read_snapshot(path: Path) -> str | None:
-    """None: there is none. Raises `storage.failed`."""
-    try:
-        if S_ISREG(path.stat().st_mode):  # a pipe would never end
-            return path.read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise _read_error(path, error.strerror, error.errno) from None
-    raise _read_error(path, "it is not a regular file")
-
-
-def _read_error(path: Path, why: str | None, errno: int | None = None) -> StorageError:
-    fields = {"path": "snapshot", "errno": errno}
-    return StorageError("storage.failed", f"the snapshot {path.name} cannot be read: {why}", fields=fields)
+class SnapshotComparison(Struct, frozen=True, kw_only=True):
+    failure: CaseFailure | None = None
+    changes: tuple[RunChange, ...] = ()
+    match: SnapshotMatch | None = None
+    ignored: dict[str, int] = {}
+    """How many values each path of `ignore` replaced."""
 
 
 def compare_snapshot(
-    located: LocatedCase, runs: tuple[FinishedRun, ...], compare: SnapshotLookup, *, negated: bool
-) -> tuple[list[Complaint], tuple[str, ...]]:
-    """Compare the journal of a case with its snapshot: complaints, and the changes in words."""
-    now = snapshot_text(runs)
-    before = compare(located, now)
-    name = "not-journal-snapshot" if negated else "journal-snapshot"
-    if before is None:
+    located: LocatedCase, runs: tuple[FinishedRun, ...], compare: SnapshotLookup
+) -> SnapshotComparison:
+    """Compare the journal of a case with its snapshots."""
+    taken = take_snapshot(runs, snapshot_form(located))
+    accepted = compare(located, taken.text)
+    negated = located.snapshot is not None and located.snapshot.negated
+    compared = _compare_texts(accepted, taken.text, "not-journal-snapshot" if negated else "journal-snapshot")
+    return replace(compared, ignored=taken.ignored)
+
+
+def _compare_texts(accepted: Sequence[AcceptedJournal], now: str, assertion: str) -> SnapshotComparison:
+    if not accepted:
         hint = "to accept the journal: agentrun test --update"
-        return [Complaint(claim=name, message="this case has no snapshot yet", hint=hint)], ()
-    if (before == now) is not negated:
-        return [], ()
+        failure = CaseFailure(assertion=assertion, message="this case has no snapshot yet", hint=hint)
+        return SnapshotComparison(failure=failure)
+    negated = assertion.startswith(NEGATION_PREFIX)
+    if (match := match_snapshot(accepted, now)) is not None:
+        message = f"the journal equals the accepted one{f', {match.equals}' if match.others else ''}"
+        return SnapshotComparison(
+            match=match, failure=CaseFailure(assertion=assertion, message=message) if negated else None
+        )
     if negated:
-        return [Complaint(claim=name, message="the journal equals the accepted one")], ()
-    changes = tuple(change.text for change in compare_journals(before, now))
-    detail = "\n".join(journal_diff(before, now, "accepted", "now"))
-    hint = "to accept the new journal: agentrun test --update"
-    complaint = Complaint(claim=name, message="the journal differs from the accepted one", detail=detail, hint=hint)
-    return [complaint], changes
+        return SnapshotComparison()
+    nearest = nearest_journal(accepted, now)
+    message, hint = "the journal differs from the accepted one", "to accept the new journal: agentrun test --update"
+    if len(accepted) > 1:
+        message = describe_nearest(accepted, now)
+        hint = f"{hint} (replaces {nearest.path.name}), or --update --add NAME"
+    detail = "\n".join(journal_diff(nearest.text, now, "accepted", "now"))
+    failure = CaseFailure(assertion=assertion, message=message, detail=detail, hint=hint)
+    return SnapshotComparison(failure=failure, changes=compare_journals(nearest.text, now))
 
 
-# --- Accept journals -------------------------------------------------------------------------------------------
+def describe_nearest(accepted: Sequence[AcceptedJournal], now: str) -> str:
+    """The message about a journal that differs from several accepted ones."""
+    nearest = nearest_journal(accepted, now).path.name
+    return f"the journal differs from all {len(accepted)} accepted ones; the nearest is {nearest}"
+
+
+def accepted_and_now(located: LocatedCase, runs: tuple[FinishedRun, ...]) -> tuple[str, str] | None:
+    """The accepted journal that is nearest to the one of these runs, and that one. None: there is none to compare."""
+    accepted = accepted_snapshots(located) if located.snapshot is not None and runs else ()
+    if not accepted:
+        return None
+    now = take_snapshot(runs, snapshot_form(located)).text
+    return nearest_journal(accepted, now).text, now
+
+
+def match_snapshot(accepted: Sequence[AcceptedJournal], now: str) -> SnapshotMatch | None:
+    """Which accepted journal a run equals. None: none of them."""
+    equal = next((each for each in accepted if each.text == now), None)
+    if equal is None:
+        return None
+    return SnapshotMatch(equals=equal.path.name, others=tuple(each.path.name for each in accepted if each is not equal))
 
 
 class WrittenSnapshot(Struct, frozen=True, kw_only=True):
     path: str
     how: Literal["new", "changed"]
     changes: tuple[str, ...] = ()
-    """In words."""
 
 
 class SnapshotUpdate:
-    """A `SnapshotLookup` that accepts the current journal of one case. `write` writes it."""
+    """A `SnapshotLookup` that accepts the current journal of one case. `write` writes it.
 
-    def __init__(self) -> None:
+    `add`: the name under which it is accepted in addition to the others. None: it replaces the nearest one.
+    """
+
+    def __init__(self, add: str | None = None) -> None:
+        self._add = add
         self._before: str | None = None
-        self._now: str | None = None
+        self._new: AcceptedJournal | None = None
 
-    def __call__(self, located: LocatedCase, now: str) -> str | None:
-        self._before = accepted_snapshot(located, now)
-        if not may_accept_snapshot(located):
-            return self._before
-        refuse_credentials(located, now)
-        self._now = now
-        return now
+    def __call__(self, located: LocatedCase, now: str) -> tuple[AcceptedJournal, ...]:
+        accepted = accepted_snapshots(located)
+        self._new = new_snapshot(located, accepted, now, self._add) if may_accept_snapshot(located) else None
+        if self._new is None:
+            return accepted
+        self._before = read_snapshot(self._new.path)
+        return replace_journal(accepted, self._new)
 
     def write(self, located: LocatedCase) -> WrittenSnapshot | None:
-        """Returns None if nothing changed. Raises `storage.failed`."""
-        if self._now is None or self._now == self._before:
+        """Returns None if nothing changed. Raises `storage.failed`, and `input.rejected` if there are too many."""
+        if self._new is None:
             return None
-        path = snapshot_path(located)
-        write_snapshot(located, self._now, self._before)
+        write_snapshot(located, self._new, self._before)
+        path = display_path(self._new.path)
         if self._before is None:
-            return WrittenSnapshot(path=display_path(path), how="new")
-        changes = tuple(change.text for change in compare_journals(self._before, self._now))
-        return WrittenSnapshot(path=display_path(path), how="changed", changes=changes)
+            return WrittenSnapshot(path=path, how="new")
+        changes = tuple(change.text for change in compare_journals(self._before, self._new.text))
+        return WrittenSnapshot(path=path, how="changed", changes=changes)
 
 
 def may_accept_snapshot(located: LocatedCase) -> bool:
@@ -144,14 +197,18 @@ def may_accept_snapshot(located: LocatedCase) -> bool:
     return snapshot is not None and not snapshot.negated and located.case.xfail is UNSET
 
 
-def refuse_credentials(located: LocatedCase, now: str) -> None:
-    """Raises `storage.failed` if a new journal contains a credential."""
-    name = find_credential(now)
-    if name is not None and accepted_snapshot(located, now) != now:
-        path = display_path(snapshot_path(located))
-        message = f"{path} was not written because the journal contains the value of {name}"
+def new_snapshot(
+    located: LocatedCase, accepted: Sequence[AcceptedJournal], now: str, add: str | None
+) -> AcceptedJournal | None:
+    """The file to write so that a journal is accepted. None: it is accepted. Raises `input.rejected` if there would be
+    too many, and `storage.failed` if the journal contains a credential."""
+    new = journal_to_write(snapshot_path(located), accepted, now, add)
+    name = None if new is None else find_credential(now)
+    if new is not None and name is not None:
+        message = f"{display_path(new.path)} was not written because the journal contains the value of {name}"
         hint = f"record the case again while {name} is set: the cassette then has a placeholder instead"
         raise StorageError("storage.failed", message, hint=hint, fields={"path": "snapshot"})
+    return new
 
 
 def find_unused_snapshots(files: Iterable[Sequence[LocatedCase]]) -> list[tuple[LocatedCase, Path]]:
@@ -164,8 +221,22 @@ def find_unused_snapshots(files: Iterable[Sequence[LocatedCase]]) -> list[tuple[
             names = sorted(os.listdir(folder))
         except (FileNotFoundError, NotADirectoryError):
             continue
-        unused += [(cases[0], folder / name) for name in names if name.endswith(".journal") and name not in used]
+        journals = [name for name in names if name.endswith(JOURNAL_SUFFIX)]
+        unused += [(cases[0], folder / name) for name in journals if split_name(name)[0] not in used]
     return unused
+
+
+def find_unmatched_paths(
+    files: Iterable[Sequence[LocatedCase]], ignored: Mapping[str, Mapping[str, int]]
+) -> Iterator[tuple[Path, str]]:
+    """The paths of `ignore` that replaced nothing in any case of their file. `files`: all cases of each case file;
+    `ignored`: what each path replaced in each case that was compared, by the id of the case."""
+    for cases in files:
+        found: dict[str, bool] = {}
+        for each in cases:
+            for path in each.snapshot.ignore if each.snapshot is not None else ():
+                found[path] = found.get(path, False) or ignored.get(each.id, {}).get(path) != 0
+        yield from ((cases[0].file, path) for path, is_used in found.items() if not is_used)
 
 
 def remove_snapshot(located: LocatedCase, path: Path) -> None:
@@ -175,20 +246,22 @@ def remove_snapshot(located: LocatedCase, path: Path) -> None:
     tree.remove_empty_directory(path.parent)
 
 
-def write_snapshot(located: LocatedCase, text: str, before: str | None) -> None:
-    """Replace the snapshot `before`. Raises `storage.failed`, also if another process changed it meanwhile."""
+def write_snapshot(located: LocatedCase, new: AcceptedJournal, before: str | None) -> None:
+    """Replace the snapshot `before`. Raises `storage.failed`, also if another process changed it meanwhile, and
+    `input.rejected` if there would be too many."""
     project = find_project(located.spec)
-    tree, path = _tree_and_path(located, snapshot_path(located))
+    tree, path = _tree_and_path(located, new.path)
     with lock_project_files(project):
-        if read_snapshot(path) not in (before, text):
+        if read_snapshot(path) not in (before, new.text):
             message = f"{display_path(path)} was not written because another process changed it meanwhile"
             raise StorageError("storage.failed", message, hint="run the command again", fields={"path": "snapshot"})
-        tree.write(path, text.encode())
+        refuse_too_many(replace_journal(accepted_snapshots(located), new))
+        tree.write(path, new.text.encode())
 
 
-def check_snapshot_writable(located: LocatedCase) -> None:
-    """Raises `storage.failed` if the snapshot of a case cannot be written."""
-    tree, path = _tree_and_path(located, snapshot_path(located))
+def check_snapshot_writable(located: LocatedCase, path: Path) -> None:
+    """Raises `storage.failed` if a snapshot of a case cannot be written."""
+    tree, path = _tree_and_path(located, path)
     tree.check_writable(path)
 
 

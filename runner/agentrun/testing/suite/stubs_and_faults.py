@@ -61,8 +61,6 @@ def is_of_sub_agent(name: str) -> bool:
 
 
 class FaultPlace(Struct, frozen=True):
-    """A call at which a fault can be injected."""
-
     run_path: RunPath
     kind: FaultTarget
     name: str
@@ -101,7 +99,6 @@ class CaseFault:
         self._left: Counter[RunPath] = Counter()
 
     def count_call(self, member: RunPath, kind: FaultTarget, name: str) -> None:
-        """Count a call that is about to be made."""
         if kind != self.kind:
             return
         self._left[member] = 0
@@ -145,7 +142,6 @@ class CaseFaults:
             self._failed.discard(member)
 
     def next_for_port(self, member: RunPath, kind: FaultTarget, name: str) -> InjectedFaultSpec | None:
-        """The fault for the next call of a tool, an approver, a hook or a sink."""
         self._count_call(member, kind, name)
         fault = self._consume_first(member, kind)
         if fault is None:
@@ -154,12 +150,8 @@ class CaseFaults:
         return fault.inject
 
     def note_reply_pieces(self, member: RunPath, pieces: int) -> None:
-        """Note in how many pieces the last reply arrived."""
-        for index in range(len(self.places) - 1, -1, -1):
-            place = self.places[index]
-            if place.run_path == member and place.kind == "model":
-                self.places[index] = replace(place, pieces=pieces)
-                return
+        models = [at for at, place in enumerate(self.places) if place.run_path == member and place.kind == "model"]
+        self.places[models[-1]] = replace(self.places[models[-1]], pieces=pieces)
 
     def was_triggered(self, inject: InjectedFaultSpec) -> bool:
         """Whether this fault was injected. There may be others at its place."""
@@ -180,9 +172,6 @@ class CaseFaults:
 
     def _consume_first(self, member: RunPath, kind: FaultTarget) -> CaseFault | None:
         return next((fault for fault in self._faults if fault.consume(member, kind)), None)
-
-
-# --- Stubs -----------------------------------------------------------------------------------------------------
 
 
 class CaseStubs:

@@ -1,8 +1,5 @@
 """Inject every fault at every call of a case, and check the invariants.
 
-    for result in sweep_results(located, agent):
-        print(result.yaml, result.ending, result.violations)
-
 Rule 1  The places are the calls of the case without further faults. It is replayed first, and must match its cassette.
 Rule 2  After a fault a run may send requests that are not on the cassette. A model, a hook or a sink then gives the
         next recorded reply; any other request ends the run with `cassette.miss`. Nothing is executed or sent.
@@ -30,7 +27,7 @@ from agentrun.engine.run import FinishedRun, journal_run_id
 from agentrun.spec.v1.assertions import ApprovalAnswerSpec
 from agentrun.spec.v1.cases import FaultInjectionSpec, InjectedFaultSpec
 from agentrun.testing.suite.discovery import LocatedCase
-from agentrun.testing.suite.failure_text import run_story
+from agentrun.testing.suite.failure_text import run_steps
 from agentrun.testing.suite.fault_injection import FaultInjection
 from agentrun.testing.suite.invariants import broken_invariants, check_calls_journaled
 from agentrun.testing.suite.replay import (
@@ -54,7 +51,7 @@ class SweepResult(Struct, frozen=True, kw_only=True):
     ending: str
     """`completed`, `suspended`, or the code that it stopped with."""
     violations: tuple[str, ...] = ()
-    story: str = ""
+    steps: str = ""
     """The steps of the run, if there are violations."""
 
 
@@ -130,12 +127,11 @@ def _run_with_fault(
     if not injection.faults.was_triggered(fault.inject):
         violations = (*violations, f"the run no longer reaches {fault.at}")
     yaml, ending = fault_yaml(fault), case_runs.outcome_code
-    story = run_story(agent, case_runs) if violations else ""
-    return SweepResult(fault=fault, yaml=yaml, ending=ending, violations=violations, story=story)
+    steps = run_steps(agent, case_runs) if violations else ""
+    return SweepResult(fault=fault, yaml=yaml, ending=ending, violations=violations, steps=steps)
 
 
 def fault_yaml(fault: FaultInjectionSpec) -> str:
-    """The fault as an item of `faults:`."""
     inject = to_builtins(fault.inject)
     if inject.get("times") == 1:
         del inject["times"]

@@ -29,14 +29,13 @@ import msgspec
 from agentrun.testing.suite.coverage import CoverageCollector
 from agentrun.testing.suite.discovery import LocatedCase, read_located_cases
 from agentrun.testing.suite.runner import CaseResult, SuiteOptions, SuiteRunner, relaxed_garbage_collection
-from agentrun.testing.suite.verdict import Complaint, case_verdict
+from agentrun.testing.suite.verdict import CaseFailure, case_verdict
 
 WORKER_COMMAND = (sys.executable, "-P", "-m", "agentrun.testing.suite.workers")
 MAX_BATCH = 16
 MAX_DEATHS = 5
 """Processes in a row that may die without a result."""
 WORKER_END_SECONDS = 2.0
-"""The time that a process has to end."""
 
 
 class _Worker:
@@ -65,7 +64,6 @@ class _Worker:
         return whole
 
     def end(self) -> int:
-        """End the process and return its exit code."""
         for stream in (self.process.stdin, self.process.stdout):
             assert stream is not None
             with suppress(BrokenPipeError):  # it did not read all of its input
@@ -160,7 +158,6 @@ class Workers:
 
 
 def _plan_batches(cases: Sequence[LocatedCase], size: int) -> Iterator[deque[int]]:
-    """The indexes of the cases, in batches of one file each."""
     batch: deque[int] = deque()
     for index, located in enumerate(cases):
         if batch and (len(batch) == size or cases[batch[0]].file != located.file):
@@ -173,16 +170,11 @@ def _plan_batches(cases: Sequence[LocatedCase], size: int) -> Iterator[deque[int
 
 def _worker_died_result(located: LocatedCase, code: int) -> CaseResult:
     how = f"signal {-code}" if code < 0 else f"exit code {code}"
-    complaint = Complaint(claim="worker", message=f"the process that ran this case ended with {how}")
-    return CaseResult(verdict=case_verdict(located, "failed", complaint))
-
-
-# --- Worker process --------------------------------------------------------------------------------------------
+    failure = CaseFailure(assertion="worker", message=f"the process that ran this case ended with {how}")
+    return CaseResult(verdict=case_verdict(located, "failed", failure))
 
 
 class CaseBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """Some cases of one file, or the end."""
-
     file: str = ""
     names: tuple[str, ...] = ()
     end: bool = False

@@ -1,4 +1,4 @@
-"""Handmade evidence, and the complaints of assertions about it."""
+"""Handmade evidence, and the failures of assertions about it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agentrun.spec.v1.cases import CaseDefaults
 from agentrun.testing.suite.assertions import check_assertion
 from agentrun.testing.suite.evidence import Evidence, ObservedApproval, ObservedCall, ObservedRuling
 from agentrun.testing.suite.replay import CompiledAgent
-from agentrun.testing.suite.verdict import Complaint
+from agentrun.testing.suite.verdict import CaseFailure
 
 
 def call(tool: str, args: dict[str, Any] | None = None, status: str = "ok", result: str = "") -> ObservedCall:
@@ -30,7 +30,7 @@ def approval(target: str, answer: str) -> ObservedApproval:
     return ObservedApproval(subject="c1.0", target=target, answer=answer, by="a person")
 
 
-def seen(output: str | None = "Refunded: 39.90 to Ada.", **changes: Any) -> Evidence:
+def make_evidence(output: str | None = "Refunded: 39.90 to Ada.", **changes: Any) -> Evidence:
     """A run with an answer, calls, rulings and an approval."""
     given: dict[str, Any] = {
         "output": output,
@@ -59,12 +59,12 @@ def seen(output: str | None = "Refunded: 39.90 to Ada.", **changes: Any) -> Evid
     return Evidence(**{**given, **changes})
 
 
-def complaint_about(written: dict[str, Any], evidence: Evidence, root: Path = Path("/nowhere")) -> Complaint | None:
-    """The complaint about an assertion as people write it. `root`: the project."""
-    claim = msgspec.convert(split_part_negations({"assert": [written]}), CaseDefaults).assertions[0]
+def failed_assertion(written: dict[str, Any], evidence: Evidence, root: Path = Path("/nowhere")) -> CaseFailure | None:
+    """The failure about an assertion as people write it. `root`: the project."""
+    assertion = msgspec.convert(split_part_negations({"assert": [written]}), CaseDefaults).assertions[0]
     project = Project(root)
     spec: Any = msgspec.structs.replace(_SPEC, project=project)
-    return check_assertion(claim, evidence, CompiledAgent(spec, None))  # type: ignore[arg-type]  # no claim looks at the package
+    return check_assertion(assertion, evidence, CompiledAgent(spec, None))  # type: ignore[arg-type]  # no assertion looks at the package
 
 
 def negated(written: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from agentrun.canonical_json import same_json
 from agentrun.spec.v1.assertions import COMPARISONS
 from agentrun.testing.suite.assertions.trajectory import _COMPARISONS, argument_mismatches
 
-FOUND = {
+CALL_ARGUMENTS = {
     "amount": 39.9,
     "count": 3,
     "why": "Late again",
@@ -79,7 +79,7 @@ FOUND = {
     ],
 )
 def test_arguments_match_or_not(wanted: dict[str, Any], fits: bool) -> None:
-    assert (not list(argument_mismatches(wanted, FOUND))) is fits
+    assert (not list(argument_mismatches(wanted, CALL_ARGUMENTS))) is fits
 
 
 def test_every_comparison_is_implemented() -> None:
@@ -88,7 +88,7 @@ def test_every_comparison_is_implemented() -> None:
 
 def test_every_mismatch_is_named() -> None:
     wanted = {"to": {"name": "Bob", "zip": 1}, "tags": {"contains": "old"}, "count": {"gt": 5, "lt": 2}}
-    assert list(argument_mismatches(wanted, FOUND)) == [
+    assert list(argument_mismatches(wanted, CALL_ARGUMENTS)) == [
         'to.name is "Ada", not "Bob"',
         "to.zip is missing",
         'tags is ["new",1,{"a":1}], which fails {contains: "old"}',
@@ -98,21 +98,21 @@ def test_every_mismatch_is_named() -> None:
 
 
 KEYS = st.sampled_from(["a", "b", "c", "d"])
-VALUES = st.recursive(
+JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-3, 3) | st.text("ab", max_size=2),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
     max_leaves=8,
 )
 
 
-@given(st.dictionaries(KEYS, VALUES, max_size=4), st.data())
+@given(st.dictionaries(KEYS, JSON_VALUES, max_size=4), st.data())
 def test_subset_of_the_arguments_matches(found: dict[str, Any], data: st.DataObject) -> None:
     names = data.draw(st.sets(st.sampled_from(sorted(found)))) if found else set()
     assert list(argument_mismatches({name: found[name] for name in names}, found)) == []
     assert list(argument_mismatches({name: {"equals": found[name]} for name in names}, found)) == []
 
 
-@given(VALUES, VALUES)
+@given(JSON_VALUES, JSON_VALUES)
 def test_equality_is_json_equality(one: Any, other: Any) -> None:
     """Compared with an equality that is written in another way: by normal forms."""
     assert same_json(one, other) is (_normal(one) == _normal(other))

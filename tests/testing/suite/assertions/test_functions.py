@@ -8,7 +8,7 @@ import pytest
 
 from agentrun.canonical_json import text_hash
 
-from .evidence import complaint_about, seen
+from .evidence import failed_assertion, make_evidence
 
 CHECKS = """
 import sys
@@ -17,7 +17,7 @@ def nothing(run): pass
 def yes(run): return True
 def no(run): return False
 def text(run): return f"{len(run.calls)} calls"
-def claims(run):
+def assertions(run):
     assert run.outcome == "other", "another outcome"
 def bare(run):
     assert run.outcome == "other"
@@ -51,9 +51,9 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def complaint_of(project: Path, function: str, kind: str = "python") -> Any:
+def failure_of_error(project: Path, function: str, kind: str = "python") -> Any:
     name = (project / "name").read_text()
-    return complaint_about({"type": kind, "value": f"{name}:{function}"}, seen("[1]"), project)
+    return failed_assertion({"type": kind, "value": f"{name}:{function}"}, make_evidence("[1]"), project)
 
 
 @pytest.mark.parametrize(
@@ -64,19 +64,19 @@ def complaint_of(project: Path, function: str, kind: str = "python") -> Any:
         ("reads", None),
         ("no", "it returned no reason"),
         ("text", "5 calls"),
-        ("claims", "another outcome (NAME.py:9)"),
+        ("assertions", "another outcome (NAME.py:9)"),
         ("bare", 'assert run.outcome == "other" (NAME.py:11)'),
         ("prints", "no good"),
     ],
 )
 def test_result_of_a_function_passes_or_fails(project: Path, function: str, message: str | None) -> None:
     name = (project / "name").read_text()
-    plain, other = complaint_of(project, function), complaint_of(project, function, "not-python")
+    plain, other = failure_of_error(project, function), failure_of_error(project, function, "not-python")
     if message is None:
         assert plain is None
-        assert (other.claim, other.message) == ("not-python", f"{name}:{function} passes")
+        assert (other.assertion, other.message) == ("not-python", f"{name}:{function} passes")
     else:
-        assert (plain.claim, plain.message) == ("python", f"{name}:{function}: {message.replace('NAME', name)}")
+        assert (plain.assertion, plain.message) == ("python", f"{name}:{function}: {message.replace('NAME', name)}")
         assert other is None
 
 
@@ -92,32 +92,32 @@ def test_result_of_a_function_passes_or_fails(project: Path, function: str, mess
 def test_broken_function_fails_both_ways(project: Path, function: str, message: str) -> None:
     name = (project / "name").read_text()
     for kind in ("python", "not-python"):
-        wrong = complaint_of(project, function, kind)
-        assert (wrong.claim, wrong.message) == (kind, f"{name}:{function} {message}".replace("NAME", name))
+        wrong = failure_of_error(project, function, kind)
+        assert (wrong.assertion, wrong.message) == (kind, f"{name}:{function} {message}".replace("NAME", name))
 
 
 def test_output_of_a_function_is_captured_and_shown(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert complaint_of(project, "prints").detail.splitlines() == ["it printed:", "  looked at completed"]
+    assert failure_of_error(project, "prints").detail.splitlines() == ["it printed:", "  looked at completed"]
     assert capsys.readouterr() == ("", "")
 
 
 def test_function_cannot_change_the_evidence(project: Path) -> None:
-    name, evidence = (project / "name").read_text(), seen("[1]")
+    name, evidence = (project / "name").read_text(), make_evidence("[1]")
     for function in ("spoils", "reads"):
-        assert complaint_about({"type": "python", "value": f"{name}:{function}"}, evidence, project) is None
+        assert failed_assertion({"type": "python", "value": f"{name}:{function}"}, evidence, project) is None
 
 
 def test_module_that_cannot_be_imported_fails_both_ways(project: Path) -> None:
     name = f"{(project / 'name').read_text()}_bad"
     (project / f"{name}.py").write_text("raise RuntimeError('not today')\ndef f(run): pass\n")
     for kind in ("python", "not-python"):
-        wrong = complaint_about({"type": kind, "value": f"{name}:f"}, seen(), project)
+        wrong = failed_assertion({"type": kind, "value": f"{name}:f"}, make_evidence(), project)
         assert wrong is not None
         assert wrong.message == f"{name} cannot be imported: RuntimeError: not today ({name}.py:1)"
 
 
 def test_missing_function_fails_without_an_import(project: Path) -> None:
-    wrong = complaint_about({"type": "not-python", "value": "nowhere_at_all:f"}, seen(), project)
+    wrong = failed_assertion({"type": "not-python", "value": "nowhere_at_all:f"}, make_evidence(), project)
     assert wrong is not None
     assert "nowhere_at_all" in wrong.message
     assert "nowhere_at_all" not in sys.modules
@@ -127,4 +127,4 @@ def test_keyboard_interrupt_is_not_caught(project: Path) -> None:
     name = f"{(project / 'name').read_text()}_stop"
     (project / f"{name}.py").write_text("def f(run): raise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
-        complaint_about({"type": "python", "value": f"{name}:f"}, seen(), project)
+        failed_assertion({"type": "python", "value": f"{name}:f"}, make_evidence(), project)

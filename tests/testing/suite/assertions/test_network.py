@@ -14,11 +14,11 @@ import pytest
 
 from agentrun.canonical_json import text_hash
 from agentrun.testing.suite.assertions.network_guard import network_closed, network_open
-from agentrun.testing.suite.verdict import Complaint
+from agentrun.testing.suite.verdict import CaseFailure
 from agentrun.wire import HttpReply
 
 from ....servers import Server
-from .evidence import complaint_about, seen
+from .evidence import failed_assertion, make_evidence
 
 CHECKS = """
 import asyncio, http.client, multiprocessing, os, pty, socket, subprocess, sys, threading, urllib.request
@@ -181,9 +181,9 @@ class Judges:
         (root / "port").write_text(str(port), encoding="utf-8")
         (root / f"{self.name}.py").write_text(CHECKS, encoding="utf-8")
 
-    def ask(self, function: str, kind: str = "python", *, network: bool = False) -> Complaint | None:
+    def ask(self, function: str, kind: str = "python", *, network: bool = False) -> CaseFailure | None:
         more = {"network": True} if network else {}
-        return complaint_about({"type": kind, "value": f"{self.name}:{function}", **more}, seen(), self._root)
+        return failed_assertion({"type": kind, "value": f"{self.name}:{function}", **more}, make_evidence(), self._root)
 
     def refusal(self, tried: str, function: str) -> str:
         tried = tried.replace("PORT", str(self.port)).replace("PYTHON", os.path.basename(sys.executable))
@@ -200,7 +200,7 @@ def test_every_network_access_is_refused(function: str, assertion_functions: Jud
     for kind in ("python", "not-python"):
         wrong = assertion_functions.ask(function, kind)
         assert wrong is not None
-        assert (wrong.claim, wrong.message, wrong.hint) == (
+        assert (wrong.assertion, wrong.message, wrong.hint) == (
             kind,
             assertion_functions.refusal(WAYS[function], function),
             HINT,
@@ -243,11 +243,14 @@ def test_module_import_has_no_network(server: Server, tmp_path: Path) -> None:
     name = f"judges_{text_hash(str(tmp_path))[7:19]}_import"
     fetch = f"import urllib.request\nurllib.request.urlopen('{server.url}')\ndef fine(run): pass\n"
     (tmp_path / f"{name}.py").write_text(fetch, encoding="utf-8")
-    wrong = complaint_about({"type": "python", "value": f"{name}:fine"}, seen(), tmp_path)
+    wrong = failed_assertion({"type": "python", "value": f"{name}:fine"}, make_evidence(), tmp_path)
     assert wrong is not None
     assert f"tried to reach 127.0.0.1:{server.port}" in wrong.message
     assert server.requests == []
-    assert complaint_about({"type": "python", "value": f"{name}:fine", "network": True}, seen(), tmp_path) is None
+    assert (
+        failed_assertion({"type": "python", "value": f"{name}:fine", "network": True}, make_evidence(), tmp_path)
+        is None
+    )
     assert len(server.requests) == 1
 
 

@@ -7,35 +7,37 @@ import pytest
 from agentrun.spec.v1.assertions import Assertion
 from agentrun.testing.suite.evidence import Evidence
 
-from .evidence import complaint_about, negated, seen
+from .evidence import failed_assertion, make_evidence, negated
 
-TEXT = seen()
-JSON = seen('{"total": 3, "items": [{"price": 1.0}], "none": null, "ok": true}')
-FAILED = seen(None, outcome="budget.turns", calls=(), rulings=(), approvals=())
+TEXT = make_evidence()
+JSON = make_evidence('{"total": 3, "items": [{"price": 1.0}], "none": null, "ok": true}')
+FAILED_RUN = make_evidence(None, outcome="budget.turns", calls=(), rulings=(), approvals=())
 SCHEMA = {"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]}
 STRICT = {"type": "object", "properties": {"total": {"maximum": 2}}}
+
+DENIED = {"tool": "refund", "status": "tool.denied"}
 
 Row = tuple[str, dict[str, Any], Evidence, bool]
 
 ROWS: list[Row] = [
     ("equals", {"value": "Refunded: 39.90 to Ada."}, TEXT, True),
     ("equals", {"value": "Refunded: 39.90 to Ada.\n"}, TEXT, False),
-    ("equals", {"value": "x"}, FAILED, False),
+    ("equals", {"value": "x"}, FAILED_RUN, False),
     ("equals", {"value": {"total": 3.0, "items": [{"price": 1}], "none": None, "ok": True}}, JSON, True),
     ("equals", {"value": {"total": 3}}, JSON, False),
     ("equals", {"value": {"total": 3, "items": [{"price": 1}], "none": None, "ok": 1}}, JSON, False),
     ("equals", {"value": 7}, TEXT, False),
     ("contains", {"value": "39.90"}, TEXT, True),
     ("contains", {"value": "refunded"}, TEXT, False),
-    ("contains", {"value": "x"}, FAILED, False),
+    ("contains", {"value": "x"}, FAILED_RUN, False),
     ("contains-all", {"value": ["Ada", "39"]}, TEXT, True),
     ("contains-all", {"value": ["Ada", "ada"]}, TEXT, False),
     ("contains-any", {"value": ["ada", "Ada"]}, TEXT, True),
     ("contains-any", {"value": ["ada", "bob"]}, TEXT, False),
-    ("contains-any", {"value": ["ada"]}, FAILED, False),
+    ("contains-any", {"value": ["ada"]}, FAILED_RUN, False),
     ("icontains", {"value": "REFUNDED"}, TEXT, True),
     ("icontains", {"value": "denied"}, TEXT, False),
-    ("icontains", {"value": "STRASSE"}, seen("Lange Straße"), True),
+    ("icontains", {"value": "STRASSE"}, make_evidence("Lange Straße"), True),
     ("icontains-all", {"value": ["ADA", "refunded"]}, TEXT, True),
     ("icontains-all", {"value": ["ADA", "bob"]}, TEXT, False),
     ("icontains-any", {"value": ["BOB", "ADA"]}, TEXT, True),
@@ -43,15 +45,15 @@ ROWS: list[Row] = [
     ("regex", {"value": r"\d+\.\d{2} to"}, TEXT, True),
     ("regex", {"value": r"^\d"}, TEXT, False),
     ("regex", {"value": "Ada.$"}, TEXT, True),
-    ("regex", {"value": "."}, FAILED, False),
+    ("regex", {"value": "."}, FAILED_RUN, False),
     ("starts-with", {"value": "Refunded"}, TEXT, True),
     ("starts-with", {"value": "refunded"}, TEXT, False),
-    ("starts-with", {"value": "x"}, FAILED, False),
+    ("starts-with", {"value": "x"}, FAILED_RUN, False),
     ("is-json", {}, JSON, True),
     ("is-json", {}, TEXT, False),
-    ("is-json", {}, FAILED, False),
-    ("is-json", {}, seen('{"a": 1, "a": 2}'), False),
-    ("is-json", {}, seen('```json\n{"a": 1}\n```'), False),
+    ("is-json", {}, FAILED_RUN, False),
+    ("is-json", {}, make_evidence('{"a": 1, "a": 2}'), False),
+    ("is-json", {}, make_evidence('```json\n{"a": 1}\n```'), False),
     ("is-json", {"value": SCHEMA}, JSON, True),
     ("is-json", {"value": STRICT}, JSON, False),
     ("json-schema", {"value": SCHEMA}, JSON, True),
@@ -72,7 +74,7 @@ ROWS: list[Row] = [
     ("jmespath", {"value": "ok", "expected": 1}, JSON, False),
     ("jmespath", {"value": "missing", "expected": None}, JSON, True),
     ("jmespath", {"value": "@"}, TEXT, False),
-    ("jmespath", {"value": "@"}, FAILED, False),
+    ("jmespath", {"value": "@"}, FAILED_RUN, False),
     ("cel", {"value": "output.contains('Ada') && json == null"}, TEXT, True),
     ("cel", {"value": "json.total > 3"}, JSON, False),
     ("cel", {"value": "json.items.all(i, i.price == 1)"}, JSON, True),
@@ -87,22 +89,22 @@ ROWS: list[Row] = [
         TEXT,
         True,
     ),
-    ("cel", {"value": "outcome.startsWith('budget.')"}, FAILED, True),
-    ("tools-exact", {"value": ["look", "refund", "refund", "read"]}, TEXT, True),
-    ("tools-exact", {"value": ["look", "refund", "refund"]}, TEXT, False),
-    ("tools-exact", {"value": ["look", "refund", "refund", "read", "read"]}, TEXT, False),
-    ("tools-exact", {"value": ["look", "refund", "refund", "read", "read/find"]}, TEXT, True),
+    ("cel", {"value": "outcome.startsWith('budget.')"}, FAILED_RUN, True),
+    ("tools-exact", {"value": ["look", "refund", DENIED, "read"]}, TEXT, True),
+    ("tools-exact", {"value": ["look", "refund", DENIED]}, TEXT, False),
+    ("tools-exact", {"value": ["look", "refund", DENIED, "read", "read"]}, TEXT, False),
+    ("tools-exact", {"value": ["look", "refund", DENIED, "read", "read/find"]}, TEXT, True),
     ("tools-exact", {"value": ["look", "re*", {"tool": "refund", "status": "tool.*"}, "read"]}, TEXT, True),
     ("tools-exact", {"value": ["look", {"tool": "refund", "args": {"amount": 40}}, "refund", "read"]}, TEXT, False),
-    ("tools-exact", {"value": []}, FAILED, True),
+    ("tools-exact", {"value": []}, FAILED_RUN, True),
     ("tools-exact", {"value": []}, TEXT, False),
     ("tools-in-order", {"value": ["look", "read"]}, TEXT, True),
     ("tools-in-order", {"value": ["read", "look"]}, TEXT, False),
     ("tools-in-order", {"value": ["refund", "refund", "refund"]}, TEXT, False),
     ("tools-in-order", {"value": ["refund", "read/*"]}, TEXT, True),
-    ("tools-in-order", {"value": ["*"]}, FAILED, False),
+    ("tools-in-order", {"value": ["*"]}, FAILED_RUN, False),
     ("tools-any-order", {"value": ["read", "look"]}, TEXT, True),
-    ("tools-any-order", {"value": ["refund", {"tool": "refund", "args": {"amount": 39.9}}]}, TEXT, True),
+    ("tools-any-order", {"value": [DENIED, {"tool": "refund", "args": {"amount": 39.9}}]}, TEXT, True),
     ("tools-any-order", {"value": ["refund", "refund", "refund"]}, TEXT, False),
     ("tools-any-order", {"value": ["look", "look"]}, TEXT, False),
     ("tool-called", {"value": "refund"}, TEXT, True),
@@ -119,7 +121,7 @@ ROWS: list[Row] = [
     ("tool-calls", {"tool": "refund", "min": 2, "max": 2}, TEXT, True),
     ("tool-calls", {"tool": "refund", "max": 1}, TEXT, False),
     ("tool-calls", {"tool": "read/*", "value": 1}, TEXT, True),
-    ("tool-calls", {"tool": "look", "value": 0}, FAILED, True),
+    ("tool-calls", {"tool": "look", "value": 0}, FAILED_RUN, True),
     ("step-status", {"tool": "look", "value": "ok"}, TEXT, True),
     ("step-status", {"tool": "refund", "value": "ok"}, TEXT, False),
     ("step-status", {"tool": "refund", "nth": 1, "value": "ok"}, TEXT, True),
@@ -139,7 +141,7 @@ ROWS: list[Row] = [
     ("approval", {"value": "denied", "target": "refund"}, TEXT, True),
     ("approval", {"value": "approved"}, TEXT, False),
     ("approval", {"value": "approved", "target": "read/find"}, TEXT, True),
-    ("approval", {"value": "denied"}, FAILED, False),
+    ("approval", {"value": "denied"}, FAILED_RUN, False),
     ("tokens", {"max": 2000}, TEXT, True),
     ("tokens", {"max": 1999}, TEXT, False),
     ("tokens", {"min": "2k", "max": "2k"}, TEXT, True),
@@ -158,7 +160,7 @@ ROWS: list[Row] = [
     ("time", {"min": "1s", "max": "2s"}, TEXT, True),
     ("time", {"min": "2s"}, TEXT, False),
     ("outcome", {"value": "completed"}, TEXT, True),
-    ("outcome", {"value": "budget.*"}, FAILED, True),
+    ("outcome", {"value": "budget.*"}, FAILED_RUN, True),
     ("outcome", {"value": "budget.turns"}, TEXT, False),
 ]
 
@@ -167,11 +169,11 @@ ROWS: list[Row] = [
 def test_assertion_passes_or_fails_and_not_inverts_it(number: int) -> None:
     kind, keys, evidence, holds = ROWS[number]
     written = {"type": kind, **keys}
-    plain, other = complaint_about(written, evidence), complaint_about(negated(written), evidence)
+    plain, other = failed_assertion(written, evidence), failed_assertion(negated(written), evidence)
     wrong, name = (other, f"not-{kind}") if holds else (plain, kind)
     assert (plain is None, other is None) == (holds, not holds)
     assert wrong is not None
-    assert wrong.claim == name
+    assert wrong.assertion == name
     assert wrong.message.strip()
     assert len(wrong.message) < 500
     assert "\n" not in wrong.message

@@ -4,12 +4,6 @@ Rule 1  An assertion about something that did not happen is false, so its `not-`
         an answer that is missing or not JSON.
 Rule 2  An assertion that cannot be evaluated fails, with and without `not-`: an invalid expression, a function that
         raises.
-Rule 3  A complaint has the actual value. Quotes are redacted and cut.
-
-output        texts, JSON, schemas, JMESPath and CEL
-functions     Python functions of the project; network_guard closes the network for them
-trajectory    calls, their order, arguments and status; rulings and approvals
-spend         tokens, cost, turns, time; the outcome
 """
 
 from __future__ import annotations
@@ -24,7 +18,7 @@ from agentrun.testing.suite.assertions import functions, output, spend, trajecto
 from agentrun.testing.suite.assertions.result import AssertionResult, CannotEvaluate
 from agentrun.testing.suite.evidence import Evidence
 from agentrun.testing.suite.replay import CompiledAgent
-from agentrun.testing.suite.verdict import Complaint
+from agentrun.testing.suite.verdict import CaseFailure
 
 _CHECKS: dict[type, Callable[[Any, Evidence], AssertionResult]] = {
     types.Equals: output.check_equals,
@@ -59,7 +53,7 @@ _CHECKS: dict[type, Callable[[Any, Evidence], AssertionResult]] = {
 
 def check_assertion(
     assertion: Assertion, evidence: Evidence, agent: CompiledAgent, *, may_reach: bool = False
-) -> Complaint | None:
+) -> CaseFailure | None:
     """Check an assertion. None: it passes. Not for journal-snapshot.
 
     `may_reach`: whether a function may use the network without `network: true`.
@@ -70,8 +64,8 @@ def check_assertion(
         else:
             result = _CHECKS[type(assertion)](assertion, evidence)
     except CannotEvaluate as error:
-        return _complaint(assertion, error.message, error.hint)
-    return None if result.holds is not assertion.negated else _complaint(assertion, result.describe())
+        return _failure(assertion, error.message, error.hint)
+    return None if result.holds is not assertion.negated else _failure(assertion, result.describe())
 
 
 def assertion_name(assertion: Assertion) -> str:
@@ -80,6 +74,6 @@ def assertion_name(assertion: Assertion) -> str:
     return f"not-{tag}" if assertion.negated else tag
 
 
-def _complaint(assertion: Assertion, words: str, hint: str | None = None) -> Complaint:
+def _failure(assertion: Assertion, words: str, hint: str | None = None) -> CaseFailure:
     message, _, detail = words.partition("\n")
-    return Complaint(claim=assertion_name(assertion), message=message, detail=detail, hint=hint)
+    return CaseFailure(assertion=assertion_name(assertion), message=message, detail=detail, hint=hint)

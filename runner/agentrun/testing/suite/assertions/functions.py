@@ -1,14 +1,10 @@
 """Assertions that are Python functions of the project.
 
-    def is_polite(run: Evidence) -> str | None:
-        return None if "please" in (run.output or "") else "it does not say please"
-
 Rule 1  A function is found and imported like a Python tool. It gets a copy of the evidence.
 Rule 2  None and True mean that the assertion is true. False, a text or an AssertionError mean that it is false. Any
         other return value or exception is an error in the function, and fails the assertion with `not-` too.
 Rule 3  A function has no network in a replay and in CI, unless the assertion has `network: true`, because the verdict
         on an unchanged cassette must not depend on a server. An attempt fails the assertion, with `not-` too.
-Rule 4  The output of a function is shown only with a complaint.
 """
 
 from __future__ import annotations
@@ -104,7 +100,6 @@ def _add_printed(line: str, evidence: Evidence, printed: str) -> str:
 
 
 def _exception_text(evidence: Evidence, project: Project, name: str, error: BaseException) -> str:
-    """The exception, and its place in the project."""
     fault = fault_from_exception(name, error, roots=_import_roots(project))
     message, at = fault.message, fault.fields.get("at")
     if isinstance(error, AssertionError):
@@ -126,7 +121,6 @@ def _import_roots(project: Project) -> list[Path]:
 
 @lru_cache(maxsize=256)
 def _load_function(project: Project, reference: str) -> Any:
-    """Import the function once."""
     try:
         function = find_function(project, reference)
         pin = _FunctionPin(function.module, function.name, function.source)

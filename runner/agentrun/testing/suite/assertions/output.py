@@ -32,6 +32,7 @@ from agentrun.testing.suite.assertions.result import (
 from agentrun.testing.suite.evidence import Evidence, parse_answer
 
 MAX_SCHEMA_ERRORS = 5
+_EMPTY_VALUES: tuple[Any, ...] = (None, False, "", [], {})
 
 
 def check_equals(assertion: types.Equals, evidence: Evidence) -> AssertionResult:
@@ -66,7 +67,6 @@ def check_contains(
     enough: Callable[[Sequence[bool]], bool],
     fold: Callable[[str], str] = str,
 ) -> AssertionResult:
-    """Whether the answer contains all, or any, of the texts."""
     if evidence.output is None:
         return AssertionResult(False, lambda: no_answer_text(evidence))
     texts = [assertion.value] if isinstance(assertion.value, str) else assertion.value
@@ -115,9 +115,6 @@ def check_regex(assertion: types.Regex, evidence: Evidence) -> AssertionResult:
     return AssertionResult(match is not None, describe)
 
 
-# --- JSON ------------------------------------------------------------------------------------------------------
-
-
 def check_json(assertion: types.IsJson | types.JsonSchemaAssertion, evidence: Evidence) -> AssertionResult:
     parsed = parse_answer(evidence.output)
     if not isinstance(parsed, Valid):
@@ -145,12 +142,6 @@ def no_json_text(evidence: Evidence) -> str:
     if not isinstance(parsed, Invalid):
         return no_answer_text(evidence)
     return f"{evidence.quoted(parsed.errors[0])}{_answer_suffix(evidence)}"
-
-
-# --- Expressions -----------------------------------------------------------------------------------------------
-
-
-_EMPTY_VALUES: tuple[Any, ...] = (None, False, "", [], {})
 
 
 def check_jmespath(assertion: types.JmespathAssertion, evidence: Evidence) -> AssertionResult:
@@ -195,7 +186,6 @@ def check_cel(assertion: types.CelAssertion, evidence: Evidence) -> AssertionRes
 
 
 def _cel_variables(expression: str, evidence: Evidence) -> dict[str, Any]:
-    """The variables that an expression names."""
     variables: dict[str, Any] = {}
     if "output" in expression and evidence.output is not None:
         variables["output"] = evidence.output

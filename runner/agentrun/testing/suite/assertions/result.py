@@ -12,11 +12,9 @@ MAX_DETAIL_LINES = 40
 
 
 class AssertionResult(NamedTuple):
-    """Whether an assertion is true, and the actual value."""
-
     holds: bool
     describe: Callable[[], str]
-    """The actual value in one line, with details in further lines. Called only for a complaint."""
+    """The actual value in one line, with details in further lines. Called only for a failure."""
 
 
 class CannotEvaluate(Exception):
@@ -35,7 +33,6 @@ def sorted_json_text(value: Any) -> str:
 
 
 def indent_list(lines: Iterable[str]) -> str:
-    """Indent lines, and cut the list if it is too long."""
     every = list(lines)
     more = [f"  … and {len(every) - MAX_DETAIL_LINES} more"] if len(every) > MAX_DETAIL_LINES else []
     return "\n".join([*(f"  {line}" for line in every[:MAX_DETAIL_LINES]), *more])

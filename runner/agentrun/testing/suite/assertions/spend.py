@@ -19,7 +19,7 @@ from agentrun.testing.suite.evidence import Evidence
 MICRO_DOLLARS = 1_000_000
 
 Amount: TypeAlias = Decimal | int
-Limits: TypeAlias = tuple[Amount | None, Amount | None]
+AmountRange: TypeAlias = tuple[Amount | None, Amount | None]
 
 
 def check_tokens(assertion: types.TokensAssertion, evidence: Evidence) -> AssertionResult:
@@ -50,13 +50,12 @@ def check_count(
     return _check_range(actual, limits, lambda amount: plural(int(amount), noun), verb)
 
 
-def _limits(assertion: Any, read: Callable[[Any], Amount]) -> Limits:
-    """`min` and `max` of an assertion. None: there is no such limit."""
+def _limits(assertion: Any, read: Callable[[Any], Amount]) -> AmountRange:
     least, most = (None if limit is UNSET else read(limit) for limit in (assertion.min, assertion.max))
     return least, most
 
 
-def _check_range(actual: int, limits: Limits, write: Callable[[Amount], str], verb: str) -> AssertionResult:
+def _check_range(actual: int, limits: AmountRange, write: Callable[[Amount], str], verb: str) -> AssertionResult:
     least, most = limits
     holds = (least is None or actual >= least) and (most is None or actual <= most)
 

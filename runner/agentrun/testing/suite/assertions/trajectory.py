@@ -1,9 +1,9 @@
 """Assertions on calls, rulings and approvals.
 
-Rule 1  A call counts whether it ran or not; `status` is how it ended.
+Rule 1  A call counts whether it ran or not; `status` is how it ended. An expectation without a status does not match a
+        call that failed. With `not-` it matches every call: a call that failed was made all the same.
 Rule 2  Calls of sub-agents count only for targets with a slash, and in a list of all calls only if a step has a slash.
 Rule 3  In `tools-any-order`, each call matches at most one step, and as many steps as possible get a call.
-Rule 4  The language of arguments is defined in `spec/v1/assertions.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ from agentrun.spec.v1.assertions import is_comparison
 from agentrun.testing.suite.assertions.output import compile_regex
 from agentrun.testing.suite.assertions.result import AssertionResult, indent_list, sorted_json_text
 from agentrun.testing.suite.assertions.spend import check_count
-from agentrun.testing.suite.evidence import Evidence, ObservedApproval, ObservedCall, ObservedRuling
+from agentrun.testing.suite.evidence import (
+    OK_STATUS,
+    OPEN_STATUS,
+    Evidence,
+    ObservedApproval,
+    ObservedCall,
+    ObservedRuling,
+)
 from agentrun.testing.suite.stubs_and_faults import is_of_sub_agent, matches_target
 
 MAX_CALL_LINE = 200
@@ -32,6 +39,8 @@ class ExpectedCall(NamedTuple):
     tool: str
     args: dict[str, Any] | None = None
     status: str | None = None
+    may_fail: bool = False
+    """Whether a call that failed matches, if there is no status."""
 
     def matches(self, call: ObservedCall) -> bool:
         return matches_target(self.tool, call.tool) and self.mismatch(call) is None
@@ -40,21 +49,28 @@ class ExpectedCall(NamedTuple):
         """Why a call of the right tool does not match."""
         if self.status is not None and not matches_pattern(self.status, call.status):
             return f"its status is {call.status}, not {self.status}"
-        if self.args is None:
-            return None
-        if call.args is None:
+        if self.args is not None and call.args is None:
             return "its arguments are not a JSON object"
-        return next(argument_mismatches(self.args, call.args), None)
+        if mismatch := next(argument_mismatches(self.args or {}, call.args or {}), None):
+            return mismatch
+        if self.status is None and not self.may_fail and call.status not in (OK_STATUS, OPEN_STATUS):
+            return f"it failed; if it should, expect status: {call.status}"
+        return None
 
     def __str__(self) -> str:
         args = "" if self.args is None else f" {sorted_json_text(self.args)}"
         return f"{self.tool}{args}{'' if self.status is None else f' → {self.status}'}"
 
 
-def _expected_call(step: types.TrajectoryStepOrName) -> ExpectedCall:
-    if isinstance(step, str):
-        return ExpectedCall(step)
-    return ExpectedCall(step.tool, _none_if_unset(step.args), _none_if_unset(step.status))
+def _expected_calls(assertion: types.ToolsExact | types.ToolsInOrder | types.ToolsAnyOrder) -> list[ExpectedCall]:
+    steps = [types.TrajectoryStep(tool=step) if isinstance(step, str) else step for step in assertion.value]
+    return [_expected_call(step.tool, step, assertion) for step in steps]
+
+
+def _expected_call(
+    tool: str, step: types.TrajectoryStep | types.ToolCalled, assertion: types.AssertionBase
+) -> ExpectedCall:
+    return ExpectedCall(tool, _none_if_unset(step.args), _none_if_unset(step.status), may_fail=assertion.negated)
 
 
 def _none_if_unset(value: Any) -> Any:
@@ -84,7 +100,7 @@ def _relevant_calls(evidence: Evidence, steps: Iterable[ExpectedCall]) -> Sequen
 
 
 def check_tools_exact(assertion: types.ToolsExact, evidence: Evidence) -> AssertionResult:
-    steps = [_expected_call(step) for step in assertion.value]
+    steps = _expected_calls(assertion)
     calls = _relevant_calls(evidence, steps)
     holds = len(steps) == len(calls) and all(step.matches(call) for step, call in zip(steps, calls, strict=True))
 
@@ -108,7 +124,7 @@ def _first_difference(evidence: Evidence, steps: Sequence[ExpectedCall], calls: 
 
 def check_tools_in_order(assertion: types.ToolsInOrder, evidence: Evidence) -> AssertionResult:
     """Each step takes the first call that matches, which leaves most calls for the next steps."""
-    steps = [_expected_call(step) for step in assertion.value]
+    steps = _expected_calls(assertion)
     calls = iter(evidence.calls)
     missing = next((step for step in steps if not any(step.matches(call) for call in calls)), None)
 
@@ -125,7 +141,7 @@ def check_tools_in_order(assertion: types.ToolsInOrder, evidence: Evidence) -> A
 
 
 def check_tools_any_order(assertion: types.ToolsAnyOrder, evidence: Evidence) -> AssertionResult:
-    steps = [_expected_call(step) for step in assertion.value]
+    steps = _expected_calls(assertion)
     left = unmatched_steps([[at for at, call in enumerate(evidence.calls) if step.matches(call)] for step in steps])
 
     def describe() -> str:
@@ -173,14 +189,13 @@ def unmatched_steps(choices: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _first_mismatch(wanted: ExpectedCall, calls: Iterable[ObservedCall]) -> str:
-    """Why the first call of the right tool does not match."""
     mismatches = (wanted.mismatch(call) for call in calls if matches_target(wanted.tool, call.tool))
     first = next(filter(None, mismatches), None)
     return f": {first}" if first else ""
 
 
 def check_tool_called(assertion: types.ToolCalled, evidence: Evidence) -> AssertionResult:
-    wanted = ExpectedCall(assertion.value, _none_if_unset(assertion.args), _none_if_unset(assertion.status))
+    wanted = _expected_call(assertion.value, assertion, assertion)
     matching = [call for call in evidence.calls if wanted.matches(call)]
 
     def describe() -> str:
@@ -222,11 +237,7 @@ def check_step_status(assertion: types.StepStatus, evidence: Evidence) -> Assert
     return AssertionResult(bool(checked) and not different, describe)
 
 
-# --- Arguments -------------------------------------------------------------------------------------------------
-
-
 def argument_mismatches(wanted: dict[str, Any], actual: dict[str, Any], above: str = "") -> Iterator[str]:
-    """The fields that differ, and the comparisons that they fail."""
     for name, value in wanted.items():
         if name in actual:
             yield from _value_mismatches(value, actual[name], f"{above}{name}")
@@ -300,9 +311,6 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "type": _is_of_type,
 }
 """The comparison of an existing value with an operand."""
-
-
-# --- Rulings and approvals -------------------------------------------------------------------------------------
 
 
 def check_ruling(assertion: types.RulingIs, evidence: Evidence) -> AssertionResult:

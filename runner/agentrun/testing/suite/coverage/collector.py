@@ -2,14 +2,11 @@
 
 Rule 1  Only journals are read, never the state of the engine.
 Rule 2  The result is plain data. The merged results of two halves of a suite are those of the whole, in any order.
-Rule 3  Only parts that are written in a spec count. Defaults do not.
+Rule 3  Only parts that are written in a spec count. Failures of the provider and defaults are listed apart.
 Rule 4  A sub-agent is a spec of its own. Its runs in the cases of its parent count for it.
 Rule 5  A part of the spec itself may be exercised with any profile. A part that a profile adds counts for that profile,
         even if no case uses the profile.
-Rule 6  A tool is exercised by a started call; a rule by a ruling that names it (if several rules match, the strictest);
-        a budget or guard if a run ended, was labelled or refused calls because of it; a hook by a question; a code if a
-        run ended with it, or a retry, the model or an approver got it.
-Rule 7  A journal has only the text of a template, so templates are rendered again with the values of the run: those of
+Rule 6  A journal has only the text of a template, so templates are rendered again with the values of the run: those of
         a tool once for each started call, a prepared prompt only if the model got it.
 """
 
@@ -25,7 +22,7 @@ from agentrun.compiler.spec_reader import read_spec
 from agentrun.compiler.template_branches import branches_taken
 from agentrun.core import facts
 from agentrun.core.evolve import evolve
-from agentrun.core.messages import words
+from agentrun.core.messages import text_of
 from agentrun.core.package import Package
 from agentrun.core.state import State
 from agentrun.engine.begin import PackagePolicy
@@ -50,13 +47,13 @@ CoverageMark: TypeAlias = tuple[str, str]
 def exercised_marks(
     agent: AgentTree, journal: Sequence[facts.Record], children: Mapping[str, Sequence[facts.Record]]
 ) -> Iterator[tuple[AgentTree, CoverageMark]]:
-    """The marks of a run and its sub-agents, each with its agent."""
     for record in journal:
         for mark in _fact_marks(agent.package, record.fact):
             yield agent, mark
         if isinstance(record.fact, facts.ChildStarted):
             yield from exercised_marks(agent.children[record.fact.tool], children.get(record.fact.run, ()), children)
-    for where, values in _rendered_templates(agent, journal) if agent.templates else ():
+    for where, values in _rendered_templates(agent, journal):
+        yield agent, ("prompt", where)
         for template in agent.templates:
             if template.where == where or template.where.startswith(f"{where}/"):
                 for branch in branches_taken(template.source, values):
@@ -113,10 +110,10 @@ def _rendered_templates(agent: AgentTree, journal: Sequence[facts.Record]) -> It
         match record.fact:
             case facts.RunStarted() as started:
                 yield "instructions", params
-                if started.input is not None and words(started.input.parts) == render_input(agent.package, params):
+                if started.input is not None and text_of(started.input.parts) == render_input(agent.package, params):
                     yield "input", params
             case facts.ToolStarted() as fact:
-                arguments = next(call.arguments for call in state.calls if call.call.id == fact.call)
+                arguments = next(call.all_arguments for call in state.calls if call.call.id == fact.call)
                 yield f"tools/{fact.tool}", {**params, "args": arguments}
             case facts.ModelTold(why="nudge"):
                 yield "guards/nudge", params
@@ -138,7 +135,9 @@ class CoverageCollector:
 
     def add(self, located: LocatedCase, agent: CompiledAgent, case_runs: CaseRuns) -> None:
         self.add_spec(located)
-        tree = self._tree(located, agent)
+        if id(agent) not in self._trees:
+            self._trees[id(agent)] = build_agent_tree(agent.spec, located.profile, agent.file.agent), agent
+        tree = self._trees[id(agent)][0]
         for run in case_runs.runs:
             for owner, mark in exercised_marks(tree, run.journal, run.children):
                 self._add_mark(owner, mark)
@@ -151,17 +150,10 @@ class CoverageCollector:
     def _add_mark(self, tree: AgentTree, mark: CoverageMark) -> None:
         self._seen.add((str(tree.spec.path), tree.profile or "", *mark))
 
-    def _tree(self, located: LocatedCase, agent: CompiledAgent) -> AgentTree:
-        if id(agent) not in self._trees:
-            self._trees[id(agent)] = build_agent_tree(agent.spec, located.profile, agent.file.agent), agent
-        return self._trees[id(agent)][0]
-
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for another process."""
         return {"specs": sorted(self._specs), "seen": [list(each) for each in sorted(self._seen)]}
 
     def merge(self, other: dict[str, Any]) -> None:
-        """Add the data of another process."""
         self._specs.update(map(str, other["specs"]))
         self._seen.update(
             (str(path), str(profile), str(kind), str(name)) for path, profile, kind, name in other["seen"]
@@ -187,9 +179,11 @@ class CoverageCollector:
                 before = merged.get(part.identity)
                 merged[part.identity] = now if before is None else before.merge(now)
         parts = sorted(merged.values(), key=lambda part: PART_KINDS.index(part.kind))
-        return SpecCoverage(spec=agents[0].spec.source.display_name, parts=tuple(parts))
+        return SpecCoverage(spec=agents[0].spec.source.display_name, all_parts=tuple(parts))
 
     def _part_coverage(self, agent: AgentTree, part: SpecPart) -> PartCoverage:
+        marked_as = {"provider fault": "code", "default budget": "budget"}.get(part.kind, part.kind)
+
         def seen(kind: str) -> bool:
             return (str(agent.spec.path), agent.profile or "", kind, part.mark) in self._seen
 
@@ -199,7 +193,7 @@ class CoverageCollector:
             file=part.place.source.display_name,
             line=part.place.line,
             profile=agent.profile,
-            covered=seen(part.kind),
+            covered=seen(marked_as),
             asked=part.kind == "tool" and seen("asked"),
             answered=part.kind == "hook" and seen("answered"),
         )

@@ -8,9 +8,10 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentrun.testing.suite.coverage.spec_parts import PART_KINDS, PartKind
+from agentrun.testing.suite.coverage.spec_parts import APART_KINDS, PART_KINDS, PartKind
 
 PART_KIND_PLURALS: dict[PartKind, str] = {
+    "prompt": "prompts",
     "tool": "tools",
     "rule": "rules",
     "budget": "budgets",
@@ -18,12 +19,12 @@ PART_KIND_PLURALS: dict[PartKind, str] = {
     "hook": "hooks",
     "branch": "template branches",
     "code": "codes",
+    "provider fault": "provider faults",
+    "default budget": "default budgets",
 }
 
 
 class PartCoverage(Struct, frozen=True, kw_only=True):
-    """A part of a spec, and whether a case exercises it."""
-
     kind: PartKind
     name: str
     file: str
@@ -37,7 +38,6 @@ class PartCoverage(Struct, frozen=True, kw_only=True):
     """For a hook: whether it ever gave an answer other than `continue`."""
 
     def merge(self, other: PartCoverage) -> PartCoverage:
-        """Add the same part with another profile."""
         names = ("covered", "asked", "answered")
         return replace(self, **{name: getattr(self, name) or getattr(other, name) for name in names})
 
@@ -77,23 +77,31 @@ def coverage_ratio(parts: Iterable[PartCoverage]) -> CoverageRatio:
 
 
 def _ratios_by_kind(parts: tuple[PartCoverage, ...]) -> dict[str, CoverageRatio]:
-    """The ratios of the kinds that occur, by their plurals."""
     ratios = {kind: coverage_ratio(part for part in parts if part.kind == kind) for kind in PART_KINDS}
     return {PART_KIND_PLURALS[kind]: ratio for kind, ratio in ratios.items() if ratio.total}
 
 
-def _totals_json(parts: tuple[PartCoverage, ...]) -> dict[str, Any]:
+def _totals_json(parts: tuple[PartCoverage, ...], apart: tuple[PartCoverage, ...]) -> dict[str, Any]:
     kinds = {name: ratio.as_json() for name, ratio in _ratios_by_kind(parts).items()}
-    return {**coverage_ratio(parts).as_json(), "kinds": kinds}
+    not_counted = {name: ratio.as_json() for name, ratio in _ratios_by_kind(apart).items()}
+    return {**coverage_ratio(parts).as_json(), "kinds": kinds, "apart": not_counted}
 
 
 class SpecCoverage(Struct, frozen=True, kw_only=True):
     spec: str
-    parts: tuple[PartCoverage, ...]
+    all_parts: tuple[PartCoverage, ...]
+
+    @property
+    def parts(self) -> tuple[PartCoverage, ...]:
+        """The parts that count."""
+        return tuple(part for part in self.all_parts if part.kind not in APART_KINDS)
+
+    @property
+    def apart(self) -> tuple[PartCoverage, ...]:
+        return tuple(part for part in self.all_parts if part.kind in APART_KINDS)
 
     @property
     def missing(self) -> tuple[PartCoverage, ...]:
-        """The parts that no case exercises."""
         return tuple(part for part in self.parts if not part.covered)
 
     @property
@@ -104,7 +112,7 @@ class SpecCoverage(Struct, frozen=True, kw_only=True):
     def as_json(self) -> dict[str, Any]:
         return {
             "spec": self.spec,
-            **_totals_json(self.parts),
+            **_totals_json(self.parts, self.apart),
             "missing": [part.as_json() for part in self.missing],
             "noted": [part.as_json() for part in self.noted],
         }
@@ -116,6 +124,10 @@ class Coverage(Struct, frozen=True, kw_only=True):
     @property
     def parts(self) -> tuple[PartCoverage, ...]:
         return tuple(part for spec in self.specs for part in spec.parts)
+
+    @property
+    def apart(self) -> tuple[PartCoverage, ...]:
+        return tuple(part for spec in self.specs for part in spec.apart)
 
     @property
     def covered(self) -> int:
@@ -130,15 +142,14 @@ class Coverage(Struct, frozen=True, kw_only=True):
         return coverage_ratio(self.parts).percent
 
     def reaches(self, least: float) -> bool:
-        """Whether it is at least `least` percent."""
         return self.covered * 100 >= least * self.total
 
     def as_json(self) -> dict[str, Any]:
-        return {**_totals_json(self.parts), "specs": [spec.as_json() for spec in self.specs]}
+        return {**_totals_json(self.parts, self.apart), "specs": [spec.as_json() for spec in self.specs]}
 
     def text(self) -> str:
         """For a terminal: the missing parts of each spec, then the totals."""
-        return "\n".join([*_spec_lines(self.specs), "", *_table(self.parts)])
+        return "\n".join([*_spec_lines(self.specs), "", *_table(self.parts, self.apart)])
 
 
 def _spec_lines(specs: tuple[SpecCoverage, ...]) -> Iterator[str]:
@@ -150,8 +161,12 @@ def _spec_lines(specs: tuple[SpecCoverage, ...]) -> Iterator[str]:
             note = f": {part.note}" if part.note else ""
             verb = "covered" if part.covered else "not covered"
             yield f"  {part.place}  {verb}: {part.kind} {part.name}{profile}{note}"
+        if names := [part.name for part in spec.apart if not part.covered]:
+            yield f"  not counted, not covered: {', '.join(names)}"
 
 
-def _table(parts: tuple[PartCoverage, ...]) -> Iterator[str]:
+def _table(parts: tuple[PartCoverage, ...], apart: tuple[PartCoverage, ...]) -> Iterator[str]:
     for name, ratio in [*_ratios_by_kind(parts).items(), ("total", coverage_ratio(parts))]:
         yield f"{name:<18}{ratio.covered:>6} of {ratio.total:<6}{ratio.percent:>6.1f} %"
+    for name, ratio in _ratios_by_kind(apart).items():
+        yield f"{name:<18}{ratio.covered:>6} of {ratio.total:<6}not counted"

@@ -1,7 +1,8 @@
 """The parts of a spec that cases can exercise, with their places.
 
-A code counts if something in the spec can cause it. `budget.*` and `guard.*` are not codes here: budgets and guards are
-parts of their own. Codes that depend only on the code of a tool, a crash, a damaged file or the machine are left out.
+What the spec declares counts. A code counts if something in the spec can cause it. `budget.*` and `guard.*` are not
+codes here: budgets and guards are parts of their own. Failures of the provider and the default of a budget are listed
+apart. Codes that depend only on the code of a tool, a crash, a damaged file or the machine are left out.
 """
 
 from __future__ import annotations
@@ -17,10 +18,22 @@ from agentrun.compiler.template import bundle_template, is_template
 from agentrun.compiler.template_branches import Branch, find_branches
 from agentrun.core.package import BUDGET_KINDS, Package
 from agentrun.core.package_lookup import argument_schemas, matches_pattern
-from agentrun.spec.problems import SourcePlace
+from agentrun.spec.problems import Source, SourcePlace
 from agentrun.spec.source_files import read_project_file
 from agentrun.spec.tree import MappingNode, Node, ScalarNode, SequenceNode, node_at, place_at_path
 from agentrun.spec.v1.tools import TOOL_TEMPLATE_KEYS, AgentToolSpec
+
+SpecPath: TypeAlias = tuple[str | int, ...]
+NamedPaths: TypeAlias = Iterator[tuple[str, SpecPath]]
+PROVIDER_CODES = ("rate_limited", "overloaded", "transient", "timeout", "zero_output", "empty", "fatal")
+GUARD_NAMES = ("repeated_call", "cycle", "repeated_batch", "stagnation", "empty_outcome")
+STOPPING_POINTS = ("on_input", "before_model", "after_model", "on_output")
+PartKind: TypeAlias = Literal[
+    "prompt", "tool", "rule", "budget", "guard", "hook", "branch", "code", "provider fault", "default budget"
+]
+PART_KINDS: tuple[PartKind, ...] = get_args(PartKind)
+APART_KINDS: tuple[PartKind, ...] = ("provider fault", "default budget")
+"""Parts that every agent has without declaring them. They are listed, but do not count."""
 
 
 class BranchingTemplate(Struct, frozen=True):
@@ -30,19 +43,28 @@ class BranchingTemplate(Struct, frozen=True):
     source: str
     """Its text, with the files that it includes."""
     branches: tuple[Branch, ...]
+    files: dict[str, Source]
+    """The files by the names that it uses."""
 
     def mark(self, branch: str) -> str:
-        """The name of a branch within the spec."""
-        return f"{self.where}@{branch}"
+        """The name of a branch within the spec. A branch of an included file has one name in all templates."""
+        file, _, own = branch.rpartition("@")
+        return f"{self.files[file].path if file else self.where}@{own}"
+
+    def place(self, branch: Branch) -> SourcePlace:
+        if branch.file:
+            return SourcePlace(self.files[branch.file], branch.line, branch.column)
+        return self.node.place_at_line(branch.line, branch.column)
 
 
 def find_branching_templates(spec: Spec) -> tuple[BranchingTemplate, ...]:
     """In the order of the keys of the spec."""
     files = {name: source.text for name, source in spec.templates.items()}
+    bundles = ((where, node, bundle_template(node.text, files)) for where, node in _templates(spec))
     return tuple(
-        BranchingTemplate(where, node, bundle_template(node.text, files), tuple(branches))
-        for where, node in _templates(spec)
-        if is_template(node.text) and (branches := find_branches(node.text))
+        BranchingTemplate(where, node, source, tuple(branches), spec.templates)
+        for where, node, source in bundles
+        if is_template(source) and (branches := find_branches(source))
     )
 
 
@@ -67,24 +89,19 @@ def _scalars(where: str, node: Node | None) -> Iterator[tuple[str, ScalarNode]]:
 
 
 class AgentTree(Struct, frozen=True):
-    """A compiled spec with a profile, and its sub-agents."""
-
     spec: Spec
     profile: str | None
     package: Package
     templates: tuple[BranchingTemplate, ...]
     children: dict[str, AgentTree]
-    """Its sub-agents, by the tool that calls them."""
 
     def all(self) -> Iterator[AgentTree]:
-        """This agent and all agents below it."""
         yield self
         for child in self.children.values():
             yield from child.all()
 
 
 def build_agent_tree(spec: Spec, profile: str | None, package: Package) -> AgentTree:
-    """The tree of a compiled spec, whose sub-agents are valid."""
     children = {
         name: _child_tree(spec, name, tool, package.agents[name])
         for name, tool in spec.agent.tools.items()
@@ -101,21 +118,8 @@ def _child_tree(spec: Spec, name: str, tool: AgentToolSpec, package: Package) ->
     return build_agent_tree(read.spec, profile, package)
 
 
-# --- Codes, budgets and guards ---------------------------------------------------------------------------------
-
-
-SpecPath: TypeAlias = tuple[str | int, ...]
-NamedPaths: TypeAlias = Iterator[tuple[str, SpecPath]]
-
-PROVIDER_CODES = ("rate_limited", "overloaded", "transient", "timeout", "zero_output", "empty", "fatal")
-GUARD_NAMES = ("repeated_call", "cycle", "repeated_batch", "stagnation", "empty_outcome")
-STOPPING_POINTS = ("on_input", "before_model", "after_model", "on_output")
-
-
 def codes_of(agent: AgentTree) -> NamedPaths:
     """The codes, each with the path of its cause in the spec."""
-    for name in PROVIDER_CODES:
-        yield f"provider.{name}", ("model",)
     if agent.package.tools:
         yield from _tool_codes(agent)
     yield from _policy_codes(agent)
@@ -214,13 +218,6 @@ def _is_written(agent: AgentTree, *path: str) -> bool:
     return node is not None and not (isinstance(node, MappingNode) and not node.entries)
 
 
-# --- Parts -----------------------------------------------------------------------------------------------------
-
-
-PartKind: TypeAlias = Literal["tool", "rule", "budget", "guard", "hook", "branch", "code"]
-PART_KINDS: tuple[PartKind, ...] = get_args(PartKind)
-
-
 class SpecPart(Struct, frozen=True):
     kind: PartKind
     name: str
@@ -239,6 +236,11 @@ class SpecPart(Struct, frozen=True):
 def list_spec_parts(agent: AgentTree) -> Iterator[SpecPart]:
     """The parts, kind by kind, in the order of the spec."""
     package, written = agent.package, agent.spec.agent
+    for prompt in PROMPT_PATHS:
+        if _is_written(agent, *prompt):
+            yield SpecPart(
+                "prompt", ".".join(prompt), "/".join(prompt), place_at_path(agent.spec.root, prompt, key=True)
+            )
     callable_tools = argument_schemas({name: package.tools[name] for name in written.tools})
     for name in callable_tools:
         owner = name if name in package.tools else name.partition(".")[0]
@@ -256,6 +258,10 @@ def list_spec_parts(agent: AgentTree) -> Iterator[SpecPart]:
         yield from _branch_parts(template, package)
     for name, path in codes_of(agent):
         yield _make_part(agent, "code", name, path)
+    for name in PROVIDER_CODES:
+        yield _make_part(agent, "provider fault", f"provider.{name}", ("model",))
+    if not _is_written(agent, "budgets", "turns"):
+        yield _make_part(agent, "default budget", "turns", ("model",))
 
 
 def _make_part(agent: AgentTree, kind: PartKind, name: str, path: SpecPath) -> SpecPart:
@@ -267,5 +273,4 @@ def _branch_parts(template: BranchingTemplate, package: Package) -> Iterator[Spe
         schema = package.params.get(branch.over, {})
         if branch.way == "none" and schema.get("minItems", 0) > 0:
             continue  # the list is never empty
-        place = template.node.place_at_line(branch.line, branch.column)
-        yield SpecPart("branch", branch.text, template.mark(branch.mark), place)
+        yield SpecPart("branch", branch.text, template.mark(branch.mark), template.place(branch))
