@@ -9,16 +9,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agentrun.cassette.file import dump_cassette, load_cassette
+from agentrun.cassette.file import load_cassette
 from agentrun.cassette.interactions import Interaction
+from agentrun.cassette.writer import dump_cassette
 from agentrun.testing.provider import ScriptedProvider
 from agentrun.wire import HttpCall, HttpReply
 
-from .command import Done, agentrun
+from .command import CommandResult, agentrun
 
 NOW = "2026-02-10T12:00:00Z"
-RECORDED = "2026-01-31T12:00:00Z"
-TAPE = "cassettes/desk/default.yaml"
+RECORDED_AT = "2026-01-31T12:00:00Z"
+CASSETTE = "cassettes/desk/default.yaml"
 
 FILES = {
     "pyproject.toml": '[tool.agentrun]\nimport_roots = ["python"]\n',
@@ -81,7 +82,11 @@ def record(folder: Path) -> None:
         )
     assert done.code == 0, done.err
     shutil.rmtree(folder / "python" / "__pycache__", ignore_errors=True)
-    rewrite(folder / TAPE, lambda tape: (_timed(n, each) for n, each in enumerate(tape)), recorded_at=RECORDED)
+    rewrite(
+        folder / CASSETTE,
+        lambda interactions: (_timed(n, each) for n, each in enumerate(interactions)),
+        recorded_at=RECORDED_AT,
+    )
 
 
 def _timed(number: int, interaction: Interaction) -> Interaction:
@@ -93,9 +98,11 @@ def _timed(number: int, interaction: Interaction) -> Interaction:
 
 def rewrite(path: Path, change: Callable[[tuple[Interaction, ...]], Iterable[Interaction]], **metadata: Any) -> None:
     """Write a recording with other interactions, and other metadata (None: without it)."""
-    tape = load_cassette(path)
-    about = {key: value for key, value in (_plain(tape.metadata) | metadata).items() if value is not None}
-    path.write_text(dump_cassette(change(tape.interactions), about), encoding="utf-8")
+    recorded_cassette = load_cassette(path)
+    about = {
+        key: value for key, value in (_plain_data(recorded_cassette.metadata) | metadata).items() if value is not None
+    }
+    path.write_text(dump_cassette(change(recorded_cassette.interactions), about), encoding="utf-8")
 
 
 def replace_in_replies(path: Path, old: str, new: str) -> None:
@@ -106,7 +113,7 @@ def replace_in_replies(path: Path, old: str, new: str) -> None:
         return replace(interaction, reply=replace(interaction.reply, body=body), chunks=())
 
     before = path.read_bytes()
-    rewrite(path, lambda tape: map(changed, tape))
+    rewrite(path, lambda interactions: map(changed, interactions))
     assert path.read_bytes() != before
 
 
@@ -117,7 +124,15 @@ def unplayed_interaction(number: int = 0) -> Interaction:
 
 
 def add_unused(path: Path) -> None:
-    rewrite(path, lambda tape: [unplayed_interaction(), *tape[:3], tape[1], *tape[3:]])
+    rewrite(
+        path,
+        lambda interactions: [
+            unplayed_interaction(),
+            *interactions[:3],
+            interactions[1],
+            *interactions[3:],
+        ],
+    )
 
 
 def without_lines(interactions: tuple[Interaction, ...]) -> list[Interaction]:
@@ -127,9 +142,9 @@ def without_lines(interactions: tuple[Interaction, ...]) -> list[Interaction]:
 
 def copy_cassette(folder: Path, name: str, **metadata: Any) -> Path:
     """The recording once more, under another name."""
-    path = (folder / TAPE).with_name(f"{name}.yaml")
-    shutil.copy(folder / TAPE, path)
-    rewrite(path, lambda tape: tape, **metadata)
+    path = (folder / CASSETTE).with_name(f"{name}.yaml")
+    shutil.copy(folder / CASSETTE, path)
+    rewrite(path, lambda interactions: interactions, **metadata)
     return path
 
 
@@ -143,8 +158,8 @@ def add_cases(folder: Path, *cases: str) -> None:
         file.writelines(f"  - {case}\n" for case in cases)
 
 
-def _plain(value: Any) -> Any:
-    return {key: _plain(item) for key, item in value.items()} if isinstance(value, dict) else value
+def _plain_data(value: Any) -> Any:
+    return {key: _plain_data(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def edit(path: Path, old: str, new: str) -> None:
@@ -153,5 +168,5 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new), encoding="utf-8")
 
 
-def cassette(folder: Path, *args: str | Path, **env: str) -> Done:
+def cassette(folder: Path, *args: str | Path, **env: str) -> CommandResult:
     return agentrun("cassette", *args, cwd=folder, stdin=b"", **{"AGENTRUN_NOW": NOW, **env})

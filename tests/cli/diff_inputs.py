@@ -14,14 +14,14 @@ from click.testing import CliRunner
 from agentrun.cli.diff import command
 from agentrun.testing.suite.discovery import read_located_cases
 from agentrun.testing.suite.replay import CompiledAgents, replay_case
-from agentrun.testing.suite.snapshots import snapshot_text
+from agentrun.testing.suite.snapshots import take_snapshot
 
 from .command import ROOT
 
-TAPES = ROOT / "cassettes"
+CASSETTES = ROOT / "cassettes"
 
 
-class Told:
+class CommandOutput:
     """What the command said."""
 
     def __init__(self, code: int, out: str, err: str) -> None:
@@ -33,13 +33,13 @@ class Told:
         return json.loads(line)
 
 
-def diff(*args: str | Path) -> Told:
+def diff(*args: str | Path) -> CommandOutput:
     done = CliRunner().invoke(command, [str(each) for each in args], obj={}, standalone_mode=False)
     if isinstance(done.exception, click.UsageError):
-        return Told(done.exception.exit_code, done.stdout, done.exception.format_message())
+        return CommandOutput(done.exception.exit_code, done.stdout, done.exception.format_message())
     if done.exception is not None:
         raise done.exception
-    return Told(done.return_value, done.stdout, done.stderr)
+    return CommandOutput(done.return_value, done.stdout, done.stderr)
 
 
 def snapshots(folder: Path, **cases: tuple[str, ...]) -> Path:
@@ -49,7 +49,7 @@ def snapshots(folder: Path, **cases: tuple[str, ...]) -> Path:
         (folder / spec).mkdir(parents=True)
         for found in read_located_cases(ROOT / "specs" / f"{spec}.cases.yaml"):
             if found.case.name in names:
-                text = snapshot_text(replay_case(found, preparations.for_case(found)).runs)
+                text = take_snapshot(replay_case(found, preparations.for_case(found)).runs).text
                 (folder / spec / f"{found.case.name}.journal").write_text(text, encoding="utf-8")
     return folder
 

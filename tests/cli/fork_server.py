@@ -104,6 +104,7 @@ def _first_use() -> None:
         raise SystemExit("what was imported has started a thread, which a copy would not have")
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000)
 
 
 def _write_project() -> None:

@@ -65,6 +65,8 @@ class Copy:
         """
         self.args = [SCRIPT, *args]
         self.returncode: int | None = None
+        self.stdout: FileIO | None = None
+        self.stderr: FileIO | None = None
         self._channel = _idle.pop() if _idle else _start_fork_server()
         asked = {"args": args, "folder": str(folder), "environment": dict(environment), "umask": _umask()}
         with tempfile.TemporaryFile() as file:
@@ -85,6 +87,16 @@ class Copy:
         with suppress(subprocess.TimeoutExpired):
             self.wait(0)
         return self.returncode
+
+    def communicate(self, timeout: float = 60) -> tuple[bytes, bytes]:
+        """Wait for its end. What it has said since, on the streams that are pipes."""
+        ways = {name: way for name, way in (("out", self.stdout), ("err", self.stderr)) if way and not way.closed}
+        said = listen([*ways.values()], time.monotonic() + timeout)
+        if said is None:
+            raise subprocess.TimeoutExpired(self.args, timeout)
+        self.wait(timeout)
+        found = dict(zip(ways, said, strict=True))
+        return found.get("out", b""), found.get("err", b"")
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
@@ -115,6 +127,19 @@ def run(
     if said is None:
         raise subprocess.TimeoutExpired(copy.args, seconds)
     return subprocess.CompletedProcess(copy.args, code, *said)
+
+
+def start(args: Sequence[str], folder: Path, environment: Mapping[str, str], *streams: int | None) -> Copy:
+    """A command with these three streams. An input that is not given is empty, an output a pipe."""
+    ways = [(None, each) if each is not None else os.pipe() for each in streams[1:]]
+    with open(os.devnull, "rb") as null:
+        stdin = null.fileno() if streams[0] is None else streams[0]
+        copy = Copy(args, folder, environment, [stdin, *(theirs for _, theirs in ways)])
+    for ours, theirs in ways:
+        if ours is not None:
+            os.close(theirs)
+    copy.stdout, copy.stderr = (None if ours is None else FileIO(ours, "rb") for ours, _ in ways)
+    return copy
 
 
 def _start_fork_server() -> socket.socket:

@@ -9,7 +9,7 @@ from typing import Any
 
 from agentrun.testing.provider import ScriptedProvider
 
-from .command import Done, agentrun
+from .command import CommandResult, agentrun
 
 SPEC = """\
 agentrun: "1"
@@ -61,7 +61,7 @@ turns:
 KEY = "sk-proj-abcdefghij0123456789ABCDEFGHIJ"
 
 
-_recorded: dict[tuple[Any, ...], dict[str, bytes]] = {}
+_cached_recordings: dict[tuple[Any, ...], dict[str, bytes]] = {}
 
 
 class Project:
@@ -81,17 +81,17 @@ class Project:
         assert old in text
         (self.root / name).write_text(text.replace(old, new), encoding="utf-8")
 
-    def run(self, *args: str | Path, **given: Any) -> Done:
+    def run(self, *args: str | Path, **given: Any) -> CommandResult:
         """The command, with nothing of the environment but what is given."""
         return agentrun("shop.yaml", *args, cwd=self.root, **given)
 
     @contextmanager
-    def provider(self, story: str = STORY) -> Iterator[tuple[ScriptedProvider, dict[str, str]]]:
-        """A provider, and the environment in which it is asked."""
-        with ScriptedProvider(story) as server:
+    def provider(self, story: str = STORY, **given: Any) -> Iterator[tuple[ScriptedProvider, dict[str, str]]]:
+        """A provider, and the environment in which it is asked. `given`: the arguments of the provider."""
+        with ScriptedProvider(story, **given) as server:
             yield server, {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{server.url}/v1"}
 
-    def record(self, *args: str | Path, story: str = STORY) -> Done:
+    def record(self, *args: str | Path, story: str = STORY) -> CommandResult:
         with self.provider(story) as (_, environment):
             done = self.run("--mode", "record", "--yes", "--approve", "all", *args, **environment)
         assert "recorded: " in done.err, done.err
@@ -100,10 +100,10 @@ class Project:
     def recorded(self, *args: str, story: str = STORY) -> None:
         """As `record`, for a test that begins with a recording: one is made for all that begin with the same."""
         begun = (args, story, *sorted(self._files().items()))
-        if begun not in _recorded:
+        if begun not in _cached_recordings:
             self.record(*args, story=story)
-            _recorded[begun] = self._files()
-        for name, data in _recorded[begun].items():
+            _cached_recordings[begun] = self._files()
+        for name, data in _cached_recordings[begun].items():
             (self.root / name).parent.mkdir(parents=True, exist_ok=True)
             (self.root / name).write_bytes(data)
 

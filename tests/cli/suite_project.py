@@ -17,16 +17,16 @@ from agentrun.testing.suite import failure_text
 
 HEAD = 'agentrun: "1"\ncases:\n'
 CASES = "specs/desk.cases.yaml"
-TAPE = "cassettes/desk/default.yaml"
+CASSETTE = "cassettes/desk/default.yaml"
 KEY = "sk-desk-1234567890abcdef"
-PLAIN = "  - {name: default}\n"
+DEFAULT_CASE = "  - {name: default}\n"
 ANOTHER = "  - {name: another, cassette: default, tags: [net]}\n"
 FAILS = "  - {name: fails, cassette: default, assert: [{type: contains, value: nowhere}]}\n"
 MISSES = "  - {name: misses, input: Hello, cassette: default}\n"
-KEPT = "  - {name: default, assert: [{type: journal-snapshot}]}\n"
+SNAPSHOT_CASE = "  - {name: default, assert: [{type: journal-snapshot}]}\n"
 
 
-class Ran:
+class SuiteOutput:
     """What came of a command."""
 
     def __init__(self, code: int, out: str, err: str) -> None:
@@ -69,7 +69,7 @@ class Suite:
         for name, value in values.items():
             self._monkeypatch.setenv(name, value)
 
-    def test(self, *args: str) -> Ran:
+    def test(self, *args: str) -> SuiteOutput:
         """The command, as in a process of its own: what is known of the environment is looked up anew."""
         self._capsys.readouterr()
         _clear_redactor_caches()
@@ -78,7 +78,7 @@ class Suite:
         finally:
             _clear_redactor_caches()
         out, err = self._capsys.readouterr()
-        return Ran(code, out, err)
+        return SuiteOutput(code, out, err)
 
     def accepted(self, name: str = "default") -> str:
         return (self.snapshots / f"{name}.journal").read_text(encoding="utf-8")

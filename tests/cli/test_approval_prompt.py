@@ -8,10 +8,10 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from textwrap import dedent
+from threading import Event
 from typing import Any
 
 import pytest
@@ -29,7 +29,7 @@ from .terminal_user import at_terminal
 
 ONCE = STORY.replace('    faults: [{status: 429, headers: {retry-after: "0"}}]\n', "")
 """The story without a retry: what is shown is the same every time."""
-ASKED = """\
+QUESTION_TEXT = """\
   → refund {"amount":20,"order":"1042"}
   ? refund: needs approval (by money: money)
 approval needed: run the tool refund
@@ -85,7 +85,7 @@ def test_typed_answer_is_recorded_and_the_screen_is_complete(
         at_terminal(shop, environment, "--journal", "run.jsonl", "--no-color", fresh=typed == "y\n") as person,
     ):
         before = person.until("Go ahead?")
-        assert before.endswith(ASKED), before
+        assert before.endswith(QUESTION_TEXT), before
         assert person.seen.cursor_visible
         person.type(typed)
         code, after = person.end()
@@ -98,18 +98,52 @@ def test_typed_answer_is_recorded_and_the_screen_is_complete(
     assert person.seen.cursor_visible
 
 
+DEFAULT_ASKED = """\
+  → refund {"order":"1042"}
+  refund: by default {"amount":20}
+  ? refund: needs approval (by money: money)
+    the condition of money cannot be evaluated: Key not found in map : "refund"
+approval needed: run the tool refund
+  rule      money
+  reason    money
+  warning   the condition of money cannot be evaluated: Key not found in map :
+            "refund"
+  function  desk:refund
+  argument  order = "1042"
+  argument  amount = 20
+y  yes, once
+s  yes, also if exactly the same is asked again in this run
+d  show everything
+n  no (also Enter, or no answer within 120 s)
+Go ahead? [y/s/d/N]"""
+
+
+def test_question_shows_defaults_and_why_the_condition_has_no_value(shop: Project) -> None:
+    shop.edit("desk.py", "amount: float)", "amount: float = 20.0)")
+    shop.edit("shop.yaml", "ask: refund,", 'ask: refund, when: "args.amount > 50.0 || calls.refund > 1",')
+    with (
+        shop.provider(ONCE.replace(", amount: 20.0", "")) as (_, environment),
+        at_terminal(shop, environment, "--journal", "run.jsonl", "--no-color") as person,
+    ):
+        before = person.until("Go ahead?")
+        assert before.endswith(DEFAULT_ASKED), before
+        person.type("y\n")
+        assert person.end()[0] == 0
+    assert "refund 1042 20" in shop.traces()
+    assert answers(shop) == [("approved", "terminal")]
+
+
 def test_input_typed_before_the_question_is_discarded(shop: Project) -> None:
     """Whole lines and half a line from before are thrown away."""
-    slow = ONCE.replace("text: I look it up.", "text: I look it up.\n    faults: [{delay: 2s, times: 1}]")
+    typed = Event()
     with (
-        shop.provider(slow) as (_, environment),
+        shop.provider(ONCE, listen=lambda received: typed.wait(60)) as (_, environment),
         at_terminal(shop, environment, "--journal", "run.jsonl") as person,
     ):
         person.until("turn 1")
         person.type("y\ny\nyes\ny")
+        typed.set()
         person.until("Go ahead?")
-        time.sleep(0.5)
-        assert person.run.poll() is None
         person.type("\n")
         assert person.end()[0] == 0
     assert answers(shop) == [("denied", "terminal")]
@@ -124,8 +158,6 @@ def test_unknown_input_is_asked_about_once(shop: Project) -> None:
         person.until("Go ahead?")
         person.type("perhaps\ny\n")  # what was pasted with it is no answer
         person.until("Please type y, s, d or n:")
-        time.sleep(0.3)
-        assert person.run.poll() is None
         person.type("ja\n")
         person.end()
     assert answers(shop) == [("denied", "terminal")]
@@ -193,22 +225,32 @@ def test_two_questions_are_put_one_after_the_other(shop: Project) -> None:
     assert shop.traces() == ["refund 2 2"]
 
 
+TIME_BY_HAND = """\
+import asyncio, pathlib
+asyncio.BaseEventLoop.time = lambda loop: pathlib.Path("later").exists() * 3.0
+"""
+"""The time of event loops is 3 seconds when there is a file, and 0 before."""
+
+
 def test_approval_timeout_begins_when_the_question_is_shown(shop: Project) -> None:
     shop.edit("shop.yaml", "  default: deny", "  default: deny\n  approval_timeout: 60s")
+    (shop.root / "site").mkdir()
+    (shop.root / "site/sitecustomize.py").write_text(TIME_BY_HAND)
     with (
         shop.provider(TWO) as (_, environment),
-        at_terminal(shop, environment, "--journal", "run.jsonl") as person,
+        at_terminal(
+            shop, {**environment, "PYTHONPATH": str(shop.root / "site")}, "--journal", "run.jsonl", fresh=True
+        ) as person,
     ):
         person.until("Go ahead?")
-        time.sleep(3)  # while the second question waits
+        (shop.root / "later").touch()  # while the second question waits
         person.type("n\n")
         shown = person.until_times("Go ahead?", 2)
         person.type("y\n")
         person.end()
     assert 'order = "2"' in shown
     left = re.findall("no answer within ([0-9]+) s", shown)
-    assert len(left) == 2
-    assert set(left) <= {"60", "59"}  # 57 if its time had begun with that of the first one
+    assert left == ["60", "60"]  # 57 if its time had begun with that of the first one
     assert shop.traces() == ["refund 2 2"]
 
 
@@ -536,7 +578,7 @@ def test_question_moved_to_the_background_times_out(shop: Project) -> None:
 
 
 def test_recorded_terminal_answer_is_replayed_without_asking(shop: Project) -> None:
-    """The answer is on the tape without a name, and nobody is asked again."""
+    """The answer is on the cassette without a name, and nobody is asked again."""
     with shop.provider(ONCE) as (_, environment), at_terminal(shop, environment, "--mode", "record", "--yes") as person:
         person.until("Go ahead?")
         person.type("y\n")

@@ -48,7 +48,7 @@ SINKS: dict[str, dict[str, Any]] = {
 }
 AGENT: Package = package(tools=TOOLS, sinks=SINKS)
 
-SHOWN: dict[str, list[str]] = {
+QUESTION_LINES: dict[str, list[str]] = {
     "python": ["function  shop:search", "argument  n = 1", 'argument  q = "a b"'],
     "shell": [
         'command   "/usr/bin/pay" "1"',
@@ -93,14 +93,14 @@ def question_lines(subject: str, value: Any = None, agent: str = "triage") -> li
     return [line.text.strip() for line in full_question_lines(build_approval_question(asked, "triage"), 100)]
 
 
-@pytest.mark.parametrize("subject", SHOWN)
+@pytest.mark.parametrize("subject", QUESTION_LINES)
 def test_question_shows_the_details_of_every_tool_and_sink_kind(subject: str) -> None:
     title, rule, *rest, size = question_lines(subject)
     assert title.startswith(
         "approval needed: send the answer to" if ":" in subject else "approval needed: run the tool"
     )
     assert rule == "rule      r1"
-    assert rest == SHOWN[subject]
+    assert rest == QUESTION_LINES[subject]
     assert "sha256:" in size
 
 

@@ -12,18 +12,28 @@ from agentrun.cassette.audit import FAILING_KINDS, FINDING_KINDS
 from agentrun.wire import HttpReply
 
 from .command import agentrun
-from .desk_project import NOW, TAPE, add_cases, cassette, copy_cassette, edit, make_foreign, replace_in_replies, rewrite
+from .desk_project import (
+    CASSETTE,
+    NOW,
+    add_cases,
+    cassette,
+    copy_cassette,
+    edit,
+    make_foreign,
+    replace_in_replies,
+    rewrite,
+)
 
 KEY = "sk-proj-" + "a1B2c3D4e5F6g7H8i9J0"
 
 
 def damaged(desk: Path) -> None:
-    path = desk / TAPE
+    path = desk / CASSETTE
     path.write_text(path.read_text().replace("    method: CALL\n", "    methode: CALL\n", 1))
 
 
 def secret(desk: Path) -> None:
-    replace_in_replies(desk / TAPE, "Done, 20.50", f"{KEY} is")
+    replace_in_replies(desk / CASSETTE, "Done, 20.50", f"{KEY} is")
 
 
 def miss(desk: Path) -> None:
@@ -31,7 +41,7 @@ def miss(desk: Path) -> None:
 
 
 def unused(desk: Path) -> None:
-    rewrite(desk / TAPE, lambda tape: [*tape, tape[1]])
+    rewrite(desk / CASSETTE, lambda interactions: [*interactions, interactions[1]])
 
 
 def stale(desk: Path) -> None:
@@ -43,28 +53,28 @@ def orphan(desk: Path) -> None:
 
 
 def model(desk: Path) -> None:
-    replace_in_replies(desk / TAPE, '"model":"gpt-4.1-mini"', '"model":"gpt-4o-2024-08-06"')
+    replace_in_replies(desk / CASSETTE, '"model":"gpt-4.1-mini"', '"model":"gpt-4o-2024-08-06"')
 
 
 def old(desk: Path) -> None:
-    rewrite(desk / TAPE, lambda tape: tape, recorded_at="2025-10-31T12:00:00Z")
+    rewrite(desk / CASSETTE, lambda interactions: interactions, recorded_at="2025-10-31T12:00:00Z")
 
 
 def foreign(desk: Path) -> None:
-    make_foreign(desk / TAPE)
+    make_foreign(desk / CASSETTE)
 
 
 GOLDEN: dict[Callable[[Path], None], str] = {
     damaged: """\
-cassettes/desk/default.yaml:131  damaged  this is not a cassette: 'method' is missing or has the wrong type
+cassettes/desk/default.yaml:134  damaged  this is not a cassette: 'method' is missing or has the wrong type
   → restore the file or record it again
 """,
     secret: """\
-cassettes/desk/default.yaml:429  secret  a credential (openai key) is in the reply of interaction 7
+cassettes/desk/default.yaml:432  secret  a credential (openai key) is in the reply of interaction 7
   → revoke it, then record again; use `replay.redact` to keep other values out of cassettes
 """,
     miss: """\
-cassettes/desk/default.yaml:32  miss  its case no longer replays: instructions line 1 is \
+cassettes/desk/default.yaml:35  miss  its case no longer replays: instructions line 1 is \
 "Look an order up before you say anything.", but the cassette has "Look an order up before you answer.", \
 from specs/desk.yaml line 4, because the template changed; the spec's section instructions changed since the recording
   → agentrun specs/desk.yaml --case default --record new
@@ -72,7 +82,7 @@ cassettes/desk/default.yaml:1  stale  instructions of specs/desk.yaml changed si
   → agentrun specs/desk.yaml --case default --record new
 """,
     unused: """\
-cassettes/desk/default.yaml:565  unused  its case does not play 1 of 8 interactions: 8
+cassettes/desk/default.yaml:568  unused  its case does not play 1 of 8 interactions: 8
   → agentrun cassette prune removes them
 """,
     stale: """\
@@ -84,7 +94,7 @@ cassettes/desk/orphan.yaml:1  orphan  no case uses it
   → agentrun cassette prune removes it
 """,
     model: """\
-cassettes/desk/default.yaml:32  model  gpt-4.1-mini was requested, but gpt-4o-2024-08-06 answered (interaction 1)
+cassettes/desk/default.yaml:35  model  gpt-4.1-mini was requested, but gpt-4o-2024-08-06 answered (interaction 1)
   → check the model name and the address that the request was sent to
 """,
     old: """\
@@ -144,7 +154,7 @@ def test_json_has_one_object_per_finding(desk: Path) -> None:
     secret(desk)
     done = cassette(desk, "audit", "--json")
     (line,) = done.lines()
-    assert (done.code, done.err, line["kind"], line["line"], line["fails"]) == (1, "", "secret", 429, True)
+    assert (done.code, done.err, line["kind"], line["line"], line["fails"]) == (1, "", "secret", 432, True)
     assert line.keys() == {"file", "line", "kind", "message", "fix", "fails"}
 
 
@@ -153,7 +163,7 @@ def test_one_bad_file_does_not_hide_the_others(desk: Path) -> None:
     for name in "az":
         copy_cassette(desk, name)
     for name, text in (("b", "[" * 100_000), ("c", "\x00"), ("d", "a: &a [*a]"), ("e", "")):
-        (desk / TAPE).with_name(f"{name}.yaml").write_text(text)
+        (desk / CASSETTE).with_name(f"{name}.yaml").write_text(text)
     unused(desk)
     done = cassette(desk, "audit", "--fail-on", "none", "--json")
     kinds = {(Path(line["file"]).stem, line["kind"]) for line in done.lines()}
@@ -166,7 +176,7 @@ def test_one_bad_file_does_not_hide_the_others(desk: Path) -> None:
 
 def test_environment_secret_in_a_cassette_is_found_and_not_shown(desk: Path) -> None:
     """It has no shape: only the environment knows that it is one."""
-    replace_in_replies(desk / TAPE, "Done, 20.50", "correct horse battery")
+    replace_in_replies(desk / CASSETTE, "Done, 20.50", "correct horse battery")
     done = cassette(desk, "audit", SHOP_TOKEN="correct horse battery")
     assert "the value of SHOP_TOKEN is in the reply of interaction 7" in done.out
     assert (done.code, "horse" in done.out + done.err) == (1, False)
@@ -179,7 +189,7 @@ def test_environment_secret_in_a_cassette_is_found_and_not_shown(desk: Path) -> 
 )
 def test_credential_headers_of_other_recorders_are_found(desk: Path, name: str, value: str) -> None:
     """We write none of these, but vcrpy does."""
-    edit(desk / TAPE, "      accept:\n", f"      {name}:\n      - {value}\n      accept:\n")
+    edit(desk / CASSETTE, "      accept:\n", f"      {name}:\n      - {value}\n      accept:\n")
     done = cassette(desk, "audit")
     assert "a credential" in done.out
     assert "9f8a7b" not in done.out
@@ -203,14 +213,14 @@ def test_a_spec_that_does_not_compile_is_a_miss(desk: Path) -> None:
 
 
 def test_invalid_recorded_answer_is_damaged(desk: Path) -> None:
-    replace_in_replies(desk / TAPE, '"answer": "approved"', '"answer": "perhaps"')
+    replace_in_replies(desk / CASSETTE, '"answer": "approved"', '"answer": "perhaps"')
     assert "damaged  the cassette is damaged, perhaps because it was edited" in cassette(desk, "audit").out
 
 
 def test_recorded_failure_is_no_miss(desk: Path) -> None:
     """It replays to the same failure."""
     fatal = HttpReply(401, (("content-type", "application/json"),), b'{"error": {"message": "no"}}')
-    rewrite(desk / TAPE, lambda tape: [replace(tape[0], reply=fatal, chunks=())])
+    rewrite(desk / CASSETTE, lambda interactions: [replace(interactions[0], reply=fatal, chunks=())])
     assert cassette(desk, "audit", "--fail-on", "any").out == ""
 
 
@@ -220,12 +230,12 @@ def test_changed_approvals_of_a_case_are_a_miss(desk: Path) -> None:
 
 
 def test_dated_build_of_the_model_is_no_finding(desk: Path) -> None:
-    replace_in_replies(desk / TAPE, '"model":"gpt-4.1-mini"', '"model":"gpt-4.1-mini-2025-04-14"')
+    replace_in_replies(desk / CASSETTE, '"model":"gpt-4.1-mini"', '"model":"gpt-4.1-mini-2025-04-14"')
     assert cassette(desk, "audit", "--fail-on", "any").out == ""
 
 
 def test_control_characters_in_a_cassette_are_escaped(desk: Path) -> None:
-    replace_in_replies(desk / TAPE, '"model":"gpt-4.1-mini"', '"model":"\\u001b]52;c;eA==\\u0007\\u202e"')
+    replace_in_replies(desk / CASSETTE, '"model":"gpt-4.1-mini"', '"model":"\\u001b]52;c;eA==\\u0007\\u202e"')
     done = cassette(desk, "audit")
     assert "\\x1b]52" in done.out
     assert not {"\x1b", "\x07", "\u202e"} & set(done.out)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from .command import ROOT, agentrun
-from .desk_project import NOW, TAPE, add_cases, cassette, copy_cassette, edit, make_foreign, replace_in_replies
+from .desk_project import CASSETTE, NOW, add_cases, cassette, copy_cassette, edit, make_foreign, replace_in_replies
 
-LISTED = """\
+LISTING = """\
 cassettes/desk/brief.yaml    4 model, 2 tool, 1 other  10 days      gpt-4.1-mini           stale
 cassettes/desk/broken.yaml                                                                 damaged
 cassettes/desk/default.yaml  4 model, 2 tool, 1 other  10 days      gpt-4.1-mini → gpt-4o  stale
@@ -26,8 +26,8 @@ def desk_with_every_state(desk: Path) -> Path:
     copy_cassette(desk, "brief")
     copy_cassette(desk, "short")
     make_foreign(copy_cassette(desk, "other"))
-    (desk / TAPE).with_name("broken.yaml").write_text("version: 1\ninteractions: 7\n")
-    replace_in_replies(desk / TAPE, '"model":"gpt-4.1-mini"', '"model":"gpt-4o"')
+    (desk / CASSETTE).with_name("broken.yaml").write_text("version: 1\ninteractions: 7\n")
+    replace_in_replies(desk / CASSETTE, '"model":"gpt-4.1-mini"', '"model":"gpt-4o"')
     add_cases(desk, "name: broken", "name: other", "{name: brief, profile: three}", "{name: short, profile: eight}")
     edit(desk / "specs/desk.yaml", "turns: 8", "turns: 7")
     with (desk / "specs/desk.yaml").open("a") as spec:
@@ -37,21 +37,21 @@ def desk_with_every_state(desk: Path) -> Path:
 
 def test_ls_shows_every_state(desk_with_every_state: Path) -> None:
     done = cassette(desk_with_every_state, "ls")
-    assert (done.code, done.out, done.err) == (0, LISTED, "")
+    assert (done.code, done.out, done.err) == (0, LISTING, "")
 
 
 def test_cassette_without_a_subcommand_lists(desk_with_every_state: Path) -> None:
-    assert cassette(desk_with_every_state).out == LISTED
+    assert cassette(desk_with_every_state).out == LISTING
     assert cassette(desk_with_every_state, "--json").out == cassette(desk_with_every_state, "ls", "--json").out
-    assert cassette(desk_with_every_state, "cassettes").out == LISTED
+    assert cassette(desk_with_every_state, "cassettes").out == LISTING
     assert cassette(desk_with_every_state, "lss").code == 2
 
 
 def test_json_has_state_counts_and_models(desk_with_every_state: Path) -> None:
     lines = {line["file"]: line for line in cassette(desk_with_every_state, "ls", "--json").lines()}
     assert [line["state"] for line in lines.values()] == ["stale", "damaged", "stale", "orphan", "foreign", "fresh"]
-    assert lines[TAPE] == {
-        "file": TAPE,
+    assert lines[CASSETTE] == {
+        "file": CASSETTE,
         "state": "stale",
         "why": "budgets of specs/desk.yaml changed since the recording",
         "interactions": {"model": 4, "tool": 2, "http": 0, "other": 1},
@@ -71,7 +71,7 @@ def test_folder_without_cassettes_says_none_found(desk_with_every_state: Path) -
 
 def test_ls_works_from_any_directory(desk_with_every_state: Path) -> None:
     below = agentrun("cassette", "ls", cwd=desk_with_every_state / "specs", AGENTRUN_NOW=NOW)
-    assert below.out == LISTED
+    assert below.out == LISTING
     above = agentrun(
         "cassette", "ls", desk_with_every_state / "specs", cwd=desk_with_every_state.parent, AGENTRUN_NOW=NOW
     )

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from agentrun.cassette.file import dump_cassette
+from agentrun.cassette.writer import dump_cassette
 
-from ..report.interactions import INTERACTIONS, KEY, called
+from ..report.interactions import INTERACTIONS, KEY, make_interaction
 from .command import ROOT, agentrun
-from .desk_project import TAPE, cassette, edit
+from .desk_project import CASSETTE, cassette, edit
 
 DESK = """\
 cassettes/desk/default.yaml: 7 interactions (4 model, 2 tool, 1 other)
@@ -21,19 +21,19 @@ cassettes/desk/default.yaml: 7 interactions (4 model, 2 tool, 1 other)
   from https://api.openai.com/v1, sent to 127.0.0.1 by OPENAI_BASE_URL (a scripted provider: no model was asked)
   fingerprint sha256:…
 
-1  line 32, at 0.000s for 0.040s: model openai gpt-4.1-mini, 1 message, 2 tools
+1  line 35, at 0.000s for 0.040s: model openai gpt-4.1-mini, 1 message, 2 tools
    → text “I look it up.”; calls lookup_order(id="1042"); 10 in, 5 out tokens
-2  line 130, at 0.100s for 0.040s: tool lookup_order(id="1042")
+2  line 133, at 0.100s for 0.040s: tool lookup_order(id="1042")
    → {"id":"1042","total":39.9}
-3  line 152, at 0.200s for 0.040s: model openai gpt-4.1-mini, 3 messages, 2 tools
+3  line 155, at 0.200s for 0.040s: model openai gpt-4.1-mini, 3 messages, 2 tools
    → 429, retry-after 0: the script has this fault before turn 2 (provider.rate_limited)
-4  line 256, at 0.300s for 0.040s: model openai gpt-4.1-mini, 3 messages, 2 tools
+4  line 259, at 0.300s for 0.040s: model openai gpt-4.1-mini, 3 messages, 2 tools
    → calls refund(amount=20.5, order_id="1042"); 10 in, 5 out tokens
-5  line 375, at 0.400s for 0.040s: approval of refund(amount=20.5, order_id="1042") because “A person signs off.”
+5  line 378, at 0.400s for 0.040s: approval of refund(amount=20.5, order_id="1042") because “A person signs off.”
    → approved by --approve all
-6  line 408, at 0.500s for 0.040s: tool refund(amount=20.5, order_id="1042")
+6  line 411, at 0.500s for 0.040s: tool refund(amount=20.5, order_id="1042")
    → 20.50 of order 1042 is paid back
-7  line 431, at 0.600s for 0.040s: model openai gpt-4.1-mini, 5 messages, 2 tools
+7  line 434, at 0.600s for 0.040s: model openai gpt-4.1-mini, 5 messages, 2 tools
    → text “Done, 20.50 is paid back.”; 10 in, 5 out tokens
 """
 
@@ -46,7 +46,7 @@ def without_fingerprint(text: str) -> str:
 
 
 def test_show_describes_every_interaction(desk: Path) -> None:
-    done = cassette(desk, "show", TAPE)
+    done = cassette(desk, "show", CASSETTE)
     assert (done.code, without_fingerprint(done.out), done.err) == (0, DESK, "")
 
 
@@ -58,12 +58,12 @@ def test_shipped_cassettes_can_be_shown() -> None:
 
 
 def test_json_has_one_object_per_interaction(desk: Path) -> None:
-    about, *lines = cassette(desk, "show", TAPE, "--json").lines()
+    about, *lines = cassette(desk, "show", CASSETTE, "--json").lines()
     assert about["metadata"]["case"] == "default"
     assert [line["kind"] for line in lines] == ["model", "tool", "model", "model", "approval", "tool", "model"]
     assert lines[2] == {
         "n": 3,
-        "line": 152,
+        "line": 155,
         "kind": "model",
         "asked": "model openai gpt-4.1-mini, 3 messages, 2 tools",
         "answered": "429, retry-after 0: the script has this fault before turn 2 (provider.rate_limited)",
@@ -76,7 +76,7 @@ def test_json_has_one_object_per_interaction(desk: Path) -> None:
 
 
 def test_one_interaction_is_shown_in_full(desk: Path) -> None:
-    done = cassette(desk, "show", TAPE, "--n", "4")
+    done = cassette(desk, "show", CASSETTE, "--n", "4")
     assert done.code == 0
     head, _, rest = done.out.partition("request: ")
     assert head == "".join(line for line in DESK.splitlines(keepends=True)[12:14])
@@ -85,27 +85,27 @@ def test_one_interaction_is_shown_in_full(desk: Path) -> None:
         "  instructions:\n    Look an order up before you answer.\n",
         "  user:\n    Please refund 20 of order 1042.\n",
         '  assistant:\n    I look it up.\n    calls lookup_order {"id":"1042"}\n',
-        '  tool:\n    lookup_order gave {"id":"1042","total":39.9}\n',
+        '  tool:\n    lookup_order returned {"id":"1042","total":39.9}\n',
         "  tool refund:\n",
         '      "temperature": 0\n',
         'reply: 200\n  content-type: text/event-stream\n  calls refund {"amount":20.5,"order_id":"1042"}\n',
     ):
         assert text in rest
-    (line,) = cassette(desk, "show", TAPE, "--n", "4", "--json").lines()
+    (line,) = cassette(desk, "show", CASSETTE, "--n", "4", "--json").lines()
     assert "\n".join(line["whole"]) in done.out
 
 
 @pytest.mark.parametrize("number", ["0", "8", "x"])
 def test_missing_interaction_number_is_refused(desk: Path, number: str) -> None:
-    assert cassette(desk, "show", TAPE, "--n", number).code == 2
+    assert cassette(desk, "show", CASSETTE, "--n", number).code == 2
 
 
 def test_damaged_cassette_is_an_error_with_its_line(desk: Path) -> None:
-    edit(desk / TAPE, "version: 1", "version: 2")
-    done = cassette(desk, "show", TAPE)
+    edit(desk / CASSETTE, "version: 1", "version: 2")
+    done = cassette(desk, "show", CASSETTE)
     assert (done.code, done.out) == (3, "")
     assert "cassette.damaged" in done.err
-    assert cassette(desk, "show", TAPE, "--json").lines()[0]["error"]["fields"]["line"] == 1
+    assert cassette(desk, "show", CASSETTE, "--json").lines()[0]["error"]["fields"]["line"] == 1
 
 
 def test_missing_file_or_folder_is_refused(desk: Path) -> None:
@@ -121,7 +121,7 @@ def test_every_kind_of_interaction_is_shown(tmp_path: Path) -> None:
     assert done.code == 0
     head, _, body = done.out.partition("\n\n")
     counts = "24 interactions (9 model, 7 tool, 1 http, 7 other)"
-    assert head == f"all.yaml: {counts}\n  recorded at a time that it does not say"
+    assert head == f"all.yaml: {counts}\n  recorded at an unknown time"
     lines = body.splitlines()
     assert len(lines) == 2 * len(INTERACTIONS)
     told = [
@@ -136,7 +136,7 @@ def test_every_kind_of_interaction_is_shown(tmp_path: Path) -> None:
 
 
 def test_long_texts_are_cut(tmp_path: Path) -> None:
-    long = called("tool://f", {"a": "x" * 5000}, ("y" * 300_000 + "\n" + "z\n" * 10).encode())
+    long = make_interaction("tool://f", {"a": "x" * 5000}, ("y" * 300_000 + "\n" + "z\n" * 10).encode())
     path = tmp_path / "long.yaml"
     path.write_text(
         dump_cassette(
@@ -152,8 +152,12 @@ def test_long_texts_are_cut(tmp_path: Path) -> None:
 
 
 def test_history_params_and_profile_are_shown(desk: Path) -> None:
-    edit(desk / TAPE, "  params: {}\n", "  params: {order: 7}\n  profile: ci\n  history:\n  - {at: then, pruned: 2}\n")
-    out = cassette(desk, "show", TAPE).out
+    edit(
+        desk / CASSETTE,
+        "  params: {}\n",
+        "  params: {order: 7}\n  profile: ci\n  history:\n  - {at: then, pruned: 2}\n",
+    )
+    out = cassette(desk, "show", CASSETTE).out
     for line in (
         '  params {"order": 7}',
         "  case default of specs/desk.yaml, profile ci",
@@ -165,12 +169,12 @@ def test_history_params_and_profile_are_shown(desk: Path) -> None:
 def test_metadata_of_any_shape_is_shown_without_credentials(desk: Path) -> None:
     """Other tools may write what they like there."""
     edit(
-        desk / TAPE,
+        desk / CASSETTE,
         "  params: {}\n",
         f"  params: [1, {{api_key: 9f8a7b6c5d4e3f2a1b0c}}]\n  history: 7\n  note: [[{KEY}]]\n",
     )
     for args in ([], ["--json"]):
-        done = cassette(desk, "show", TAPE, *args)
+        done = cassette(desk, "show", CASSETTE, *args)
         assert done.code == 0
         assert KEY not in done.out
-    assert json.dumps("9f8a7b6c5d4e3f2a1b0c") not in cassette(desk, "show", TAPE, "--json").out
+    assert json.dumps("9f8a7b6c5d4e3f2a1b0c") not in cassette(desk, "show", CASSETTE, "--json").out

@@ -247,6 +247,52 @@ def test_completion_completes_commands() -> None:
     assert "validate" in done.out
 
 
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        (["specs/support.yaml", "--case", "def"], ["default"]),
+        (["run", "specs/support.yaml", "--case", "appr"], ["approval"]),
+        (["specs/support.yaml", "--profile", ""], ["ci"]),
+        (["compile", "specs/support.yaml", "--profile", "c"], ["ci"]),
+        (["specs/support.yaml", "--param", "ord"], ["order_id="]),
+        (["test", "specs", "--tag", "a"], []),
+        (["specs/nothing.yaml", "--case", ""], []),
+        (["README.md", "--profile", ""], []),
+    ],
+)
+def test_completion_completes_the_values_of_options(words: list[str], completed: list[str]) -> None:
+    place = str(len(words))
+    command = " ".join(["agentrun", *(word or "''" for word in words)])
+    done = agentrun(_AGENTRUN_COMPLETE="bash_complete", COMP_WORDS=command, COMP_CWORD=place)
+    assert (done.code, done.err) == (0, "")
+    assert [line.removeprefix("plain,") for line in done.out.split()] == completed
+
+
+def test_completion_completes_tags_of_cases(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("")
+    (tmp_path / "a.cases.yaml").write_text('agentrun: "1"\ncases: [{name: one, tags: [slow, smoke]}]\n')
+    for command in ("agentrun test --tag s", "agentrun test . --tag s"):
+        place = str(len(command.split()) - 1)
+        done = agentrun(cwd=tmp_path, _AGENTRUN_COMPLETE="bash_complete", COMP_WORDS=command, COMP_CWORD=place)
+        assert done.out.split() == ["plain,slow", "plain,smoke"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["specs/suport.yaml"],
+        ["spec/support.yaml", "--mode", "replay"],
+        ["validate", "specs/suport.yaml"],
+        ["compile", "./specs/support.yml"],
+        ["test", "specs/suport.yaml"],
+    ],
+)
+def test_misspelt_path_gets_a_suggestion(words: list[str]) -> None:
+    done = agentrun(*words)
+    assert (done.code, "did you mean" in done.err) == (2, True), done.err
+    assert "specs/support.yaml" in done.err
+
+
 def test_init_makes_a_project_that_validates_compiles_and_replays(tmp_path: Path) -> None:
     assert agentrun("init", "p", cwd=tmp_path).code == 0
     project = tmp_path / "p"
@@ -261,8 +307,7 @@ def test_init_makes_a_project_that_validates_compiles_and_replays(tmp_path: Path
     assert (audited.code, audited.out) == (0, ""), audited.out
     assert agentrun("cassette", cwd=tmp_path / "p").out.split()[-1] == "fresh"
     again = agentrun("init", "p", cwd=tmp_path)
-    assert again.code == 2
-    assert "nothing was written" in again.err
+    assert (again.code, ": new" in again.err, ": add" in again.err) == (0, False, False)
     assert before == {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
 
 

@@ -7,25 +7,25 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from .command import agentrun
-from .diff_inputs import TAPES, diff, edited_copy
+from .diff_inputs import CASSETTES, diff, edited_copy
 
 
 @pytest.fixture
 def cassette_path(tmp_path: Path) -> Path:
-    shutil.copy(TAPES / "support" / "default.yaml", tmp_path / "a.yaml")
+    shutil.copy(CASSETTES / "support" / "default.yaml", tmp_path / "a.yaml")
     return tmp_path / "a.yaml"
 
 
 @pytest.mark.parametrize("pair", ["default approval", "approval denial", "default retry"])
 def test_diff_of_shipped_cassettes(pair: str, snapshot: SnapshotAssertion) -> None:
     one, two = pair.split()
-    told = diff(TAPES / "support" / f"{one}.yaml", TAPES / "support" / f"{two}.yaml")
+    told = diff(CASSETTES / "support" / f"{one}.yaml", CASSETTES / "support" / f"{two}.yaml")
     assert told.code == 1
     assert told.out == snapshot
 
 
 def test_change_in_a_sub_agent_names_its_path(tmp_path: Path) -> None:
-    shutil.copy(TAPES / "researcher" / "default.yaml", tmp_path / "a.yaml")
+    shutil.copy(CASSETTES / "researcher" / "default.yaml", tmp_path / "a.yaml")
     told = diff(
         tmp_path / "a.yaml",
         edited_copy(tmp_path / "a.yaml", "Spring tides reach 4.6", "Spring tides reach 4.7"),
@@ -60,7 +60,7 @@ def test_folders_of_cassettes_are_compared_by_file_name(tmp_path: Path) -> None:
     for folder, spec, names in (("a", "support", ("default", "retry")), ("b", "triage", ("default", "denial"))):
         (tmp_path / folder).mkdir()
         for name in names:
-            shutil.copy(TAPES / spec / f"{name}.yaml", tmp_path / folder)
+            shutil.copy(CASSETTES / spec / f"{name}.yaml", tmp_path / folder)
     told = diff(tmp_path / "a", tmp_path / "b", "--json")
     assert [(each["file"], each["changes"][0]["how"]) for each in told.data["files"]] == [
         ("default.yaml", "changed"),

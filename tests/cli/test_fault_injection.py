@@ -40,9 +40,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 def test_stubbed_and_faulted_tools_are_not_run_or_recorded(project: Project) -> None:
     assert project.traces() == [], "no tool was run"
-    tape = (project.cassette.parent / "hard.yaml").read_text(encoding="utf-8")
-    assert "tool://" not in tape
-    assert tape.count("uri:") == 5, "four requests to the model, and an approval"
+    cassette = (project.cassette.parent / "hard.yaml").read_text(encoding="utf-8")
+    assert "tool://" not in cassette
+    assert cassette.count("uri:") == 5, "four requests to the model, and an approval"
 
 
 def test_replay_injects_the_same_faults_and_stubs(project: Project) -> None:

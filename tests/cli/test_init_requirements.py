@@ -11,7 +11,7 @@ import pytest
 from agentrun.cli.init import make_requirements
 
 from ..distributions import COMMIT, VCS, from_checkout, install_agentrun
-from .command import Done, agentrun
+from .command import CommandResult, agentrun
 
 SECRET = "ghp_not-a-real-token-4711"
 ADDRESS = "https://git.example/a/agentrun.git"
@@ -59,7 +59,7 @@ def is_filled_in() -> bool:
     return False
 
 
-def init(tmp_path: Path, site: Path) -> tuple[str, Done]:
+def init(tmp_path: Path, site: Path) -> tuple[str, CommandResult]:
     """Run the real command. Neither its files nor its output contain a path of this machine or a secret."""
     (tmp_path / "work").mkdir()
     done = agentrun("init", "p", cwd=tmp_path / "work", PYTHONPATH=str(site))
@@ -100,8 +100,8 @@ def test_install_from_an_index_pins_the_version(tmp_path: Path, monkeypatch: pyt
 def test_existing_requirements_file_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "requirements-agents.txt").write_text("mine")
     done = agentrun("init", ".", cwd=tmp_path)
-    assert (done.code, "already has requirements-agents.txt" in done.err) == (2, True)
-    assert [path.name for path in tmp_path.iterdir()] == ["requirements-agents.txt"]
+    assert (done.code, "requirements-agents.txt: exists and stays as it is" in done.err) == (0, True)
+    assert (tmp_path / "requirements-agents.txt").read_text() == "mine"
 
 
 @pytest.mark.parametrize("kind", [{"archive_info": {}}, {"dir_info": {}}, {"vcs_info": VCS}])

@@ -21,10 +21,11 @@ from pathlib import Path
 import pytest
 
 from ..servers import closed_port
-from .command import SCRIPT
+from .command import SCRIPT, agentrun, start
+from .forked_command import Copy
 from .shop_project import KEY, STORY, Project
 
-SLOW = STORY.replace("text: I look it up.", "text: I look it up.\n    faults: [{delay: 60s}]")
+SLOW_STORY = STORY.replace("text: I look it up.", "text: I look it up.\n    faults: [{delay: 60s}]")
 
 
 @pytest.fixture
@@ -155,10 +156,10 @@ def test_print_of_a_tool_is_shown_on_stderr(shop: Project) -> None:
 
 def test_journal_is_written_during_the_run(shop: Project) -> None:
     with (
-        shop.provider(SLOW) as (server, environment),
+        shop.provider(SLOW_STORY) as (server, environment),
         started_command(shop, environment, "--journal", "run.jsonl") as run,
     ):
-        until(lambda: bool(server.requests))
+        wait_until(lambda: bool(server.requests))
         facts = [json.loads(line)["fact"]["type"] for line in (shop.root / "run.jsonl").read_text().splitlines()]
         assert facts == ["run_started", "model_asked"]
         run.kill()
@@ -207,7 +208,7 @@ def test_attachments_are_recorded_and_a_changed_one_is_a_miss(shop: Project) -> 
 # --- stopping ----------------------------------------------------------------------------------------------------
 
 
-def until(holds: object) -> None:
+def wait_until(holds: object) -> None:
     end = time.monotonic() + 60
     assert callable(holds)
     while not holds():
@@ -216,13 +217,16 @@ def until(holds: object) -> None:
 
 
 @contextmanager
-def started_command(shop: Project, environment: dict[str, str], *args: str) -> Iterator[subprocess.Popen[bytes]]:
-    run = subprocess.Popen(
-        [SCRIPT, "shop.yaml", "--approve", "all", *args],
-        cwd=shop.root,
-        env={"PATH": os.environ["PATH"], **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+def started_command(
+    shop: Project, environment: dict[str, str], *args: str, fresh: bool = False
+) -> Iterator[subprocess.Popen[bytes] | Copy]:
+    """`fresh`: Python starts for it."""
+    words, env = ["shop.yaml", "--approve", "all", *args], {"PATH": os.environ["PATH"], **environment}
+    pipe = subprocess.PIPE
+    run = (
+        subprocess.Popen([SCRIPT, *words], cwd=shop.root, env=env, stdout=pipe, stderr=pipe)
+        if fresh
+        else start(*words, cwd=shop.root, environment=environment)
     )
     try:
         yield run
@@ -235,8 +239,8 @@ def started_command(shop: Project, environment: dict[str, str], *args: str) -> I
 @pytest.mark.parametrize("mode", ["live", "record"])
 def test_one_signal_cancels_cleanly(shop: Project, number: signal.Signals, mode: str) -> None:
     arguments = ("--journal", "run.jsonl", "--mode", mode, *(["--yes"] if mode == "record" else []))
-    with shop.provider(SLOW) as (server, environment), started_command(shop, environment, *arguments) as run:
-        until(lambda: bool(server.requests))
+    with shop.provider(SLOW_STORY) as (server, environment), started_command(shop, environment, *arguments) as run:
+        wait_until(lambda: bool(server.requests))
         run.send_signal(number)
         out, err = run.communicate(timeout=60)
     assert (run.returncode, out) == (130, b"")
@@ -263,7 +267,7 @@ def test_second_signal_ends_the_command_at_once(shop: Project) -> None:
     shop.edit("desk.py", '    return {"order": order', STAYS + '    return {"order": order')
     shop.edit("shop.yaml", 'call: "desk:look", effect: read', 'call: "desk:look", effect: read, timeout: 10m')
     with shop.provider() as (_, environment), started_command(shop, environment) as run:
-        until(lambda: bool(shop.traces()))
+        wait_until(lambda: bool(shop.traces()))
         run.send_signal(signal.SIGINT)
         assert run.stderr is not None
         assert any(b"cancelling" in line for line in run.stderr)
@@ -284,13 +288,8 @@ def stderr_in_a_terminal(
     ours, theirs = pty.openpty()
 
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    run = subprocess.Popen(
-        [SCRIPT, "shop.yaml", "--approve", "all", *args],
-        cwd=shop.root,
-        env={"PATH": os.environ["PATH"], "TERM": term, "LANG": "C.UTF-8", **environment},
-        stdout=subprocess.PIPE,
-        stderr=theirs,
-    )
+    words, env = ("shop.yaml", "--approve", "all", *args), {"TERM": term, **environment}
+    run = start(*words, cwd=shop.root, environment=env, stderr=theirs)
     os.close(theirs)
     seen = b""
     with suppress(OSError):  # the other side has closed it
@@ -327,31 +326,84 @@ def test_run_continues_when_stdout_or_stderr_is_closed(shop: Project, stream: st
     reading, writing = os.pipe()
     os.close(reading)
     with shop.provider() as (server, environment):
-        done = subprocess.run(
-            [SCRIPT, "shop.yaml", "--approve", "all", "--journal", "run.jsonl"],
-            cwd=shop.root,
-            env={"PATH": os.environ["PATH"], **environment},
-            check=False,
-            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: writing},  # type: ignore[call-overload]  # one is a number
-        )
+        words = ("shop.yaml", "--approve", "all", "--journal", "run.jsonl")
+        run = start(*words, cwd=shop.root, environment=environment, **{stream: writing})
         os.close(writing)
+        said = run.communicate(timeout=60)
         assert len(server.requests) == 4
-    assert done.returncode == 0, done.stderr
+    assert run.returncode == 0, said
     assert '"status":"completed"' in (shop.root / "run.jsonl").read_text()
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.15, 0.3, 0.45, 0.6, 0.8])
 def test_interrupt_at_any_moment_leaves_a_finished_journal(shop: Project, delay: float) -> None:
     """Also while the command is still being prepared: a journal that was begun has its end."""
-    with shop.provider(SLOW) as (_, environment), started_command(shop, environment, "--journal", "run.jsonl") as run:
+    with (
+        shop.provider(SLOW_STORY) as (_, environment),
+        started_command(shop, environment, "--journal", "run.jsonl", fresh=True) as run,
+    ):
         time.sleep(delay)
         run.send_signal(signal.SIGINT)
         _, err = run.communicate(timeout=60)
-    assert run.returncode in (130, -signal.SIGINT)
+    assert run.returncode in (130, -signal.SIGINT) or b"<frozen site>" in err, err  # Python itself was still starting
     journal = shop.root / "run.jsonl"
     if journal.exists() and journal.stat().st_size:
-        assert b"Traceback" not in err, err
+        assert b"Traceback" not in err or b"Exception ignored" in err, err  # Python reports what it caught itself
         assert json.loads(journal.read_text().splitlines()[-1])["fact"]["type"] == "run_stopped"
+
+
+LOSES_THE_INTERRUPT = """\
+import signal, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "{module}":
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt:
+                {then}
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+@pytest.mark.parametrize("then", ["pass", "raise RuntimeError"])
+def test_interrupt_that_a_library_catches_still_cancels(shop: Project, then: str) -> None:
+    site = losing_the_interrupt(shop, "agentrun.engine.worlds.live", then)
+    with (
+        shop.provider(SLOW_STORY) as (_, environment),
+        started_command(shop, {**environment, "PYTHONPATH": site}, fresh=True) as run,
+    ):
+        _, err = run.communicate(timeout=60)
+    assert (run.returncode, b"cancelling" in err) == (130, then == "pass")
+
+
+def losing_the_interrupt(shop: Project, module: str, then: str = "pass") -> str:
+    """A path for Python. With it an interrupt comes while a module is imported, and is caught there."""
+    (shop.root / "site").mkdir()
+    (shop.root / "site/sitecustomize.py").write_text(LOSES_THE_INTERRUPT.format(module=module, then=then))
+    return str(shop.root / "site")
+
+
+@pytest.mark.parametrize(
+    ("command", "module"),
+    [
+        (["shop.yaml"], "agentrun.engine.run"),
+        (["validate", "shop.yaml"], "agentrun.compiler.compile"),
+        (["test"], "agentrun.testing.suite.selection"),
+        (["test", "--record", "all", "--yes"], "agentrun.testing.suite.recording"),
+    ],
+    ids=["replay", "validate", "test", "record"],
+)
+def test_interrupt_that_a_library_catches_is_no_success(shop: Project, command: list[str], module: str) -> None:
+    """Also where there is no run to cancel. A suite runs no case after it."""
+    (shop.root / "shop.cases.yaml").write_text('agentrun: "1"\ncases:\n  - {name: default}\n  - {name: b}\n')
+    shop.recorded()
+    path = losing_the_interrupt(shop, module)
+    with shop.provider() as (server, environment):
+        done = agentrun(*command, cwd=shop.root, **environment, PYTHONPATH=path)  # type: ignore[arg-type]  # only texts
+        assert (done.code, server.requests) == (130, []), done.err + done.out
+    assert command[0] != "test" or "passed" not in done.out, done.out
 
 
 def test_usage_error_with_json_is_a_json_object(shop: Project) -> None:

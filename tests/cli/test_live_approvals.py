@@ -11,8 +11,8 @@ from .shop_project import STORY, Project
 from .terminal_user import at_terminal
 
 CASES = 'agentrun: "1"\ncases:\n  - {{name: default, {0}}}\n'
-APPROVED = "approvals: {refund: approved}"
-INJECTED = "faults: [{at: 'approval:refund', inject: {answer: approved}}]"
+APPROVED_BY_CASE = "approvals: {refund: approved}"
+INJECTED_APPROVAL = "faults: [{at: 'approval:refund', inject: {answer: approved}}]"
 ONCE = STORY.replace('    faults: [{status: 429, headers: {retry-after: "0"}}]\n', "")
 REFUND = "refund 1042 20"
 
@@ -30,7 +30,9 @@ def write_case(shop: Project, text: str) -> None:
 
 
 @pytest.mark.parametrize("mode", [("--mode", "live"), ("--live-tools",)])
-@pytest.mark.parametrize("case", [APPROVED, INJECTED, "tags: [none]"], ids=["approvals", "fault", "cassette"])
+@pytest.mark.parametrize(
+    "case", [APPROVED_BY_CASE, INJECTED_APPROVAL, "tags: [none]"], ids=["approvals", "fault", "cassette"]
+)
 def test_live_call_is_denied_without_terminal_despite_approvals_in_files(
     shop: Project, mode: tuple[str, ...], case: str
 ) -> None:
@@ -43,7 +45,7 @@ def test_live_call_is_denied_without_terminal_despite_approvals_in_files(
 
 
 def test_terminal_asks_despite_approvals_of_the_case(shop: Project) -> None:
-    write_case(shop, APPROVED)
+    write_case(shop, APPROVED_BY_CASE)
     command = ("--case", "default", "--mode", "live", "--approve", "ask")
     with shop.provider(ONCE) as (_, environment), at_terminal(shop, environment, *command, rows=60) as person:
         person.until("Go ahead?")

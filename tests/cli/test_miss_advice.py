@@ -11,11 +11,11 @@ import yaml
 
 from .shop_project import STORY, Project
 
-DENIED = "    - {id: money, allow: refund, when: 'args.amount <= 10.0'}\n"
+SMALL_REFUNDS_RULE = "    - {id: money, allow: refund, when: 'args.amount <= 10.0'}\n"
 
 
 def without_interaction(number: int) -> Callable[[Project], None]:
-    """Takes an interaction off the tape."""
+    """Takes an interaction off the cassette."""
 
     def remove(shop: Project) -> None:
         data = yaml.safe_load(shop.cassette.read_text(encoding="utf-8"))
@@ -35,7 +35,7 @@ CHANGES: dict[str, tuple[Callable[[Project], None], str, tuple[str, ...]]] = {
     "reason": (lambda shop: shop.edit("shop.yaml", "reason: money", "reason: rules"), "new", ()),
     "result": (change_tool_result, "new", ()),
     "denied": (
-        lambda shop: shop.edit("shop.yaml", "    - {id: money, ask: refund, reason: money}\n", DENIED),
+        lambda shop: shop.edit("shop.yaml", "    - {id: money, ask: refund, reason: money}\n", SMALL_REFUNDS_RULE),
         "new",
         (),
     ),

@@ -14,7 +14,7 @@ from agentrun.errors import StorageError
 from agentrun.spec.project import find_project
 
 from .desk_project import TURNS
-from .suite_project import CASES, TAPE, Suite
+from .suite_project import CASES, CASSETTE, Suite
 
 ASSERTS = "  - {name: default, approvals: {refund: approved}, assert: [{type: contains, value: Done}%s]}\n"
 SNAPSHOT = ", {type: journal-snapshot}"
@@ -26,15 +26,15 @@ ID = f"{CASES}::default"
 
 def test_failing_case_keeps_its_old_cassette(suite: Suite) -> None:
     suite.write(ASSERTS % "")
-    before = (suite.root / TAPE).read_bytes()
+    before = (suite.root / CASSETTE).read_bytes()
     with suite.provider(OTHER):
         ran = suite.test(*RECORD)
     assert ran.code == 1
-    assert (suite.root / TAPE).read_bytes() == before
+    assert (suite.root / CASSETTE).read_bytes() == before
     assert "contains: " in ran.out, "the report says which assertion failed"
     assert f"its cassette did not change; the new one is in {STAGED}" in ran.out
     assert f"agentrun cassette accept {ID}" in ran.out
-    assert f"{ID}  the new cassette is in {STAGED} because contains failed; {TAPE} did not change" in ran.err
+    assert f"{ID}  the new cassette is in {STAGED} because contains failed; {CASSETTE} did not change" in ran.err
     assert b"Sorry" in load_cassette(suite.root / STAGED).interactions[-1].reply.body
     assert suite.test().code == 0, "the old one is replayed"
 
@@ -45,7 +45,7 @@ def test_accept_replaces_the_cassette_with_the_staged_one(suite: Suite) -> None:
         suite.test(*RECORD)
     new = (suite.root / STAGED).read_bytes()
     assert run_command(["cassette", "accept", ID]) == 0
-    assert (suite.root / TAPE).read_bytes() == new
+    assert (suite.root / CASSETTE).read_bytes() == new
     assert not (suite.root / STAGED).exists()
     assert suite.test().code == 1
     assert run_command(["cassette", "accept", ID]) == 2, "there is none any more"
@@ -60,9 +60,9 @@ def test_passing_case_gets_its_new_cassette(suite: Suite) -> None:
     suite.write(ASSERTS % "")
     with suite.provider(TURNS.replace("I look it up.", "Let me see.")):
         ran = suite.test(*RECORD)
-    assert (ran.code, f"recorded: {TAPE}" in ran.err) == (0, True), ran.out
+    assert (ran.code, f"recorded: {CASSETTE}" in ran.err) == (0, True), ran.out
     assert not (suite.root / STAGED).exists()
-    assert b"Let me see" in load_cassette(suite.root / TAPE).interactions[0].reply.body
+    assert b"Let me see" in load_cassette(suite.root / CASSETTE).interactions[0].reply.body
 
 
 def test_changed_journal_of_a_recording_is_shown_and_passes(suite: Suite) -> None:
@@ -77,7 +77,7 @@ def test_changed_journal_of_a_recording_is_shown_and_passes(suite: Suite) -> Non
     )
     assert f"CHANGED  {ID}" in ran.out
     assert '  -    text: "I look it up."' in ran.out or "Let me see." in ran.out
-    assert f"recorded: {TAPE}" in ran.err
+    assert f"recorded: {CASSETTE}" in ran.err
     assert suite.accepted() == accepted, "it is accepted with --update"
     assert suite.test().code == 1
     assert suite.test("--update").code == 0
@@ -118,7 +118,7 @@ def test_xfail_case_gets_its_new_cassette(suite: Suite) -> None:
     )
     with suite.provider(OTHER):
         assert suite.test(*RECORD).code == 0
-    assert b"Sorry" in load_cassette(suite.root / TAPE).interactions[-1].reply.body
+    assert b"Sorry" in load_cassette(suite.root / CASSETTE).interactions[-1].reply.body
 
 
 # --- size ----------------------------------------------------------------------------------------------------------
@@ -133,20 +133,20 @@ def test_recording_over_the_cassette_limit_keeps_the_old_cassette(
     suite: Suite, capsys: pytest.CaptureFixture[str], args: tuple[str, ...]
 ) -> None:
     suite.write(ASSERTS % "")
-    before = (suite.root / TAPE).read_bytes()
+    before = (suite.root / CASSETTE).read_bytes()
     set_cassette_limit(suite, len(before) + 2000)
     with suite.provider(TURNS.replace("I look it up.", "I look it up." + "x" * 5000)):
         code = run_command([*args])
     out, err = capsys.readouterr()
     assert code in (3, 7)
     assert "cassette_limit" in out + err
-    assert (suite.root / TAPE).read_bytes() == before
+    assert (suite.root / CASSETTE).read_bytes() == before
     assert not (suite.root / STAGED).exists()
     assert suite.test().code == 0, "the old one can be read"
 
 
 def test_cassette_over_the_limit_is_not_replayed(suite: Suite) -> None:
-    size = (suite.root / TAPE).stat().st_size
+    size = (suite.root / CASSETTE).stat().st_size
     suite.write(ASSERTS % "")
     set_cassette_limit(suite, size)
     assert suite.test().code == 0

@@ -51,7 +51,7 @@ print(json.dumps(ended))
 """Forks the recorders from a process that has imported what they need, and lets them go together."""
 
 
-class Done(NamedTuple):
+class RecorderResult(NamedTuple):
     code: int
     err: str
 
@@ -63,14 +63,14 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def record_at_once(root: Path, cases: list[str]) -> list[Done]:
+def record_at_once(root: Path, cases: list[str]) -> list[RecorderResult]:
     """One process a recorder, all let go at the same moment."""
     with ScriptedProvider(f"agentrun: '1'\nturns: [{', '.join(['{text: Hi.}'] * len(cases))}]\n") as server:
         environment = {"PATH": os.environ["PATH"], "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{server.url}/v1"}
         done = subprocess.run(
             [sys.executable, "-c", RECORDERS, *cases], cwd=root, env=environment, capture_output=True, check=True
         )
-    return [Done(*each) for each in msgspec.json.decode(done.stdout)]
+    return [RecorderResult(*each) for each in msgspec.json.decode(done.stdout)]
 
 
 def names_in(root: Path) -> Counter[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ..cassette.not_files import NOT_FILES, put
+from ..cassette.not_files import NOT_FILES, put_non_file
 from .shop_project import Project
 
 CASES = 'agentrun: "1"\ncases:\n'
@@ -68,7 +68,7 @@ def test_attachment_with_a_name_that_is_not_utf8_can_be_replayed(shop: Project) 
 @pytest.mark.parametrize(("kind", "why", "_"), NOT_FILES)
 def test_cassette_path_that_is_no_file_is_an_error_and_not_live(shop: Project, kind: str, why: str, _: int) -> None:
     shop.cassette.unlink()
-    put(shop.cassette, kind)
+    put_non_file(shop.cassette, kind)
     shop.trace.unlink()
     with shop.provider() as (server, environment):
         for mode in ("auto", "replay", "record"):

@@ -17,13 +17,13 @@ allow: refund                                      | -    | refund 1042 20 | 0 |
 deny: refund, when: "args.amount > 5.0"            | all  | -              | 0 | -                  | deny[r]
 deny: refund, when: "args.amount > 50.0"           | all  | -              | 0 | -                  | deny[]
 allow: refund, when: "args.amount < 50.0"          | -    | refund 1042 20 | 0 | -                  | allow[r]
-allow: refund, when: "args.order > 5"              | all  | -              | 0 | -                  | deny[]
+allow: refund, when: "dyn(args.order) > 5"         | all  | -              | 0 | -                  | deny[]
 ask: refund                                        | all  | refund 1042 20 | 0 | -                  | ask[r]
 ask: refund                                        | none | -              | 0 | -                  | ask[r]
 ask: refund                                        | -    | -              | 0 | -                  | ask[r]
-ask: refund, when: "args.order > 5"                | all  | refund 1042 20 | 0 | -                  | ask[r]
+ask: refund, when: "dyn(args.order) > 5"           | all  | refund 1042 20 | 0 | -                  | ask[r]
 interrupt: refund, when: "args.amount == 20.0"     | all  | -              | 4 | policy.interrupted | interrupt[r]
-interrupt: refund, when: "args.order > 5"          | all  | -              | 4 | policy.interrupted | interrupt[r]
+interrupt: refund, when: "dyn(args.order) > 5"     | all  | -              | 4 | policy.interrupted | interrupt[r]
 defer: refund, when: "args.amount == 20.0"         | all  | -              | 8 | suspended          | defer[r]
 modify: refund, set: {amount: 3.0}  | all  | refund 1042 3  | 0 | -                  | modify[r] allow[rest]
 deny: "*", on: output                              | all  | refund 1042 20 | 4 | policy.denied      | allow[rest]
@@ -69,7 +69,7 @@ def test_rules_decide_the_call_the_exit_code_and_the_journal(row: list[str], tmp
         assert journal == facts
 
 
-NESTED = "params.many.exists(x, params.many.exists(y, x > y && y > x))"
+NESTED_EXISTS = "params.many.exists(x, params.many.exists(y, x > y && y > x))"
 
 
 @pytest.mark.parametrize(("ruling", "paid"), [("allow", False), ("deny", False), ("ask", True)])
@@ -77,7 +77,7 @@ def test_condition_over_the_iteration_budget_is_named_in_the_ruling(ruling: str,
     """Nested loops exceed the engine's own budget of rounds: the ruling says so, and the run goes on."""
     shop = Project(tmp_path)
     shop.edit("shop.yaml", "params: {", "params: {many: {type: array}, ")
-    rule = f'{{id: r, {ruling}: refund, when: "{NESTED}"}}'
+    rule = f'{{id: r, {ruling}: refund, when: "{NESTED_EXISTS}"}}'
     shop.edit("shop.yaml", "{id: money, ask: refund, reason: money}", f"{rule}\n    - {{{NEVER}}}")
     with shop.provider(ONCE) as (_, environment):
         given = ("--approve", "all", "--param", f"many={list(range(200))}")

@@ -53,8 +53,8 @@ def test_replay_repeats_the_recorded_run_without_executing_tools(shop: Project) 
 
 def test_cassette_has_all_interactions_and_metadata_but_no_key(shop: Project) -> None:
     shop.record()
-    tape = load_cassette(shop.cassette)
-    assert [each.call.url for each in tape.interactions] == [
+    cassette = load_cassette(shop.cassette)
+    assert [each.call.url for each in cassette.interactions] == [
         "https://api.openai.com/v1/chat/completions",
         "tool://look",
         "https://api.openai.com/v1/chat/completions",
@@ -63,11 +63,11 @@ def test_cassette_has_all_interactions_and_metadata_but_no_key(shop: Project) ->
         "tool://refund",
         "https://api.openai.com/v1/chat/completions",
     ]
-    assert [each.reply.status for each in tape.interactions] == [200, 200, 429, 200, 200, 200, 200]
-    starts = [each.start for each in tape.interactions]
+    assert [each.reply.status for each in cassette.interactions] == [200, 200, 429, 200, 200, 200, 200]
+    starts = [each.start for each in cassette.interactions]
     assert starts == sorted(starts, key=lambda start: start or 0)
-    assert len(tape.interactions[0].chunks) > 3
-    about = tape.metadata
+    assert len(cassette.interactions[0].chunks) > 3
+    about = cassette.metadata
     assert (about["spec"], about["case"], about["params"]) == ("shop.yaml", "default", {"order": "1042"})
     assert about["where"] == [
         "https://api.openai.com/v1, sent to 127.0.0.1 by OPENAI_BASE_URL (a scripted provider: no model was asked)"
@@ -87,6 +87,45 @@ def test_a_new_case_needs_a_name(shop: Project) -> None:
     cases = yaml.safe_load((shop.root / "shop.cases.yaml").read_text())["cases"]
     assert cases == [{"name": "late", "input": "Is 1042 late?"}]
     assert "case late" in shop.run("Is 1042 late?").err
+
+
+def test_the_same_recording_command_works_twice(shop: Project) -> None:
+    command = ("Is 1042 late?", "--case", "late", "--param", "order=1042")
+    shop.record(*command)
+    cases, recorded = (shop.root / "shop.cases.yaml").read_bytes(), shop.root / "cassettes" / "shop" / "late.yaml"
+    recorded.write_text("damaged")
+    shop.record(*command)
+    assert (shop.root / "shop.cases.yaml").read_bytes() == cases
+    assert load_cassette(recorded).metadata["case"] == "late"
+    assert shop.run(*command).err.startswith("replay: cassettes/shop/late.yaml (case late;")
+
+
+@pytest.mark.parametrize(
+    ("command", "difference"),
+    [
+        (["Is 7 late?"], 'message: "Is 1042 late?" in the case, "Is 7 late?" in this command'),
+        (["--param", "order=7"], 'param order: "1042" in the case, "7" in this command'),
+    ],
+    ids=["message", "param"],
+)
+def test_recording_a_case_with_other_values_is_refused(shop: Project, command: list[str], difference: str) -> None:
+    shop.recorded("Is 1042 late?", "--case", "late")
+    before = (shop.root / "cassettes" / "shop" / "late.yaml").read_bytes()
+    with shop.provider() as (server, environment):
+        done = shop.run(*command, "--case", "late", "--mode", "record", "--yes", "--approve", "all", **environment)
+        assert server.requests == []
+    assert (done.code, done.out, difference in done.err) == (2, "", True), done.err
+    assert "use another name with --case, or edit the case in shop.cases.yaml" in done.err
+    assert (shop.root / "cassettes" / "shop" / "late.yaml").read_bytes() == before
+
+
+def test_a_message_with_a_secret_is_recorded_twice(shop: Project) -> None:
+    """The case has a placeholder where the command has the key: these are no other values."""
+    command = (f"Is my key {KEY}?", "--case", "secret", "--mode", "record", "--yes", "--approve", "all")
+    for _ in range(2):
+        with shop.provider() as (_, environment):
+            assert shop.run(*command, **environment).code == 0
+    assert KEY not in (shop.root / "shop.cases.yaml").read_text()
 
 
 def test_comments_of_the_cases_stay(shop: Project) -> None:
@@ -153,7 +192,7 @@ def test_record_new_asks_nothing_if_all_interactions_match(shop: Project) -> Non
     shop.edit("desk.py", 'return "paid"', 'return "paid twice"')
     with shop.provider() as (server, environment):
         done = shop.run("--record", "new", "--yes", "--approve", "all", **environment)
-        assert (done.code, server.requests) == (0, []), "the results are on the tape, so nothing differs"
+        assert (done.code, server.requests) == (0, []), "the results are on the cassette, so nothing differs"
 
 
 @pytest.mark.parametrize("how", ["from:0", "from:", "from:x", "some", "from:99"])
@@ -207,7 +246,7 @@ def test_only_one_process_records_a_cassette(shop: Project) -> None:
             stderr=subprocess.DEVNULL,
         )
         try:
-            _until(lambda: bool(server.requests))
+            _wait_until(lambda: bool(server.requests))
             second = shop.run("--mode", "record", "--yes", "--approve", "all", **environment)
             assert (second.code, "another process is recording" in second.err) == (7, True)
             assert len(server.requests) == 1, "it was refused before it asked anything"
@@ -218,7 +257,7 @@ def test_only_one_process_records_a_cassette(shop: Project) -> None:
     shop.record()  # the lock of a killed process is free at once
 
 
-def _until(holds: Any) -> None:
+def _wait_until(holds: Any) -> None:
     end = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < end
@@ -314,11 +353,11 @@ def test_live_model_asks_the_model_and_replays_the_tools(shop: Project) -> None:
         done = shop.run("--live-model", **environment)
         assert [seen.status for seen in server.requests] == [200, 429, 200, 200]
     assert (done.code, done.out) == (0, "Done again.\n"), done.err
-    assert shop.traces() == BOTH, "tools came from the tape"
+    assert shop.traces() == BOTH, "tools came from the cassette"
     other = STORY.replace("amount: 20.0", "amount: 9000.0")
     with shop.provider(other) as (_, environment):
         miss = shop.run("--live-model", "--approve", "all", **environment)
-    assert (miss.code, shop.traces()) == (3, BOTH), "a call that the tape does not hold is never executed"
+    assert (miss.code, shop.traces()) == (3, BOTH), "a call that the cassette does not hold is never executed"
 
 
 # --- determinism and the network ---------------------------------------------------------------------------------
@@ -358,7 +397,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_recorded_connection_failures_are_replayed(shop: Project, fault: str) -> None:
-    """Recorded as they were, and the tape alone fails the same way."""
+    """Recorded as they were, and the cassette alone fails the same way."""
     shop.edit(
         "shop.yaml", "retry: {first_delay: 1ms}", "limits: {stream_gap: 1s}\nretry: {attempts: 2, first_delay: 1s}"
     )

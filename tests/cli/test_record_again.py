@@ -13,7 +13,7 @@ from agentrun.journal.storage import read_journal_file
 
 from .shop_project import STORY, Project
 
-KEPT = "https://api.openai.com/v1/chat/completions"
+MODEL_URL = "https://api.openai.com/v1/chat/completions"
 
 
 @pytest.fixture
@@ -48,17 +48,17 @@ def test_partial_recording_writes_history_for_any_old_metadata(shop: Project, me
 
 
 def test_partial_recording_keeps_the_address_of_the_first_provider(shop: Project) -> None:
-    set_metadata(shop, {"where": [KEPT]})
+    set_metadata(shop, {"where": [MODEL_URL]})
     shop.record("--record", "from:4")
     about = yaml.safe_load(shop.cassette.read_text(encoding="utf-8"))["metadata"]
-    assert about["where"][0] == KEPT
+    assert about["where"][0] == MODEL_URL
     assert "a scripted provider" in about["where"][1]
 
 
 def test_kept_tool_timeout_stays_a_timeout(shop: Project) -> None:
     """It takes as long again: that is what it did."""
     shop.edit("shop.yaml", '"desk:look", effect: read}', '"desk:look", effect: read, timeout: 200ms}')
-    shop.edit("desk.py", '    return {"order"', '    __import__("time").sleep(0.6)\n    return {"order"')
+    shop.edit("desk.py", '    return {"order"', '    __import__("time").sleep(600)\n    return {"order"')
     story = STORY.replace('    faults: [{status: 429, headers: {retry-after: "0"}}]\n', "")
     shop.record("--record", "all", "--journal", "first.jsonl", story=story)
     ran = len(shop.traces())
@@ -81,7 +81,7 @@ def test_recording_without_approver_does_not_replace_a_cassette(shop: Project) -
     with shop.provider() as (_, environment):
         lived = shop.run("--mode", "live", **environment)
         assert lived.err.count(why) == 1, "a run that goes on says it too, once"
-    assert "--approve" not in shop.run().err, "what is on a tape is not asked"
+    assert "--approve" not in shop.run().err, "what is on a cassette is not asked"
     shop.record()
     good = shop.cassette.read_bytes()
     with shop.provider() as (_, environment):

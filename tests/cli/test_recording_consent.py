@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 
 from agentrun.cli.approval_options import RECORD_PROMPT
+from agentrun.journal.records import JOURNAL_PREFIX
 
 from .command import agentrun
 from .shop_project import STORY, Project
@@ -118,11 +120,13 @@ def test_stubbed_tool_is_not_run_and_needs_no_consent(shop: Project) -> None:
 
 @pytest.mark.parametrize(
     ("typed", "code", "traces"),
-    [("y\n", 0, ["look 1042", "refund 1042 20"]), ("\n", 130, []), ("\x04", 130, [])],
-    ids=["yes", "enter", "end"],
+    [("y\n", 0, ["look 1042", "refund 1042 20"]), ("\n", 130, []), ("\x04", 130, []), ("\x03", 130, [])],
+    ids=["yes", "enter", "end", "interrupt"],
 )
 def test_terminal_asks_once_before_recording(shop: Project, typed: str, code: int, traces: list[str]) -> None:
-    command = ("--mode", "record", "--approve", "all")
+    journal = shop.root / "run.jsonl"
+    journal.write_bytes(JOURNAL_PREFIX)
+    command = ("--mode", "record", "--approve", "all", "--journal", journal.name)
     with shop.provider() as (server, environment), at_terminal(shop, environment, *command) as person:
         shown = person.until("Record? [y/N]")
         assert "of these at_most_once: refund" in shown
@@ -132,7 +136,18 @@ def test_terminal_asks_once_before_recording(shop: Project, typed: str, code: in
     assert (ended, shop.traces()) == (code, traces), shown
     assert shown.count(RECORD_PROMPT.strip()) == 1
     assert shop.cassette.exists() == (code == 0)
-    assert ("nothing was recorded" in shown) == (code == 130)
+    assert shown.endswith("cancelled: nothing was recorded") == (code == 130), shown
+    assert (journal.read_bytes() == JOURNAL_PREFIX) == (code == 130), "there was no run"
+
+
+def test_termination_at_the_question_leaves_nothing_behind(shop: Project) -> None:
+    command = ("--mode", "record", "--approve", "all")
+    with shop.provider() as (server, environment), at_terminal(shop, environment, *command) as person:
+        person.until("Record? [y/N]")
+        person.run.send_signal(signal.SIGTERM)
+        ended, shown = person.end()
+        assert (ended, len(server.requests), shop.traces()) == (130, 0, []), shown
+    assert not shop.cassette.exists()
 
 
 def test_terminal_asks_for_consent_and_then_for_approvals(shop: Project) -> None:

@@ -38,8 +38,10 @@ ROLES = {
         "engine.memory._OwnedJournal",
         "engine.models.AttachmentChecker",
         "engine.models.HttpProvider",
+        "engine.env_file.EnvFile",
         "engine.settings.Settings",
         "engine.event_loop.SystemClock",
+        "engine.http_clients.HttpClients",
         "engine.worlds.live._RedactingSender",
     },
     "the log": {"engine.driver.RunLog"},
@@ -48,17 +50,18 @@ ROLES = {
         "cli.group.AgentrunGroup",
         "cli.interrupt.InterruptHandler",
         "cli.keyboard.Keyboard",
+        "cli.options.ExistingPath",
         "cli.run_output.RunOutput",
         "cli.stdout_guard._OwnStream",
     },
 }
 BAGS = {"engine.request.Request", "engine.begin.AdmittedRequest", "cli.plan.RunPlan", "engine.world.World"}
 """All that has fields and does nothing."""
-CONSTANTS = ("engine.unreachable_ports.", "engine.begin.PackagePolicy", "engine.spending.")
+CONSTANTS = ("engine.worlds.replay.", "engine.begin.PackagePolicy", "engine.spending.")
 """Values that modules make when they are imported."""
 
 
-class Watch:
+class ObjectWatcher:
     """Instances of classes of `cli/` and `engine/` that functions were given, held or returned before a decision."""
 
     def __init__(self) -> None:
@@ -78,9 +81,9 @@ class Watch:
                 self.seen[f"{kind.__module__}.{kind.__qualname__}".removeprefix("agentrun.")] = kind
 
 
-def watch_recording(folder: Path) -> Watch:
+def watch_recording(folder: Path) -> ObjectWatcher:
     """A recording, from the command line on."""
-    runs, watch, here = Runs(folder), Watch(), Path.cwd()
+    runs, watch, here = Runs(folder), ObjectWatcher(), Path.cwd()
     with ScriptedProvider(STORY) as server:
         environment = {"OPENAI_API_KEY": "not-a-real-key", "OPENAI_BASE_URL": f"{server.url}/v1"}
         with patch.dict(os.environ, environment):
@@ -105,7 +108,7 @@ def test_every_object_of_a_recording_has_a_known_role(tmp_path: Path, capfd: pyt
     assert capfd.readouterr().out == "It is late.\n"
 
 
-PLANTED = """
+PLANTED_MODULE = """
 from msgspec import Struct
 
 class Errand(Struct):
@@ -118,7 +121,7 @@ def unpacked(errand):
 
 def test_unknown_parameter_object_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planted: dict[str, Any] = {"__name__": "agentrun.cli.planted"}
-    exec(PLANTED, planted)  # noqa: S102  # as if it were a module of the product
+    exec(PLANTED_MODULE, planted)  # noqa: S102  # as if it were a module of the product
     real = run.__dict__["_run_plan"]
     monkeypatch.setattr(run, "_run_plan", lambda plan, *rest: real(planted["unpacked"](planted["Errand"](plan)), *rest))
     assert "cli.planted.Errand" in watch_recording(tmp_path).seen

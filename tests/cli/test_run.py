@@ -82,7 +82,22 @@ def test_case_uses_its_own_profile(project: Path) -> None:
     assert "case brief" in agentrun("specs/triage.yaml", "--case", "brief", cwd=project).err
     assert "case brief" in agentrun("specs/triage.yaml", "--profile", "short", cwd=project).err
     assert "case default" in agentrun("specs/triage.yaml", cwd=project).err
-    assert agentrun("specs/triage.yaml", "--case", "brief", "--profile", "short", cwd=project).code == 2
+    assert agentrun("specs/triage.yaml", "--case", "brief", "--profile", "short", cwd=project).code == 0
+    refused = agentrun("specs/triage.yaml", "--case", "default", "--profile", "short", cwd=project)
+    assert refused.code == 2
+    assert '  profile: none in the case, "short" in this command\n' in refused.err
+
+
+def test_two_cases_with_the_same_input_are_announced(project: Path) -> None:
+    cases = project / "specs/triage.cases.yaml"
+    cases.write_text(cases.read_text() + "  - {name: twin}\n")
+    announced = "case twin has the same input: choose with --case NAME"
+    assert announced in agentrun("specs/triage.yaml", cwd=project).err.splitlines()[0]
+    assert "the same input" not in agentrun("specs/triage.yaml", "--case", "default", cwd=project).err
+    cases.write_text(cases.read_text() + "  - {name: third}\n")
+    shutil.copy(project / "cassettes/triage/default.yaml", project / "cassettes/triage/third.yaml")
+    first = agentrun("specs/triage.yaml", cwd=project).err.splitlines()[0]
+    assert "(case default; nothing is sent); cases twin and third have the same input" in first
 
 
 def test_message_may_be_an_argument_or_stdin() -> None:
@@ -115,11 +130,10 @@ def test_unrecorded_message_or_param_goes_live_outside_ci(another: tuple[str, ..
     """As far as it can here: without a key nothing is sent, and the recorded cases are offered."""
     done = agentrun("specs/triage.yaml", *another, CI=ci)
     assert (done.code, done.out) == (2, "")
-    first, *rest = done.err.splitlines()
-    why = "no recorded case has this message, params and profile"
-    assert first == f"live: {why} (requests go to openai, tools run for real)"
-    assert rest[0] == "host.missing: OPENAI_API_KEY is not set"
-    assert "or replay a recorded case: --case default | approval | denial | retry" in rest[-1]
+    error, hint = done.err.splitlines()
+    assert error == "host.missing: OPENAI_API_KEY is not set"
+    assert hint.startswith("  → no recorded case has this message, params and profile, so the run would be live; ")
+    assert "or replay a recorded case: --case default | approval | denial | retry" in hint
 
 
 def test_a_changed_prompt_is_a_miss_that_says_what_differs(project: Path) -> None:

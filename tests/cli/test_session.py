@@ -11,7 +11,7 @@ import pytest
 
 from .command import SCRIPT
 from .shop_project import Project
-from .test_live import until
+from .test_live import wait_until
 
 STORY = """\
 agentrun: "1"
@@ -63,7 +63,7 @@ def test_session_in_use_is_busy_until_its_process_ends(shop: Project) -> None:
             stderr=subprocess.DEVNULL,
         )
         try:
-            until(lambda: bool(server.requests))
+            wait_until(lambda: bool(server.requests))
             busy = shop.run("Hi", "--session", "ada", **environment)
             assert (busy.code, "session.busy" in busy.err, len(server.requests)) == (9, True, 1)
         finally:

@@ -11,7 +11,7 @@ from agentrun.cassette.file import load_cassette
 from agentrun.cli.group import run_command
 
 from .desk_project import rewrite
-from .suite_project import ANOTHER, CASES, HEAD, PLAIN, TAPE, Suite
+from .suite_project import ANOTHER, CASES, CASSETTE, DEFAULT_CASE, HEAD, Suite
 
 SHORTER = "  - {name: shorter, cassette: default, faults: [{at: 'tool:lookup_order', inject: {fatal: broken}}]}\n"
 ENDS = ", assert: [{type: outcome, value: tool.fatal}]}\n"
@@ -25,21 +25,21 @@ def run(suite: Suite, *args: str) -> tuple[int, str, str]:
 
 
 def add_unplayed_interaction(root: Path) -> None:
-    """The last interaction stands on the tape twice: no case plays the second."""
-    rewrite(root / TAPE, lambda tape: [*tape, tape[-1]])
+    """The last interaction stands on the cassette twice: no case plays the second."""
+    rewrite(root / CASSETTE, lambda cassette: [*cassette, cassette[-1]])
 
 
 def test_ls_lists_all_cases_of_a_cassette(suite: Suite) -> None:
-    suite.write(ANOTHER, PLAIN)
+    suite.write(ANOTHER, DEFAULT_CASE)
     row = json.loads(run(suite, "cassette", "ls", "--json")[1])
     assert (row["case"], row["cases"]) == ("default", ["default", "another"])
-    suite.write(PLAIN)
+    suite.write(DEFAULT_CASE)
     assert "cases" not in json.loads(run(suite, "cassette", "ls", "--json")[1])
 
 
 def test_interactions_played_by_any_case_are_not_unused(suite: Suite) -> None:
     """The one that ends early is the first that plays it."""
-    suite.write(SHORTER.replace("}\n", ENDS), PLAIN)
+    suite.write(SHORTER.replace("}\n", ENDS), DEFAULT_CASE)
     assert suite.test().code == 0
     code, out, _ = run(suite, "cassette", "audit", "--fail-on", "unused,miss,orphan")
     assert (code, out) == (0, "")
@@ -47,19 +47,19 @@ def test_interactions_played_by_any_case_are_not_unused(suite: Suite) -> None:
 
 
 def test_interactions_played_by_no_case_are_unused(suite: Suite) -> None:
-    suite.write(ANOTHER, PLAIN)
+    suite.write(ANOTHER, DEFAULT_CASE)
     add_unplayed_interaction(suite.root)
     code, out, _ = run(suite, "cassette", "audit", "--fail-on", "unused")
     assert code == 1
     assert "its case does not play 1 of 8 interactions" in out
     code, out, _ = run(suite, "cassette", "prune", "--yes")
     assert "that its cases do not play: 8" in out
-    assert len(load_cassette(suite.root / TAPE).interactions) == 7
+    assert len(load_cassette(suite.root / CASSETTE).interactions) == 7
     assert suite.test().code == 0
 
 
 def test_the_case_that_misses_is_named(suite: Suite) -> None:
-    suite.write(PLAIN, ANOTHER.replace("another", "another, input: Hello"))
+    suite.write(DEFAULT_CASE, ANOTHER.replace("another", "another, input: Hello"))
     code, out, _ = run(suite, "cassette", "audit")
     assert code == 1
     (line,) = [each for each in out.splitlines() if "  miss  " in each]
@@ -68,7 +68,7 @@ def test_the_case_that_misses_is_named(suite: Suite) -> None:
 
 
 def test_only_the_case_with_the_name_of_the_cassette_records_it(suite: Suite) -> None:
-    suite.write(PLAIN, ANOTHER)
+    suite.write(DEFAULT_CASE, ANOTHER)
     code, _, err = run(suite, "specs/desk.yaml", "--case", "another", "--record", "all", "--yes")
     assert code == 2
     assert "case 'another' reuses the cassette of 'default'" in err
@@ -77,7 +77,7 @@ def test_only_the_case_with_the_name_of_the_cassette_records_it(suite: Suite) ->
 
 def test_case_that_differs_is_advised_to_use_its_own_cassette(suite: Suite) -> None:
     """Making the recording again changes nothing, as long as the spec is the recorded one."""
-    suite.write(PLAIN, SHORTER.replace("fatal", "error"))
+    suite.write(DEFAULT_CASE, SHORTER.replace("fatal", "error"))
     assert suite.test().code == 0, "after a fault recorded replies are played on, unless that is not wanted"
     ran = suite.test("--require-tier", "exact")
     assert ran.code == 3
@@ -89,13 +89,13 @@ def test_case_that_differs_is_advised_to_use_its_own_cassette(suite: Suite) -> N
     spec.write_text(
         spec.read_text(encoding="utf-8").replace("instructions: ", "instructions: Well, "), encoding="utf-8"
     )
-    again = suite.test("--require-tier", "exact").out
+    again = suite.test("--require-tier", "exact", "-v").out
     assert "--case default --record" in again
     assert "remove" not in again
 
 
 def test_unused_interactions_fail_only_the_case_of_the_cassette_name(suite: Suite) -> None:
-    suite.write(PLAIN, ANOTHER)
+    suite.write(DEFAULT_CASE, ANOTHER)
     add_unplayed_interaction(suite.root)
     assert suite.test("--json").statuses() == {"default": "missed", "another": "passed"}
 
@@ -113,7 +113,7 @@ def test_case_is_added_only_if_the_defaults_do_not_change_it(suite: Suite, defau
     from agentrun.compiler.spec_reader import read_spec
     from agentrun.spec.v1.cases import Case
 
-    suite.write(PLAIN, head=HEAD.replace("cases:", f"defaults: {defaults}\ncases:"))
+    suite.write(DEFAULT_CASE, head=HEAD.replace("cases:", f"defaults: {defaults}\ncases:"))
     before = (suite.root / CASES).read_text(encoding="utf-8")
     spec = read_spec(suite.root / "specs/desk.yaml").spec
     assert spec is not None

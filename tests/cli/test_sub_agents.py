@@ -19,7 +19,7 @@ from agentrun.journal.canonical import canonical
 from agentrun.journal.storage import read_journal_file
 from agentrun.testing.provider import ScriptedProvider
 
-from .command import SCRIPT, Done, agentrun
+from .command import SCRIPT, CommandResult, agentrun
 from .shop_project import KEY
 
 PARENT = """\
@@ -100,7 +100,7 @@ class Desk:
                 "ANTHROPIC_BASE_URL": child.url,
             }
 
-    def run(self, *args: str, leads: str = LEADS, reads: str = READS) -> Done:
+    def run(self, *args: str, leads: str = LEADS, reads: str = READS) -> CommandResult:
         with self.providers(leads, reads) as environment:
             return agentrun("desk.yaml", *args, cwd=self.root, **environment)  # type: ignore[arg-type]  # variables
 

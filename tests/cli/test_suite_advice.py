@@ -19,7 +19,7 @@ CASES = """\
     approvals: {refund: approved}
     turns: [Please refund 20 of order 1042., Thanks.]
 """
-TALK = TURNS + "  - text: You are welcome.\n"
+CONVERSATION = TURNS + "  - text: You are welcome.\n"
 CHANGES = {
     "a prompt line": ("specs/desk.yaml", "Look an order up before", "Always look an order up before"),
     "another model": ("specs/desk.yaml", "name: gpt-4.1-mini", "name: gpt-4.1"),
@@ -34,7 +34,7 @@ def ledger(suite: Suite) -> Path:
     doc = '"""Pays an amount of an order back."""\n'
     suite.edit("python/shop.py", doc, f"{doc}    with open({str(path)!r}, 'a') as file: file.write('paid\\n')\n")
     suite.write(CASES)
-    with suite.provider(TALK):
+    with suite.provider(CONVERSATION):
         assert suite.test("--record", "all", "--yes").code == 0
     assert path.read_text(encoding="utf-8") == "paid\n" * 2
     assert suite.test().code == 0
@@ -50,7 +50,7 @@ def test_record_command_of_the_summary_works_and_runs_no_tool_twice(suite: Suite
     (advice,) = [line for line in missed.out.splitlines() if "record again: " in line]
     words = shlex.split(advice.partition(": ")[2])
     assert words[-2:] == ["--record", "new"]
-    with suite.provider(TALK):
+    with suite.provider(CONVERSATION):
         assert suite.test(*words[2:], "--yes").code == 0
     assert not ledger.exists(), "nothing is paid twice"
     assert suite.test().code == 0
@@ -59,13 +59,13 @@ def test_record_command_of_the_summary_works_and_runs_no_tool_twice(suite: Suite
 def test_record_command_of_each_case_works_and_runs_no_tool_twice(suite: Suite, ledger: Path) -> None:
     suite.edit(*CHANGES["a prompt line"])
     hints = [
-        line.strip().removeprefix("→ ") for line in suite.test().out.splitlines() if line.startswith("    → agent")
+        line.strip().removeprefix("→ ") for line in suite.test("-v").out.splitlines() if line.startswith("    → agent")
     ]
     assert hints == [
         "agentrun specs/desk.yaml --case default --record new",
         "agentrun test specs/desk.cases.yaml::talk --record new",
     ]
-    with suite.provider(TALK):
+    with suite.provider(CONVERSATION):
         for hint in hints:
             assert run_command([*shlex.split(hint)[1:], "--yes"]) == 0
     assert not ledger.exists()
@@ -84,21 +84,23 @@ def test_unreadable_cassette_suggests_record_all(suite: Suite, ledger: Path) -> 
     (suite.root / "cassettes/desk/default.yaml").write_text("interactions: 5\n", encoding="utf-8")
     missed = suite.test()
     assert "record again: agentrun test specs/desk.cases.yaml::default --record all" in missed.out
-    with suite.provider(TALK):
+    with suite.provider(CONVERSATION):
         assert suite.test("specs/desk.cases.yaml::default", "--record", "all", "--yes").code == 0
     assert suite.test().code == 0
 
 
 def test_suite_recording_needs_consent_once_and_reports_its_spend(suite: Suite, ledger: Path) -> None:
     suite.edit(*CHANGES["a prompt line"])
-    with suite.provider(TALK) as server:
+    with suite.provider(CONVERSATION) as server:
         refused = suite.test("--record", "new")
         assert (refused.code, refused.out, len(server.requests)) == (2, "", 0)
         assert "this recording may run tools without `effect: read` (refund)" in refused.err
-        assert refused.err.count("tools that may run: lookup_order, refund (only calls") == 1
-        assert "approvals answered by: 2 cases, then the cassette\n" in refused.err
-        assert "estimated cost: about 7 requests, 105 tokens" in refused.err
+        assert "tools that may run" not in refused.err
         done = suite.test("--record", "new", "--yes", "--json")
+        shown = suite.test("--record", "new", "--yes").err
+    assert shown.count("tools that may run: lookup_order, refund (only calls") == 1
+    assert "approvals answered by: 2 cases, then the cassette\n" in shown
+    assert "estimated cost: about 7 requests, 105 tokens" in shown
     summary = done.summary()["recorded"]
     assert summary["spent"] == {"requests": 7, "tokens": 105, "cost": 0, "unpriced": 7}
     assert [case["is_saved"] for case in summary["cases"]] == [True, True]
@@ -116,14 +118,14 @@ def test_failed_calls_are_listed(suite: Suite) -> None:
 def test_record_command_of_the_audit_makes_a_stale_cassette_fresh(
     suite: Suite, ledger: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tape = "cassettes/desk/default.yaml"
+    cassette = "cassettes/desk/default.yaml"
     suite.edit("specs/desk.yaml", "turns: 8", "turns: 9")
-    run_command(["cassette", "audit", tape])
+    run_command(["cassette", "audit", cassette])
     (advice,) = [line for line in capsys.readouterr().out.splitlines() if line.endswith("--record new")]
-    with suite.provider(TALK) as server:
+    with suite.provider(CONVERSATION) as server:
         assert run_command([*shlex.split(advice[advice.index("agentrun ") :])[1:], "--yes"]) == 0
         assert len(server.requests) == 0
     assert not ledger.exists()
     capsys.readouterr()
-    run_command(["cassette", "audit", tape])
+    run_command(["cassette", "audit", cassette])
     assert "stale" not in capsys.readouterr().out

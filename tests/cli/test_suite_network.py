@@ -11,7 +11,7 @@ from agentrun.wire import HttpReply
 
 from ..servers import Server
 from .desk_project import TURNS
-from .suite_project import CASES, TAPE, Suite
+from .suite_project import CASES, CASSETTE, Suite
 
 JUDGE = """\
 import urllib.request
@@ -96,12 +96,12 @@ def test_github_summary_lists_live_assertions(suite_with_judge: Suite, judge_ser
 
 
 def test_assertions_of_turns_follow_the_same_network_rule(suite_with_judge: Suite, judge_server: Server) -> None:
-    turns = "turns: [{input: Please refund 20 of order 1042., assert: [CLAIM]}]"
+    turns = "turns: [{input: Please refund 20 of order 1042., assert: [ASSERTION]}]"
     suite_with_judge.write(
-        f"  - {{name: talk, cassette: default, {turns.replace('CLAIM', python_assertion(judge_server))}}}\n"
+        f"  - {{name: talk, cassette: default, {turns.replace('ASSERTION', python_assertion(judge_server))}}}\n"
     )
     assert f"turn 1: judge_{judge_server.port}:fetches tried to reach" in suite_with_judge.test().out
-    open_turns = turns.replace("CLAIM", python_assertion(judge_server, "network: true"))
+    open_turns = turns.replace("ASSERTION", python_assertion(judge_server, "network: true"))
     suite_with_judge.write(f"  - {{name: talk, cassette: default, {open_turns}}}\n")
     assert f"judge_{judge_server.port}:fetches  ({CASES}::talk)" in suite_with_judge.test().out
     assert len(judge_server.requests) == 1
@@ -111,7 +111,7 @@ def test_new_recording_is_evaluated_without_network(suite_with_judge: Suite, jud
     suite_with_judge.write(
         f"  - {{name: default, approvals: {{refund: approved}}, assert: [{python_assertion(judge_server)}]}}\n"
     )
-    (suite_with_judge.root / TAPE).unlink()
+    (suite_with_judge.root / CASSETTE).unlink()
     with suite_with_judge.provider(TURNS):
         assert "tried to reach" in suite_with_judge.test("--record", "all", "--yes").out
     assert judge_server.requests == []

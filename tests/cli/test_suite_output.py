@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from .suite_project import ANOTHER, CASES, FAILS, KEPT, MISSES, PLAIN, Suite
+from .suite_project import ANOTHER, CASES, DEFAULT_CASE, FAILS, MISSES, SNAPSHOT_CASE, Suite
 
 KEY = "sk-proj-abcdefghij0123456789ABCDEFGHIJ"
 
 
 def test_failure_shows_the_assertion_the_line_and_the_run(suite: Suite) -> None:
-    suite.write(PLAIN, FAILS)
+    suite.write(DEFAULT_CASE, FAILS)
     ran = suite.test()
     assert f"FAILED  {CASES}::fails  ({CASES}:4)" in ran.out
     assert "contains:" in ran.out
@@ -23,25 +23,29 @@ def test_failure_shows_the_assertion_the_line_and_the_run(suite: Suite) -> None:
 
 
 def test_miss_shows_the_change_and_the_record_command(suite: Suite) -> None:
-    suite.write(PLAIN, ANOTHER)
+    suite.write(DEFAULT_CASE, ANOTHER)
     suite.edit("specs/desk.yaml", "Look an order up", "Look every order up")
     ran = suite.test()
     assert ran.code == 3
-    head, _, tail = ran.out.partition("What changed:")
-    assert "MISSED" in head
-    line = tail.splitlines()[1]
-    assert 'instructions line 1 is "Look every order up' in line
-    assert line.endswith(f"({CASES}::default, {CASES}::another)")
-    assert "2 missed" in tail
-    assert f"agentrun test {CASES}::default {CASES}::another --record new" in tail
+    both = f"agentrun test {CASES}::default {CASES}::another"
+    assert ran.out == (
+        "2 cases: instructions line 1 changed  (specs/desk.yaml:4)\n"
+        "  recorded: Look an order up before you answer.\n"
+        "  now:      Look every order up before you answer.\n"
+        f"  {CASES}: default, another\n"
+        "\n"
+        "2 missed\n"
+        f"  → record again: {both} --record new\n"
+        f"  → details of each case: {both} -v\n"
+    )
 
 
 def test_many_cases_with_one_change_are_counted(suite: Suite) -> None:
-    suite.write(PLAIN, *(ANOTHER.replace("another", f"another-{number}") for number in range(3)))
+    suite.write(DEFAULT_CASE, *(ANOTHER.replace("another", f"another-{number}") for number in range(3)))
     suite.edit("specs/desk.yaml", "Look an order up", "Look every order up")
-    tail = suite.test().out.partition("What changed:")[2]
-    assert "(4 cases)" in tail
-    assert "agentrun test . --record new" in tail
+    out = suite.test().out
+    assert out.startswith("4 cases: instructions line 1 changed")
+    assert "agentrun test . --record new" in out
 
 
 def test_reasons_of_skipped_and_xfailed_cases_are_shown(suite: Suite) -> None:
@@ -54,33 +58,33 @@ def test_reasons_of_skipped_and_xfailed_cases_are_shown(suite: Suite) -> None:
 
 
 def test_quiet_has_no_progress(suite: Suite) -> None:
-    suite.write(PLAIN, FAILS)
+    suite.write(DEFAULT_CASE, FAILS)
     ran = suite.test("--quiet")
     assert ran.err == ""
     assert "FAILED" in ran.out
 
 
 def test_output_is_the_same_every_time(suite: Suite) -> None:
-    suite.write(PLAIN, FAILS, MISSES, KEPT.replace("default", "kept, cassette: default"))
+    suite.write(DEFAULT_CASE, FAILS, MISSES, SNAPSHOT_CASE.replace("default", "kept, cassette: default"))
     first, again = suite.test(), suite.test()
     assert (first.out, first.err) == (again.out, again.err)
 
 
 def test_no_colours_in_a_pipe(suite: Suite) -> None:
-    suite.write(PLAIN, FAILS)
+    suite.write(DEFAULT_CASE, FAILS)
     ran = suite.test()
     assert "\x1b" not in ran.out + ran.err
 
 
 def test_json_has_one_object_per_case_and_a_summary(suite: Suite) -> None:
-    suite.write(PLAIN, FAILS, "  - {name: later, skip: not today}\n")
+    suite.write(DEFAULT_CASE, FAILS, "  - {name: later, skip: not today}\n")
     ran = suite.test("--json")
     assert ran.err == ""
     first, second, third, last = ran.lines()
     assert first["case"]["id"] == f"{CASES}::default"
     assert {"file": CASES, "line": 3, "status": "passed", "tier": "exact"}.items() <= first["case"].items()
     assert first["case"]["spent"]["turns"] == 3
-    assert [wrong["claim"] for wrong in second["case"]["complaints"]] == ["contains"]
+    assert [wrong["assertion"] for wrong in second["case"]["failures"]] == ["contains"]
     assert third["case"]["reason"] == "not today"
     summary = last["summary"]
     assert (summary["exit"], summary["cases"], summary["failed"], summary["passed"], summary["skipped"]) == (
@@ -99,7 +103,7 @@ def test_usage_error_with_json_is_a_json_object(suite: Suite) -> None:
 
 
 def test_json_lists_the_written_snapshots(suite: Suite) -> None:
-    suite.write(KEPT)
+    suite.write(SNAPSHOT_CASE)
     ran = suite.test("--update", "--json")
     assert ran.lines()[0]["case"]["written"]["how"] == "new"
     assert ran.summary()["written"] == [
@@ -108,7 +112,7 @@ def test_json_lists_the_written_snapshots(suite: Suite) -> None:
 
 
 def test_failure_shows_the_answer_of_the_run(suite: Suite) -> None:
-    """Whatever is claimed: who reads of a failure sees what the agent said."""
+    """Whatever the assertion is, the report of a failure shows what the agent said."""
     suite.write("  - {name: default, assert: [{type: turns, min: 9}]}\n")
     assert "    turn 3\n      Done, 20.50 is paid back.\n" in suite.test().out
 
@@ -137,7 +141,7 @@ def test_environment_secret_in_a_skip_or_xfail_reason_is_redacted(suite: Suite, 
 
 @pytest.mark.parametrize("times", ["2", "5"])
 def test_repeat_passes_a_deterministic_case(suite: Suite, times: str) -> None:
-    suite.write(KEPT)
+    suite.write(SNAPSHOT_CASE)
     suite.test("--update")
     assert suite.test("--repeat", times).out == "1 passed\n"
 
@@ -153,7 +157,7 @@ def test_repeat_fails_a_case_with_changing_verdicts(suite: Suite) -> None:
 
 
 def test_sweep_reports_the_injected_faults(suite: Suite) -> None:
-    suite.write(PLAIN)
+    suite.write(DEFAULT_CASE)
     ran = suite.test("--sweep")
     assert ran.code == 0
     assert "Sweep: " in ran.out
@@ -163,7 +167,7 @@ def test_sweep_reports_the_injected_faults(suite: Suite) -> None:
 
 
 def test_coverage_below_the_minimum_fails(suite: Suite) -> None:
-    suite.write(PLAIN)
+    suite.write(DEFAULT_CASE)
     ran = suite.test("--coverage")
     assert ran.code == 0
     assert "specs/desk.yaml" in ran.out
@@ -179,5 +183,8 @@ def test_help_lists_all_options(suite: Suite) -> None:
     text = suite.test("--help").out
     for option in ("-k", "--tag", "-n", "--shard", "--repeat", "--update", "--record", "--junit", "--json"):
         assert f" {option} " in text
+    for option in ("-x,", "-v,", "--lf", "--list", "--watch"):
+        assert f" {option} " in text
+        assert f"agentrun test {option.rstrip(',')} " in text, "each has an example"
     for option in ("--fail-fast", "--sweep", "--coverage", "--coverage-min", "--require-tier", "--live-tools"):
         assert f" {option} " in text

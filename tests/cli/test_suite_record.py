@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from agentrun.cassette.file import load_cassette
+from agentrun.testing.provider import ScriptedProvider
 
 from .desk_project import TURNS
-from .suite_project import CASES, KEPT, PLAIN, TAPE, Suite
+from .suite_project import CASES, CASSETTE, DEFAULT_CASE, SNAPSHOT_CASE, Suite
 
 YES = "approvals: {refund: approved}"
 TWO = f"  - name: talk\n    {YES}\n    turns: [Please refund 20 of order 1042., Thanks.]\n"
-TALK = TURNS + "  - text: You are welcome.\n"
-TALK_TAPE = "cassettes/desk/talk.yaml"
+CONVERSATION = TURNS + "  - text: You are welcome.\n"
+TALK_CASSETTE = "cassettes/desk/talk.yaml"
 
 
 @pytest.fixture
@@ -59,26 +61,44 @@ def test_recorded_case_fails_if_its_assertion_fails(suite: Suite) -> None:
 
 def test_conversation_is_recorded_on_one_cassette(suite: Suite, trace: Iterable[str]) -> None:
     suite.write(TWO + "    assert: [{type: turns, value: 4}, {type: contains, value: welcome}]\n")
-    with suite.provider(TALK):
+    with suite.provider(CONVERSATION):
         ran = suite.test("--record", "all", "--yes")
     assert ran.code == 0, ran.out
     assert "recorded: cassettes/desk/talk.yaml (8 interactions)" in ran.err
     assert list(trace) == ["lookup_order", "refund"]
     assert suite.test().code == 0
-    last = load_cassette(suite.root / TALK_TAPE).interactions[-1]
+    last = load_cassette(suite.root / TALK_CASSETTE).interactions[-1]
     assert b"Done, 20.50 is paid back." in last.call.body
+
+
+def test_turns_of_a_conversation_share_a_connection(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They run in worlds of their own, with one HTTP client."""
+    connections: list[socket.socket] = []
+    add = ScriptedProvider.add_connection
+
+    def count(server: ScriptedProvider, connection: socket.socket) -> None:
+        connections.append(connection)
+        add(server, connection)
+
+    monkeypatch.setattr(ScriptedProvider, "add_connection", count)
+    suite.write(TWO)
+    with suite.provider(CONVERSATION):
+        suite.test("--record", "all", "--yes")
+        assert len(connections) == 1
+        suite.test("--live-model")
+    assert len(connections) == 2
 
 
 def test_failed_conversation_does_not_replace_its_cassette(suite: Suite) -> None:
     suite.write(TWO)
-    with suite.provider(TALK):
+    with suite.provider(CONVERSATION):
         suite.test("--record", "all", "--yes")
-    before = (suite.root / TALK_TAPE).read_bytes()
+    before = (suite.root / TALK_CASSETTE).read_bytes()
     with suite.provider(TURNS + "  - faults: [{status: 401}]\n    text: no\n"):
         ran = suite.test("--record", "all", "--yes")
     assert ran.code == 3
     assert "record: not recorded: the run failed with provider.fatal" in ran.out
-    assert (suite.root / TALK_TAPE).read_bytes() == before
+    assert (suite.root / TALK_CASSETTE).read_bytes() == before
 
 
 def test_case_that_could_not_be_recorded_is_missed(suite: Suite) -> None:
@@ -91,13 +111,13 @@ def test_case_that_could_not_be_recorded_is_missed(suite: Suite) -> None:
 
 
 def test_recording_without_approver_keeps_the_cassette(suite: Suite) -> None:
-    suite.write(PLAIN)
-    before = (suite.root / TAPE).read_bytes()
+    suite.write(DEFAULT_CASE)
+    before = (suite.root / CASSETTE).read_bytes()
     with suite.provider(TURNS):
         ran = suite.test("--record", "all", "--yes")
     assert ran.code == 3
     assert "refund needs approval, but there is no terminal and no --approve; the existing cassette was kept" in ran.out
-    assert (suite.root / TAPE).read_bytes() == before
+    assert (suite.root / CASSETTE).read_bytes() == before
 
 
 @pytest.mark.parametrize(("answer", "tools"), [("all", ["lookup_order", "refund"]), ("none", ["lookup_order"])])
@@ -110,11 +130,18 @@ def test_approve_option_answers_during_recording(
     assert list(trace) == tools
 
 
-def test_approvals_of_the_case_win_over_approve_during_recording(suite: Suite, trace: Iterable[str]) -> None:
-    suite.write("  - {name: fresh, approvals: {refund: denied}}\n")
+@pytest.mark.parametrize(
+    ("option", "by_case", "tools"),
+    [("none", "approved", ["lookup_order"]), ("all", "denied", ["lookup_order", "refund"])],
+)
+def test_approve_wins_over_the_case_during_recording(
+    suite: Suite, trace: Iterable[str], option: str, by_case: str, tools: list[str]
+) -> None:
+    """A person who writes `--approve none` is not overruled by a file. The case expects something else and fails."""
+    suite.write(f"  - {{name: fresh, approvals: {{refund: {by_case}}}}}\n")
     with suite.provider(TURNS):
-        assert suite.test("--record", "all", "--yes", "--approve", "all").code == 0
-    assert list(trace) == ["lookup_order"]
+        assert suite.test("--record", "all", "--yes", "--approve", option).code in (1, 3)
+    assert list(trace) == tools
 
 
 def test_stubs_are_used_and_not_recorded(suite: Suite, trace: Iterable[str]) -> None:
@@ -122,8 +149,8 @@ def test_stubs_are_used_and_not_recorded(suite: Suite, trace: Iterable[str]) -> 
     with suite.provider(TURNS):
         assert suite.test("--record", "all", "--yes").code == 0
     assert list(trace) == ["refund"]
-    tape = load_cassette(suite.root / "cassettes/desk/fresh.yaml")
-    assert not [each for each in tape.interactions if each.call.url.startswith("tool://lookup_order")]
+    cassette = load_cassette(suite.root / "cassettes/desk/fresh.yaml")
+    assert not [each for each in cassette.interactions if each.call.url.startswith("tool://lookup_order")]
     assert suite.test().code == 0
 
 
@@ -146,7 +173,7 @@ def test_record_from_n_keeps_the_interactions_before_n(suite: Suite) -> None:
         ran = suite.test("--record", "from:7", "--yes")
         assert len(server.requests) == 1, ran.out
     assert "(7 interactions, 6 of them kept)" in ran.err
-    assert load_cassette(suite.root / TAPE).interactions[-1].reply.body.find(b"Paid") > 0
+    assert load_cassette(suite.root / CASSETTE).interactions[-1].reply.body.find(b"Paid") > 0
     ran = suite.test("--record", "from:9", "--yes")
     assert ran.code == 3
     assert "cannot record from:9: the cassette has 7 interactions" in ran.out
@@ -217,7 +244,7 @@ def test_live_model_asks_the_model_and_runs_no_tool(suite: Suite, trace: Iterabl
 
 
 def test_record_with_update_accepts_the_journal(suite: Suite) -> None:
-    suite.write(KEPT.replace("{name: default", f"{{name: fresh, {YES}"))
+    suite.write(SNAPSHOT_CASE.replace("{name: default", f"{{name: fresh, {YES}"))
     with suite.provider(TURNS):
         assert suite.test("--record", "all", "--yes", "--update").code == 0
     assert suite.test().out == "1 passed\n"
@@ -237,10 +264,10 @@ def test_recording_writes_no_key_to_any_file(suite: Suite) -> None:
 def test_cassette_path_that_is_a_directory_is_reported_and_nothing_runs(
     suite: Suite, trace: Iterable[str], given: tuple[str, ...]
 ) -> None:
-    suite.write(PLAIN)
-    (suite.root / TAPE).unlink()
-    (suite.root / TAPE).mkdir()
+    suite.write(DEFAULT_CASE)
+    (suite.root / CASSETTE).unlink()
+    (suite.root / CASSETTE).mkdir()
     with suite.provider(TURNS) as server:
         ran = suite.test(*given)
         assert (ran.code, server.requests, list(trace)) == (3 if "--record" in given else 1, [], [])
-    assert f"the cassette {TAPE} cannot be read: it is a directory" in ran.out
+    assert f"the cassette {CASSETTE} cannot be read: it is a directory" in ran.out

@@ -12,21 +12,24 @@ from agentrun.cli.suite_github import error_annotations, summary_markdown
 from agentrun.cli.suite_junit import junit_xml
 from agentrun.cli.suite_result import SuiteResult
 from agentrun.testing.suite.runner import CaseResult
-from agentrun.testing.suite.verdict import CaseStatus, CaseVerdict, Complaint
+from agentrun.testing.suite.verdict import CaseChange, CaseFailure, CaseStatus, CaseVerdict
 
-from .suite_project import CASES, FAILS, KEPT, MISSES, PLAIN, Suite
+from .suite_project import CASES, DEFAULT_CASE, FAILS, MISSES, SNAPSHOT_CASE, Suite
 
 HOSTILE = "a|b\n::error::x\r<script>alert('1')</script> `code` @octocat [x](y) \x1b[2J\x00 100%"
 
 
-def suite_result(*complaints: str, status: CaseStatus = "failed", id: str = "specs/a.cases.yaml::one") -> SuiteResult:
-    wrong = tuple(Complaint(claim="contains", message=text, detail=text, hint=text) for text in complaints)
-    verdict = CaseVerdict(id=id, file="specs/a.cases.yaml", line=3, status=status, complaints=wrong, changes=complaints)
+def suite_result(*failures: str, status: CaseStatus = "failed", id: str = "specs/a.cases.yaml::one") -> SuiteResult:
+    wrong = tuple(CaseFailure(assertion="contains", message=text, detail=text, hint=text) for text in failures)
+    changes = tuple(CaseChange(title=text, text=text) for text in failures)
+    verdict = CaseVerdict(id=id, file="specs/a.cases.yaml", line=3, status=status, failures=wrong, changes=changes)
     return SuiteResult(paths=(".",), results=[CaseResult(verdict=verdict)], cases=1)
 
 
 def test_junit_has_all_cases_with_their_verdicts(suite: Suite) -> None:
-    suite.write(PLAIN, FAILS, MISSES, "  - {name: later, skip: not today}\n", KEPT.replace("default", "kept"))
+    suite.write(
+        DEFAULT_CASE, FAILS, MISSES, "  - {name: later, skip: not today}\n", SNAPSHOT_CASE.replace("default", "kept")
+    )
     (suite.root / "specs/bad.cases.yaml").write_text("agentrun: 2\n", encoding="utf-8")
     assert suite.test("--junit", "reports/deep/junit.xml").code == 1
     root = ET.parse(suite.root / "reports/deep/junit.xml").getroot()  # noqa: S314  # our own file
@@ -51,7 +54,7 @@ def test_junit_has_all_cases_with_their_verdicts(suite: Suite) -> None:
 
 
 def test_junit_option_replaces_only_report_files(suite: Suite) -> None:
-    suite.write(PLAIN)
+    suite.write(DEFAULT_CASE)
     assert suite.test("--junit", "junit.xml").code == 0
     assert suite.test("--junit", "junit.xml").code == 0
     ran = suite.test("--junit", "specs/desk.yaml")
@@ -70,13 +73,13 @@ def test_junit_escapes_hostile_text() -> None:
 
 def test_junit_reports_unused_snapshots_as_failures() -> None:
     over = suite_result(status="passed")
-    over.unclaimed = ["specs/__snapshots__/a/gone.journal"]
+    over.unused_snapshots = ["specs/__snapshots__/a/gone.journal"]
     root = ET.fromstring(junit_xml(over, "1"))  # noqa: S314  # our own text
     assert (root.get("tests"), root.get("failures")) == ("2", "1")
 
 
 def test_failed_case_gives_a_github_annotation(suite: Suite) -> None:
-    suite.write(PLAIN, FAILS)
+    suite.write(DEFAULT_CASE, FAILS)
     suite.setenv(GITHUB_ACTIONS="true", GITHUB_WORKSPACE=str(suite.root.parent))
     ran = suite.test()
     (line,) = [each for each in ran.out.splitlines() if each.startswith("::error")]
@@ -120,7 +123,7 @@ def test_annotation_escapes_hostile_text_into_one_line() -> None:
 
 
 def test_step_summary_is_appended(suite: Suite) -> None:
-    suite.write(PLAIN, FAILS)
+    suite.write(DEFAULT_CASE, FAILS)
     file = suite.root / "summary.md"
     file.write_text("before\n", encoding="utf-8")
     suite.setenv(GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY=str(file))
@@ -131,7 +134,7 @@ def test_step_summary_is_appended(suite: Suite) -> None:
 
 
 def test_step_summary_that_cannot_be_written_is_an_error(suite: Suite) -> None:
-    suite.write(PLAIN)
+    suite.write(DEFAULT_CASE)
     suite.setenv(GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY=str(suite.root))
     ran = suite.test()
     assert ran.code == 7
@@ -154,7 +157,7 @@ def test_step_summary_shows_at_most_200_cases() -> None:
 
 
 def test_junit_file_that_cannot_be_written_is_an_error(suite: Suite) -> None:
-    suite.write(PLAIN)
+    suite.write(DEFAULT_CASE)
     Path("file").write_text("", encoding="utf-8")
     ran = suite.test("--junit", "file/junit.xml")
     assert ran.code == 7

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from .suite_project import ANOTHER, CASES, FAILS, KEPT, MISSES, PLAIN, Suite
+from .suite_project import ANOTHER, CASES, DEFAULT_CASE, FAILS, MISSES, SNAPSHOT_CASE, Suite
 
-SPOILT = 'agentrun: "1"\ncases:\n  - {nam: x}\n'
+INVALID_CASES = 'agentrun: "1"\ncases:\n  - {nam: x}\n'
 
 
 def test_all_cases_of_the_project_run_without_arguments(suite: Suite) -> None:
-    suite.write(PLAIN, ANOTHER)
+    suite.write(DEFAULT_CASE, ANOTHER)
     ran = suite.test()
     assert (ran.code, ran.out) == (0, "2 passed\n")
     assert ran.err == f"{CASES} .. [100%]\n"
@@ -32,7 +32,7 @@ def test_all_cases_of_the_project_run_without_arguments(suite: Suite) -> None:
     ],
 )
 def test_paths_keywords_and_tags_select_cases(suite: Suite, args: list[str], wanted: set[str]) -> None:
-    suite.write(PLAIN, ANOTHER)
+    suite.write(DEFAULT_CASE, ANOTHER)
     ran = suite.test("--json", *args)
     assert ran.code == 0
     assert set(ran.statuses()) == wanted
@@ -48,7 +48,7 @@ def test_shards_are_disjoint_and_together_all(suite: Suite) -> None:
 
 
 def test_empty_shard_passes(suite: Suite) -> None:
-    suite.write(PLAIN)
+    suite.write(DEFAULT_CASE)
     codes = [suite.test("--shard", f"{part}/3") for part in (1, 2, 3)]
     assert [ran.code for ran in codes] == [0, 0, 0]
     assert sorted(ran.out for ran in codes) == ["1 passed\n", "no cases\n", "no cases\n"]
@@ -87,7 +87,7 @@ def test_empty_shard_passes(suite: Suite) -> None:
     ],
 )
 def test_invalid_arguments_are_refused_before_any_case_runs(suite: Suite, args: list[str], words: str) -> None:
-    suite.write(PLAIN)
+    suite.write(DEFAULT_CASE)
     ran = suite.test(*args)
     assert (ran.code, ran.out) == (2, "")
     assert words in ran.err
@@ -105,8 +105,8 @@ def test_update_and_record_are_refused_in_ci(suite: Suite, option: list[str], va
 
 
 def test_unreadable_cases_file_is_reported_and_other_cases_run(suite: Suite) -> None:
-    suite.write(PLAIN)
-    (suite.root / "specs/bad.cases.yaml").write_text(SPOILT, encoding="utf-8")
+    suite.write(DEFAULT_CASE)
+    (suite.root / "specs/bad.cases.yaml").write_text(INVALID_CASES, encoding="utf-8")
     ran = suite.test()
     assert ran.code == 2
     assert "1 passed, 1 unreadable" in ran.out
@@ -115,26 +115,29 @@ def test_unreadable_cases_file_is_reported_and_other_cases_run(suite: Suite) -> 
 
 
 def test_spec_that_does_not_compile_is_reported_once(suite: Suite) -> None:
-    suite.write(PLAIN, ANOTHER, "  - {name: third, cassette: default}\n")
+    suite.write(DEFAULT_CASE, ANOTHER, "  - {name: third, cassette: default}\n")
     suite.edit("specs/desk.yaml", "shop:refund", "shop:refun")
     ran = suite.test()
     assert ran.code == 2
-    assert ran.out.count("UNREADABLE") == 1
-    assert "2 more cases could not be run for the same reason" in ran.out
+    assert ran.out.startswith('3 cases: spec.python: specs/desk.yaml:8:32: python/shop.py has no function "refun"\n')
+    assert ran.out.count("has no function") == ran.out.count('did you mean "refund"') == 1
     assert "3 unreadable" in ran.out
+    verbose = suite.test("-v").out
+    assert verbose.count("UNREADABLE") == 1
+    assert "2 more cases could not be run for the same reason" in verbose
 
 
 @pytest.mark.parametrize(
     ("cases", "code"),
     [
-        ([PLAIN], 0),
-        ([PLAIN, FAILS], 1),
-        ([PLAIN, MISSES], 3),
+        ([DEFAULT_CASE], 0),
+        ([DEFAULT_CASE, FAILS], 1),
+        ([DEFAULT_CASE, MISSES], 3),
         ([MISSES, FAILS], 1),
         (["  - {name: default, skip: later}\n"], 0),
         (["  - {name: default, xfail: known, assert: [{type: contains, value: nowhere}]}\n"], 0),
         (["  - {name: default, xfail: known}\n"], 1),
-        ([KEPT], 1),
+        ([SNAPSHOT_CASE], 1),
     ],
     ids=["passed", "failed", "missed", "failed-and-missed", "skipped", "xfailed", "xpassed", "no-snapshot"],
 )
@@ -146,7 +149,7 @@ def test_verdicts_decide_the_exit_code(suite: Suite, cases: list[str], code: int
 
 
 def test_fail_fast_stops_after_the_first_failure(suite: Suite) -> None:
-    suite.write(PLAIN, FAILS, ANOTHER, MISSES)
+    suite.write(DEFAULT_CASE, FAILS, ANOTHER, MISSES)
     assert suite.test("--json", "--fail-fast").statuses() == {"default": "passed", "fails": "failed"}
     ran = suite.test("--fail-fast")
     assert "1 passed, 1 failed, 2 not run" in ran.out
@@ -155,7 +158,7 @@ def test_fail_fast_stops_after_the_first_failure(suite: Suite) -> None:
 
 def test_require_tier_exact_misses_a_looser_match(suite: Suite) -> None:
     suite.edit("specs/desk.yaml", "budgets:", "replay: {volatile: [body.temperature]}\nbudgets:")
-    suite.write(PLAIN)
+    suite.write(DEFAULT_CASE)
     assert suite.test().code == 0
     suite.edit("specs/desk.yaml", "temperature: 0", "temperature: 1")
     assert suite.test().code == 0

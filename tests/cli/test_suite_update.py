@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from .suite_project import ANOTHER, FAILS, KEPT, PLAIN, Suite
+from .suite_project import ANOTHER, DEFAULT_CASE, FAILS, SNAPSHOT_CASE, Suite
 
-CLAIM = "assert: [{type: journal-snapshot}]"
+ASSERTION = "assert: [{type: journal-snapshot}]"
 
 
 def change_journal(suite: Suite) -> None:
@@ -15,7 +15,7 @@ def change_journal(suite: Suite) -> None:
 
 
 def test_missing_snapshot_fails_and_suggests_update(suite: Suite) -> None:
-    suite.write(KEPT)
+    suite.write(SNAPSHOT_CASE)
     ran = suite.test()
     assert ran.code == 1
     assert "this case has no snapshot yet" in ran.out
@@ -24,7 +24,7 @@ def test_missing_snapshot_fails_and_suggests_update(suite: Suite) -> None:
 
 
 def test_update_writes_a_missing_snapshot_once(suite: Suite) -> None:
-    suite.write(KEPT)
+    suite.write(SNAPSHOT_CASE)
     ran = suite.test("--update")
     assert ran.code == 0
     assert "new      specs/__snapshots__/desk/default.journal" in ran.out
@@ -38,14 +38,13 @@ def test_update_writes_a_missing_snapshot_once(suite: Suite) -> None:
 
 
 def test_changed_journal_is_shown_before_update_accepts_it(suite: Suite) -> None:
-    suite.write(KEPT)
+    suite.write(SNAPSHOT_CASE)
     suite.test("--update")
     before = suite.accepted()
     change_journal(suite)
     ran = suite.test()
     assert ran.code == 1
-    assert "What changed:" in ran.out
-    assert "lookups" in ran.out
+    assert ran.out.startswith("1 case: the ruling on lookup_order is still allow, now by lookups; was by reads")
     assert suite.accepted() == before
     ran = suite.test("--update")
     assert ran.code == 0
@@ -56,7 +55,7 @@ def test_changed_journal_is_shown_before_update_accepts_it(suite: Suite) -> None
 
 def test_journal_with_an_environment_secret_is_not_written(suite: Suite) -> None:
     """The recording holds it: it was made where the variable was not set."""
-    suite.write(KEPT)
+    suite.write(SNAPSHOT_CASE)
     suite.setenv(SHOP_API_KEY="Please refund 20 of order 1042.")
     ran = suite.test("--update")
     assert ran.code == 1
@@ -66,7 +65,7 @@ def test_journal_with_an_environment_secret_is_not_written(suite: Suite) -> None
 
 
 def test_update_writes_no_snapshot_without_the_assertion(suite: Suite) -> None:
-    suite.write(PLAIN)
+    suite.write(DEFAULT_CASE)
     assert suite.test("--update").out == "1 passed\n"
     assert not suite.snapshots.exists()
 
@@ -79,34 +78,34 @@ def test_journal_of_a_failing_case_is_not_accepted(suite: Suite) -> None:
 
 
 def test_xfail_case_keeps_its_snapshot(suite: Suite) -> None:
-    suite.write(KEPT)
+    suite.write(SNAPSHOT_CASE)
     suite.test("--update")
     before = suite.accepted()
     change_journal(suite)
-    suite.write(KEPT.replace("name: default", "name: default, xfail: the rule has another name"))
+    suite.write(SNAPSHOT_CASE.replace("name: default", "name: default, xfail: the rule has another name"))
     assert suite.test("--update", "--json").statuses() == {"default": "xfailed"}
     assert suite.accepted() == before
 
 
 def test_snapshot_of_a_negated_assertion_is_not_written(suite: Suite) -> None:
-    suite.write(KEPT)
+    suite.write(SNAPSHOT_CASE)
     suite.test("--update")
     before = suite.accepted()
     change_journal(suite)
-    suite.write(KEPT.replace("journal-snapshot", "not-journal-snapshot"))
+    suite.write(SNAPSHOT_CASE.replace("journal-snapshot", "not-journal-snapshot"))
     assert suite.test("--update").code == 0
     assert suite.accepted() == before
 
 
 def test_unused_snapshot_fails_and_update_removes_it(suite: Suite) -> None:
-    suite.write(KEPT, ANOTHER.replace("}", f", {CLAIM}}}"))
+    suite.write(SNAPSHOT_CASE, ANOTHER.replace("}", f", {ASSERTION}}}"))
     suite.test("--update")
-    suite.write(KEPT)
+    suite.write(SNAPSHOT_CASE)
     ran = suite.test()
     assert ran.code == 1
     assert "Snapshots that no case uses:\n  specs/__snapshots__/desk/another.journal" in ran.out
     assert "remove the unused snapshots: agentrun test . --update" in ran.out
-    assert suite.test("--json").summary()["unclaimed"] == ["specs/__snapshots__/desk/another.journal"]
+    assert suite.test("--json").summary()["unused_snapshots"] == ["specs/__snapshots__/desk/another.journal"]
     ran = suite.test("--update")
     assert ran.code == 0
     assert "removed  specs/__snapshots__/desk/another.journal" in ran.out
@@ -114,17 +113,17 @@ def test_unused_snapshot_fails_and_update_removes_it(suite: Suite) -> None:
 
 
 def test_removing_the_last_snapshot_removes_its_folder(suite: Suite) -> None:
-    suite.write(KEPT)
+    suite.write(SNAPSHOT_CASE)
     suite.test("--update")
-    suite.write(PLAIN)
+    suite.write(DEFAULT_CASE)
     assert suite.test("--update").code == 0
     assert not suite.snapshots.exists()
 
 
 @pytest.mark.parametrize("args", [["-k", "default"], ["specs/desk.cases.yaml::default"], ["--tag", "here"]])
 def test_unused_snapshots_are_kept_when_cases_are_selected(suite: Suite, args: list[str]) -> None:
-    own = KEPT.replace("name: default", "name: default, tags: [here]")
-    suite.write(own, ANOTHER, ANOTHER.replace("another", "gone").replace("}", f", {CLAIM}}}"))
+    own = SNAPSHOT_CASE.replace("name: default", "name: default, tags: [here]")
+    suite.write(own, ANOTHER, ANOTHER.replace("another", "gone").replace("}", f", {ASSERTION}}}"))
     suite.test("--update")
     suite.write(own, ANOTHER)
     assert suite.test("--update", *args).code == 0
@@ -133,7 +132,7 @@ def test_unused_snapshots_are_kept_when_cases_are_selected(suite: Suite, args: l
 
 
 def test_other_files_among_snapshots_are_left_alone(suite: Suite) -> None:
-    suite.write(KEPT)
+    suite.write(SNAPSHOT_CASE)
     suite.test("--update")
     (suite.snapshots / "notes.txt").write_text("mine", encoding="utf-8")
     assert suite.test().code == 0
@@ -142,7 +141,7 @@ def test_other_files_among_snapshots_are_left_alone(suite: Suite) -> None:
 
 
 def test_snapshot_that_cannot_be_written_fails_its_case(suite: Suite) -> None:
-    suite.write(KEPT, ANOTHER)
+    suite.write(SNAPSHOT_CASE, ANOTHER)
     suite.snapshots.parent.mkdir()
     suite.snapshots.write_text("a file where the folder would be", encoding="utf-8")
     ran = suite.test("--update")
@@ -152,7 +151,7 @@ def test_snapshot_that_cannot_be_written_fails_its_case(suite: Suite) -> None:
 
 
 def test_binary_snapshot_counts_as_changed(suite: Suite) -> None:
-    suite.write(KEPT)
+    suite.write(SNAPSHOT_CASE)
     suite.snapshots.mkdir(parents=True)
     (suite.snapshots / "default.journal").write_bytes(b"\xff\xfe")
     assert suite.test().code == 1

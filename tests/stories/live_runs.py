@@ -23,6 +23,7 @@ from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
 from agentrun.engine.settings import Settings
 from agentrun.journal.canonical import canonical
+from agentrun.net.client import make_client
 
 RUN = "run-1"
 
@@ -55,12 +56,11 @@ def live(
 
 
 async def _live(file: PackageFile, tools: Mapping[str, Executor], message: str | None) -> Live:
-    settings = Settings()
-    sender = live_sender(settings)
+    settings, client = Settings(), make_client()
     journals = MemoryJournals()
     runtime = Runtime.in_memory(
         journals=journals,
-        providers=live_providers(file.agent, settings, sender),
+        providers=live_providers(file.agent, settings, live_sender(settings, client)),
         executors=tools,
         packages=[file],
     )
@@ -71,7 +71,7 @@ async def _live(file: PackageFile, tools: Mapping[str, Executor], message: str |
         outcome = await handle.wait()
         await listening
     finally:
-        await sender.close()
+        await client.aclose()
     return Live(outcome, tuple(journals.records(RUN)), tuple(heard))
 
 

@@ -16,8 +16,8 @@ from agentrun.testing.provider import ScriptedProvider
 
 from .live_runs import Live, live
 
-HERE = Path(__file__).parent
-JOURNAL = HERE / "orders.journal"
+FOLDER = Path(__file__).parent
+JOURNAL = FOLDER / "orders.journal"
 STATES = {"1042": "shipped on Monday", "1043": "lost at sea"}
 KEYS = {
     "openai": ("authorization", "Bearer story-key"),
@@ -30,13 +30,13 @@ KEYS = {
 def run_with(server: ScriptedProvider, provider: str, stream: bool) -> Live:
     settings = {"model.provider": provider, "model.stream": str(stream).lower()}
     environment = {"STORY_URL": server.url, "STORY_KEY": "story-key"}
-    return live(HERE / "orders.yaml", settings, environment, {"lookup_order": stub(lambda id: STATES[id])})
+    return live(FOLDER / "orders.yaml", settings, environment, {"lookup_order": stub(lambda id: STATES[id])})
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("provider", KEYS)
 def test_every_format_gives_the_same_canonical_journal(provider: str, stream: bool) -> None:
-    with ScriptedProvider(HERE / "orders.provider.yaml") as server:
+    with ScriptedProvider(FOLDER / "orders.provider.yaml") as server:
         run = run_with(server, provider, stream)
     assert isinstance(run.outcome, Outcome)
     assert run.outcome.answer == '{"shipped":["1042"],"lost":["1043"]}', run.outcome.fault

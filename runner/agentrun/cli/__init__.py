@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from contextlib import suppress
+from types import FrameType
 
 from agentrun.errors import code_of
 
-__all__ = ["main"]
+__all__ = ["early_interrupts", "main"]
+
+early_interrupts: list[int] = []
+"""Signals that came before the run could handle them. Libraries catch `KeyboardInterrupt` while they are imported or
+call back, so the exception alone may be lost."""
 
 
 def main() -> None:
     """The console script `agentrun`."""
+    is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as for a background job of a script
+    if not is_ignored:
+        signal.signal(signal.SIGINT, _interrupt)
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character still gets the rest
@@ -20,8 +29,11 @@ def main() -> None:
         from agentrun.cli.group import run_command  # in here, so that Ctrl-C during this import is handled too
 
         code = run_command(sys.argv[1:])
-        _flush()
-        _close_output()
+        if early_interrupts:  # and the command did not notice
+            code = code_of("cancelled").exit
+        _finish_output()
+        if not is_ignored:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # while Python ends, a handler could only print a traceback
     except BrokenPipeError:
         code = 0  # the reader of our output has closed the pipe (`| head`), which is not an error
         _silence()
@@ -31,6 +43,8 @@ def main() -> None:
     except KeyboardInterrupt:
         code = code_of("cancelled").exit
     except Exception as error:  # the text of an unexpected exception may contain a secret, so it is not shown
+        if early_interrupts:  # Python turns what is raised in `__set_name__` into a RuntimeError
+            sys.exit(code_of("cancelled").exit)
         if os.environ.get("AGENTRUN_TRACEBACK"):
             raise
         code = code_of("internal").exit
@@ -38,15 +52,17 @@ def main() -> None:
     sys.exit(code)
 
 
-def _flush() -> None:
-    """Flush the output while a failure can still be reported."""
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    early_interrupts.append(number)
+    raise KeyboardInterrupt
+
+
+def _finish_output() -> None:
+    """Flush while a failure can still be reported, then close standard output: `atexit` functions of a tool must not
+    print there."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
-
-
-def _close_output() -> None:
-    """Close standard output after the answer: `atexit` functions of a tool must not print there."""
     with suppress(AttributeError, OSError, ValueError):  # there is no standard output, or it is not a file
         output = sys.stdout.fileno()
         os.dup2(os.open(os.devnull, os.O_WRONLY), output)

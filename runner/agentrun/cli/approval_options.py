@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from agentrun.cli.console import ProgressOutput, document_problems
-from agentrun.errors import Cancelled
+from agentrun.errors import Cancelled, SpecError
+from agentrun.spec.problems import Problem, did_you_mean, quote_text
 
 if TYPE_CHECKING:
     from agentrun.cli.plan import RunMode
@@ -25,7 +26,12 @@ if TYPE_CHECKING:
     from agentrun.testing.suite.recording_preview import ApprovalSources, RecordingPreview
 
 
+APPROVAL_ORDER = (
+    "Approvals are answered by this option, then by the case (never where tools run for real and nothing is recorded), "
+    "then by the person at the terminal."
+)
 RECORD_PROMPT = "Record? [y/N] "
+NOTHING_RECORDED = "nothing was recorded"
 FILE_ANSWERS = ("approved", "denied")
 MAX_SUGGESTED_NAMES = 20
 NO_TERMINAL_MESSAGE = (
@@ -46,7 +52,7 @@ def yes_option(command: _Command) -> _Command:
     )(command)
 
 
-def approval_sources(approve: str | None, output: ProgressOutput, *, option_first: bool) -> ApprovalSources:
+def approval_sources(approve: str | None, output: ProgressOutput) -> ApprovalSources:
     """Who answers approvals. Raises click.UsageError if `--approve ask` is used without a terminal."""
     from agentrun.testing.suite.recording_preview import ApprovalSources
 
@@ -55,56 +61,48 @@ def approval_sources(approve: str | None, output: ProgressOutput, *, option_firs
         option=f"--approve {approve}" if is_given else None,
         is_file=is_given and approve not in ("all", "none"),
         has_person=is_person_asked(approve, output),
-        option_first=option_first,
     )
 
 
-def confirm_recording(announcement: RecordingPreview, output: ProgressOutput, *, yes: bool) -> None:
-    """Announce a recording, and ask if it may do harm. Raises click.UsageError or Cancelled if it must not start."""
-    try:
-        for line in announcement.lines():
-            output.say(line)
-        if announcement.needs_consent and not yes:
-            _require_consent(announcement, output)
-    except BaseException:
-        output.close()
-        raise
+def refuse_without_consent(preview: RecordingPreview, output: ProgressOutput, *, yes: bool) -> None:
+    """Raise click.UsageError if a recording may do harm and nobody can agree to it."""
+    if preview.needs_consent and not yes and not can_ask_person(output):
+        raise click.UsageError(f"{preview.reason()}; confirm it at a terminal, or add --yes")
 
 
-def _require_consent(announcement: RecordingPreview, output: ProgressOutput) -> None:
-    if not can_ask_person(output):
-        raise click.UsageError(f"{announcement.reason()}; confirm it at a terminal, or add --yes")
-    with output.aside():
-        is_agreed = _ask_consent()
-    if not is_agreed:
-        raise Cancelled("cancelled", "nothing was recorded")
+async def confirm_recording(preview: RecordingPreview, output: ProgressOutput, *, yes: bool) -> None:
+    """Announce a recording, and ask if it may do harm. Raises Cancelled if the person does not agree."""
+    for line in preview.lines():
+        output.say(line)
+    if preview.needs_consent and not yes:
+        with output.aside():
+            is_agreed = await _ask_consent()
+        if not is_agreed:
+            raise Cancelled("cancelled", NOTHING_RECORDED)
 
 
-def _ask_consent() -> bool:
-    import asyncio
-
+async def _ask_consent() -> bool:
     from agentrun.cli.keyboard import Keyboard
 
-    keyboard = Keyboard()
+    keyboard, typed = Keyboard(), None
     keyboard.begin()  # discards everything typed before the question
     try:
         click.echo(RECORD_PROMPT, nl=False, err=True)
-        typed = asyncio.run(keyboard.read_line())
+        typed = await keyboard.read_line()
     finally:
         keyboard.end()
-    if typed is None:
-        click.echo(err=True)
+        if typed is None:
+            click.echo(err=True)
     return typed is not None and typed.strip().lower() in ("y", "yes")
 
 
-def approve_option(order: str) -> Callable[[_Command], _Command]:
-    """`order`: the sentence that says whether the answers of a case come before or after this option."""
+def approve_option(command: _Command) -> _Command:
     return click.option(
         "--approve",
         metavar="all|none|ask|FILE",
         help="Answer approvals: approve `all` or `none`, `ask` at the terminal, or read a YAML FILE with "
-        f"`tool: approved|denied`. {order}",
-    )
+        f"`tool: approved|denied`. {APPROVAL_ORDER}",
+    )(command)
 
 
 def make_approver(
@@ -178,8 +176,6 @@ def is_at_terminal() -> bool:
 
 def _read_answers(path: Path, package: Package) -> dict[str, Any]:
     """The answers in a file, by tool, sink or stage."""
-    from agentrun.errors import SpecError
-    from agentrun.spec.problems import Problem, quote_text
     from agentrun.spec.source_files import read_source
     from agentrun.spec.tree import MappingNode, plain_data
     from agentrun.spec.yaml_parser import parse_yaml_document
@@ -195,15 +191,9 @@ def _read_answers(path: Path, package: Package) -> dict[str, Any]:
         for entry in root.entries.values()
         if plain_data(entry.node) not in FILE_ANSWERS
     ]
-    problems += [
-        Problem(
-            root.entries[name].key_place,
-            "spec.unknown_tool",
-            f"there is no tool, sink or stage {quote_text(name)}",
-            hint,
-        )
-        for name, hint in _unknown_names(root.entries, package)
-    ]
+    for name, hint in _unknown_names(root.entries, package):
+        message = f"there is no tool, sink or stage {quote_text(name)}"
+        problems.append(Problem(root.entries[name].key_place, "spec.unknown_tool", message, hint))
     if problems:
         raise SpecError(problems)
     answers: dict[str, Any] = plain_data(root)
@@ -215,7 +205,6 @@ def _unknown_names(names: Iterable[str], package: Package) -> Iterator[tuple[str
     from agentrun.core.package_lookup import argument_schemas, matches_pattern
     from agentrun.engine.approvals import APPROVAL_STAGES
     from agentrun.engine.world import iterate_packages
-    from agentrun.spec.problems import did_you_mean
 
     known = [*APPROVAL_STAGES]
     for each in iterate_packages(package):

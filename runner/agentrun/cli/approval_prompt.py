@@ -2,8 +2,6 @@
 
 Rule 1  The answer is no, unless a person says yes to a question that was on the screen.
 Rule 2  One question at a time. The time limit of an answer begins when the question is shown.
-Rule 3  The terminal settings are restored when the question is over, however it ends.
-Rule 4  The question shows exactly what will happen, which agent asks, and why.
 """
 
 from __future__ import annotations
@@ -17,19 +15,11 @@ import click
 from agentrun.cli.keyboard import Keyboard
 from agentrun.core.facts import ApprovalAnswer
 from agentrun.core.outcome import Question
+from agentrun.core.policy import split_reason
 from agentrun.engine.approvals import DetailedQuestion
 from agentrun.engine.kinds import sink_items, tool_items
 from agentrun.engine.world import kind_tag
-from agentrun.report.approval_question import (
-    ApprovalQuestion,
-    QuestionItem,
-    choice_lines,
-    full_question_lines,
-    make_question,
-    short_question_lines,
-    text_item,
-    value_item,
-)
+from agentrun.report import approval_question as sheets
 from agentrun.report.escape import escape_name
 from agentrun.report.formatting import OutputLine
 from agentrun.report.screen import STYLES, OutputStream, SafeStream
@@ -43,6 +33,10 @@ MORE_PROMPT = "Enter shows more, q goes back: "
 YES_WORDS, SESSION_WORDS, DETAILS_WORDS, NO_WORDS = ("y", "yes"), ("s", "session"), ("d", "details"), ("", "n", "no")
 YIELDS_BEFORE_QUESTION = 4
 """How often other tasks run before a question is shown, so that the progress lines before it are printed first."""
+STAGE_TITLES = {
+    "input": "approval needed: send the input to the model",
+    "output": "approval needed: return the answer",
+}
 
 
 class TerminalApprover:
@@ -62,7 +56,7 @@ class TerminalApprover:
         """`lasting`: how long a yes for the session is valid. `aside`: holds back all other output."""
         self._agent = agent
         self._lasting = lasting
-        self._outlet = SafeStream(stream)
+        self._stream = SafeStream(stream)
         self._aside = aside
         self._color = color
         self._keyboard = Keyboard()
@@ -84,21 +78,21 @@ class TerminalApprover:
             async with asyncio.timeout_at(end):
                 return await self._ask(build_approval_question(question, self._agent), end), ANSWERED_BY
         except TimeoutError:
-            self._write(f"\nno answer within {_seconds(question.limit)} s: denied\n")
+            self._stream.write(f"\nno answer within {_seconds(question.limit)} s: denied\n")
             return "timed_out", "clock"
         except asyncio.CancelledError:
-            self._write("\n")
+            self._stream.write("\n")
             raise
         finally:
             self._keyboard.end()
 
-    async def _ask(self, sheet: ApprovalQuestion, end: float) -> ApprovalAnswer:
+    async def _ask(self, sheet: sheets.ApprovalQuestion, end: float) -> ApprovalAnswer:
         self._show_question(sheet, end)
         prompt, unknown = APPROVAL_PROMPT, False
         while True:
             typed = await self._read_line(prompt)
             if typed is None:
-                self._write("\n")
+                self._stream.write("\n")
                 return "denied"
             word = typed.strip().lower()
             if word in YES_WORDS:
@@ -112,15 +106,15 @@ class TerminalApprover:
                 self._show_question(sheet, end)
             prompt, unknown = (APPROVAL_PROMPT, unknown) if word in DETAILS_WORDS else (RETRY_PROMPT, True)
 
-    def _show_question(self, sheet: ApprovalQuestion, end: float) -> None:
-        columns, height = self._outlet.size()
+    def _show_question(self, sheet: sheets.ApprovalQuestion, end: float) -> None:
+        columns, height = self._stream.size()
         left = _seconds(1000 * (end - asyncio.get_running_loop().time()))
-        below = choice_lines(self._lasting, left, columns - 1)
-        self._write_lines([*short_question_lines(sheet, columns - 1, height, len(below) + 1), *below])
+        below = sheets.choice_lines(self._lasting, left, columns - 1)
+        self._write_lines([*sheets.short_question_lines(sheet, columns - 1, height, len(below) + 1), *below])
 
-    async def _show_all(self, sheet: ApprovalQuestion) -> None:
-        columns, height = self._outlet.size()
-        lines = full_question_lines(sheet, columns - 1)
+    async def _show_all(self, sheet: sheets.ApprovalQuestion) -> None:
+        columns, height = self._stream.size()
+        lines = sheets.full_question_lines(sheet, columns - 1)
         page = max(height - 2, 2)
         for start in range(0, len(lines), page):
             self._write_lines(lines[start : start + page])
@@ -130,35 +124,26 @@ class TerminalApprover:
 
     async def _read_line(self, prompt: str) -> str | None:
         self._keyboard.begin()  # the question is on the screen; discard everything typed before it
-        self._write(prompt)
+        self._stream.write(prompt)
         return await self._keyboard.read_line()
 
     def _write_lines(self, lines: list[OutputLine]) -> None:
-        self._write("".join(f"{self._style(line)}\n" for line in lines))
+        self._stream.write("".join(f"{self._style(line)}\n" for line in lines))
 
     def _style(self, line: OutputLine) -> str:
         return click.style(line.text, **STYLES[line.tone]) if self._color and STYLES[line.tone] else line.text
-
-    def _write(self, text: str) -> None:
-        self._outlet.write(text)
 
 
 def _seconds(milliseconds: float) -> int:
     return max(round(milliseconds / 1000), 0)
 
 
-STAGE_TITLES = {
-    "input": "approval needed: send the input to the model",
-    "output": "approval needed: return the answer",
-}
-
-
-def build_approval_question(question: DetailedQuestion, root: str) -> ApprovalQuestion:
+def build_approval_question(question: DetailedQuestion, root: str) -> sheets.ApprovalQuestion:
     """The question as it is shown. `root`: the agent that the user started; other agents are named."""
     # The model of the parent writes the params of a sub-agent, and templates insert them.
     has_templates = question.tool is not None and kind_tag(question.tool) in TOOL_TEMPLATE_KEYS
     params = question.params if has_templates else None
-    return make_question(_title(question), _notes(question, root), _items(question), question.value, params)
+    return sheets.make_question(_title(question), _notes(question, root), _items(question), question.value, params)
 
 
 def _title(question: DetailedQuestion) -> str:
@@ -170,23 +155,26 @@ def _title(question: DetailedQuestion) -> str:
     return f"approval needed: run the tool {name}"
 
 
-def _notes(question: DetailedQuestion, root: str) -> Iterator[QuestionItem]:
+def _notes(question: DetailedQuestion, root: str) -> Iterator[sheets.QuestionItem]:
     if question.agent != root:
-        yield text_item("agent", escape_name(question.agent))
-    yield text_item("rule", ", ".join(map(escape_name, question.rules)) or "the policy's default")
-    if question.reason:
-        yield text_item("reason", escape_invisible(question.reason))
+        yield sheets.text_item("agent", escape_name(question.agent))
+    yield sheets.text_item("rule", ", ".join(map(escape_name, question.rules)) or "the policy's default")
+    reason, failures = split_reason(question.reason)
+    if reason:
+        yield sheets.text_item("reason", escape_invisible(reason))
+    for failure in failures:
+        yield sheets.text_item("warning", escape_invisible(failure))
 
 
-def _items(question: DetailedQuestion) -> Iterator[QuestionItem]:
+def _items(question: DetailedQuestion) -> Iterator[sheets.QuestionItem]:
     if question.sink is not None:
         yield from sink_items(question.sink)
     if question.tool is not None:
         yield from tool_items(question, question.tool)
     if not isinstance(question.value, dict):
-        yield value_item("text", question.value)
+        yield sheets.value_item("text", question.value)
         return
     for name, value in question.value.items():
-        yield value_item("argument", value, name)
+        yield sheets.value_item("argument", value, name)
     if not question.value:
-        yield text_item("argument", "none")
+        yield sheets.text_item("argument", "none")

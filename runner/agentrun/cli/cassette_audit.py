@@ -9,7 +9,7 @@ import click
 
 from agentrun.cassette.audit import FAILING_KINDS, FINDING_KINDS, AuditContext, AuditFinding, audit_cassette
 from agentrun.cli.console import json_line, json_option, print_stderr
-from agentrun.cli.options import now_option, parse_max_age
+from agentrun.cli.options import ExistingPath, now_option, parse_max_age
 from agentrun.spec.problems import escape_invisible
 
 
@@ -26,7 +26,7 @@ def _parse_kinds(_ctx: click.Context, _param: click.Parameter, value: str) -> fr
 
 
 @click.command("audit")
-@click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path))
+@click.argument("paths", nargs=-1, type=ExistingPath(exists=True, path_type=Path))
 @click.option(
     "--fail-on",
     metavar="KIND,...|any|none",

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agentrun.cli.console import json_line, json_option, print_stderr
-from agentrun.cli.options import now_option
+from agentrun.cli.options import ExistingPath, now_option
 
 if TYPE_CHECKING:
     from agentrun.cassette.selection import CaseReplays, LoadedCassette
 
 
 @click.command("ls")
-@click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path))
+@click.argument("paths", nargs=-1, type=ExistingPath(exists=True, path_type=Path))
 @now_option
 @json_option
 def command(paths: tuple[Path, ...], now: int, as_json: bool) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from agentrun.cli.console import json_line, json_option, print_stderr, show_error
-from agentrun.cli.options import now_option
+from agentrun.cli.options import ExistingPath, now_option
 from agentrun.errors import AgentrunError
 from agentrun.spec.problems import escape_invisible
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command("prune")
-@click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path))
+@click.argument("paths", nargs=-1, type=ExistingPath(exists=True, path_type=Path))
 @click.option("--yes", is_flag=True, help="Remove them. Without --yes nothing is changed.")
 @now_option
 @json_option
@@ -36,7 +36,7 @@ def command(paths: tuple[Path, ...], yes: bool, now: int, as_json: bool) -> int:
     """
     from agentrun.cassette.prune import apply_prune_step, plan_prune
     from agentrun.spec.safe_text import plural
-    from agentrun.store.cassettes import lock_cassette
+    from agentrun.store.staged_cassettes import lock_cassette
     from agentrun.testing.suite.replay import SuiteReplays
 
     steps = plan_prune(paths, SuiteReplays())

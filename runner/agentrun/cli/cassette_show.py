@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agentrun.cli.console import json_line, json_option
-from agentrun.cli.options import now_option
+from agentrun.cli.options import ExistingPath, now_option
 
 if TYPE_CHECKING:
     from agentrun.cassette.parsed_interaction import ParsedCassette
 
 
 @click.command("show")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=ExistingPath(exists=True, dir_okay=False, path_type=Path))
 @click.option("--n", "number", metavar="N", type=click.IntRange(min=1), help="Show all of interaction N.")
 @now_option
 @json_option

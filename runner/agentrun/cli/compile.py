@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from agentrun.cli.console import json_line, json_option, print_stderr
+from agentrun.cli.console import json_line, json_option, print_stderr, write_output
 from agentrun.cli.options import spec_options
 
 
@@ -31,7 +31,6 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], output: 
       agentrun compile specs/triage.yaml -o triage.package.json
       agentrun compile specs/support.yaml --profile ci --json
     """
-    from agentrun.cli.output_file import write_output
     from agentrun.compiler.compile import compile_or_raise
     from agentrun.compiler.package_file import package_bytes
 

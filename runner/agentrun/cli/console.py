@@ -9,28 +9,33 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
-from typing import Any, Protocol, TextIO, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
 
 import click
 import msgspec
 
 from agentrun.errors import AgentrunError, SpecError
-from agentrun.net.environment import find_credentials
+from agentrun.files import write_user_file
+from agentrun.net.environment import NamedCredentials, find_credentials
 from agentrun.redactor import Redactor
 from agentrun.secret import mask
 from agentrun.spec.problems import DocumentError, Problem, escape_invisible, render_problem
 
+if TYPE_CHECKING:
+    from agentrun.engine.env_file import EnvFile
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+_hidden: NamedCredentials = []
 
 
 class ProgressOutput(Protocol):
     """Where a command reports its progress to a person."""
 
     has_reader: bool
-    """Whether a person reads the progress."""
     color: bool
 
     def say(self, text: str, tone: Any = "plain") -> None:
@@ -45,7 +50,13 @@ class ProgressOutput(Protocol):
 @cache
 def environment_redactor() -> Redactor:
     """Redacts the credentials of the environment, found by their values."""
-    return Redactor(find_credentials(os.environ))
+    return Redactor(find_credentials(os.environ) + _hidden)
+
+
+def hide_env_file(file: EnvFile) -> None:
+    """Redact the credentials of a `.env` file too, in everything that this process prints from now on."""
+    _hidden.extend(find_credentials(file.reveal_all(), file.given))
+    environment_redactor.cache_clear()
 
 
 def json_option(command: _Command) -> _Command:
@@ -69,7 +80,6 @@ def document_problems() -> Iterator[None]:
 
 
 def wants_color(stream: Any) -> bool:
-    """Whether a stream is a terminal that shows colours."""
     return (
         stream is not None
         and bool(stream.isatty())
@@ -78,7 +88,7 @@ def wants_color(stream: Any) -> bool:
     )
 
 
-def show_problems(problems: list[Problem], *, as_json: bool) -> None:
+def show_problems(problems: Iterable[Problem], *, as_json: bool) -> None:
     """Print problems: JSON lines on standard output, or text on standard error."""
     if as_json:
         for problem in problems:
@@ -104,7 +114,6 @@ def safe_text(text: str) -> str:
 
 
 def json_line(data: Any) -> str:
-    """Data as one line of JSON that may be printed."""
     return escape_json(msgspec.json.encode(environment_redactor().redact_data(data)).decode())
 
 
@@ -133,7 +142,6 @@ def write_line(text: str, *, err: bool = False) -> None:
 
 
 def write_mark(text: str) -> None:
-    """Print a part of a line on standard error, and flush it."""
     if sys.stderr is None:
         return
     try:
@@ -148,3 +156,25 @@ def _discard_stream(stream: TextIO) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
+
+
+def write_output(path: Path, data: bytes, *, replaces: bytes = b"") -> None:
+    """Write a file atomically; `-` is standard output.
+
+    An existing file is replaced only if it begins with `replaces`, so that a typing mistake does not cost a spec.
+    """
+    if str(path) == "-":
+        sys.stdout.buffer.write(data)
+        return
+    refuse_other_content(path, replaces)
+    write_user_file(path, data)
+
+
+def refuse_other_content(path: Path, replaces: bytes) -> None:
+    """Raise click.UsageError if there is a file that does not begin with `replaces`."""
+    if not path.is_file() or not replaces:
+        return
+    with path.open("rb") as file:
+        begins = file.read(len(replaces))
+    if begins and begins != replaces:
+        raise click.UsageError(f"{path} exists and is another kind of file; nothing was written")

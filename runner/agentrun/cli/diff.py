@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from msgspec.structs import replace
@@ -18,7 +21,7 @@ from agentrun.cli.console import (
     show_error,
     wants_color,
 )
-from agentrun.cli.options import profile_option
+from agentrun.cli.options import ExistingPath, profile_option
 from agentrun.errors import AgentrunError, SpecError
 from agentrun.redactor import mask_except_placeholders
 from agentrun.report.change import ChangeStatus, RunChange
@@ -34,8 +37,7 @@ if TYPE_CHECKING:
     from agentrun.report.file_diff import FileKind
 
 
-EXISTING_PATH = click.Path(exists=True, path_type=Path)
-
+EXISTING_PATH = ExistingPath(exists=True, path_type=Path)
 _KIND_NAMES: dict[FileKind, str] = {
     "journal": "a journal",
     "snapshot": "a snapshot",
@@ -43,19 +45,24 @@ _KIND_NAMES: dict[FileKind, str] = {
     "agent": "a spec or a package",
     "folder": "a folder",
 }
+_COLORS = {"new": "green", "gone": "red", "changed": "yellow", "moved": "cyan"}
+_SIGNS = {"new": "+", "gone": "-", "changed": "~", "moved": "~"}
 
 
 @click.command("diff")
-@click.argument("a", type=EXISTING_PATH)
-@click.argument("b", type=EXISTING_PATH)
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="[B]", required=False)
+@click.option("--since", metavar="REVISION", help="Compare A with its state at this git revision.")
 @profile_option
 @json_option
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown, for a comment on a pull request.")
-def command(a: Path, b: Path, profile: str | None, as_json: bool, as_markdown: bool) -> int:
+def command(a: str, b: str | None, since: str | None, profile: str | None, as_json: bool, as_markdown: bool) -> int:
     """Explain how two specs, two runs or two cassettes differ.
 
     A and B are two specs or packages, two journals or snapshots, two cassettes, or two folders whose files are
-    compared by name. The content of a file decides what it is, not its name.
+    compared by name. The content of a file decides what it is, not its name. REVISION:PATH is a path as it was at a
+    git revision; `diff PATH --since REVISION` is short for `diff REVISION:./PATH PATH`. git runs no hooks or filters
+    of the repository for it.
 
     Specs are compared by meaning: comments, key order and file layout make no difference. Journals and cassettes are
     compared by turn and call, not by line: a changed argument, another policy decision, a new step, the cost. Times
@@ -73,11 +80,44 @@ def command(a: Path, b: Path, profile: str | None, as_json: bool, as_markdown: b
     Examples:
       agentrun diff specs/support.yaml support.package.json
       agentrun diff before.jsonl after.jsonl
+      agentrun diff HEAD:specs/support.yaml specs/support.yaml
+      agentrun diff specs/__snapshots__ --since main --markdown
       agentrun diff old/default.yaml cassettes/support/default.yaml --json
       agentrun diff old/__snapshots__ specs/__snapshots__ --markdown
     """
     if as_json and as_markdown:
         raise click.UsageError("--json cannot be combined with --markdown")
+    if (b is None) == (since is None):
+        raise click.UsageError("give a second path B or --since REVISION, and not both")
+    first, second = (a, b) if b is not None else (f"{since}:./{os.path.relpath(a)}", a)
+    with _open_path(first) as one, _open_path(second) as two:
+        return _diff(one, two, profile, as_json=as_json, as_markdown=as_markdown)
+
+
+class ComparedPath(NamedTuple):
+    real: Path
+    """Where the files are read. At a git revision this is a temporary folder."""
+    shown: Path
+    """As the user wrote it."""
+
+
+@contextmanager
+def _open_path(text: str) -> Iterator[ComparedPath]:
+    """A path, or REVISION:PATH. Raises click.UsageError."""
+    path, (revision, colon, inside) = Path(text), text.partition(":")
+    if os.path.lexists(path) or not colon:
+        yield ComparedPath(EXISTING_PATH.convert(text, None, None), path)
+        return
+    from agentrun.spec.git_revision import RevisionError, path_at_revision
+
+    try:
+        with path_at_revision(revision, inside, Path.cwd()) as real:
+            yield ComparedPath(real, path)
+    except RevisionError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _diff(a: ComparedPath, b: ComparedPath, profile: str | None, *, as_json: bool, as_markdown: bool) -> int:
     kind, other = _comparable_kinds(a, b)
     if kind == "agent":
         return _diff_agents(a, b, profile, as_json=as_json, as_markdown=as_markdown)
@@ -88,45 +128,55 @@ def command(a: Path, b: Path, profile: str | None, as_json: bool, as_markdown: b
     compare = FileDiff(environment_redactor(), lambda path: load_redacted(path, environment_redactor()))
     try:
         if kind == "folder":
-            found = compare.compare_folders(a, b)
+            found = compare.compare_folders(a.real, b.real)
         else:
-            found = [Comparison(kind, a, b, compare.compare_files(a, b, kind, other))]
+            found = [Comparison(kind, a.real, b.real, compare.compare_files(a.real, b.real, kind, other))]
     except NotComparable as error:
-        raise click.UsageError(str(error)) from None
+        raise click.UsageError(_shown_paths(str(error), a, b)) from None
     except SpecError:
         raise
     except AgentrunError as error:
-        show_error(error, as_json=as_json)
+        message = _shown_paths(error.message, a, b)
+        show_error(AgentrunError(error.code, message, hint=error.hint, fields=error.fields), as_json=as_json)
         return 2
-    return print_comparisons(found, a, b, as_json=as_json, as_markdown=as_markdown, folders=kind == "folder")
+    found = [replace(each, a=a.shown / each.name, b=b.shown / each.name) for each in found]
+    folders = kind == "folder"
+    return print_comparisons(found, a.shown, b.shown, as_json=as_json, as_markdown=as_markdown, folders=folders)
 
 
-def _comparable_kinds(a: Path, b: Path) -> tuple[FileKind, FileKind]:
+def _shown_paths(text: str, *paths: ComparedPath) -> str:
+    """A message with the paths that the user wrote."""
+    for path in paths:
+        text = text.replace(str(path.real), str(path.shown))
+    return text
+
+
+def _comparable_kinds(a: ComparedPath, b: ComparedPath) -> tuple[FileKind, FileKind]:
     """The kinds of the two files. Raises click.UsageError if they cannot be compared."""
     one, two = _kind_of_file(a), _kind_of_file(b)
     if one == two or {one, two} == {"journal", "snapshot"}:
         return one, two
-    kinds = f"{a} is {_KIND_NAMES[one]} and {b} is {_KIND_NAMES[two]}"
+    kinds = f"{a.shown} is {_KIND_NAMES[one]} and {b.shown} is {_KIND_NAMES[two]}"
     raise click.UsageError(f"{kinds}; only files of the same kind can be compared, or a journal and a snapshot")
 
 
-def _kind_of_file(path: Path) -> FileKind:
+def _kind_of_file(path: ComparedPath) -> FileKind:
     try:
-        kind = file_kind(path)
+        kind = file_kind(path.real)
     except OSError as error:
-        raise click.UsageError(f"{path} cannot be read: {error.strerror}") from None
+        raise click.UsageError(f"{path.shown} cannot be read: {error.strerror}") from None
     if kind is None:
-        raise click.UsageError(f"{path} is not a journal, snapshot, cassette, spec or package")
+        raise click.UsageError(f"{path.shown} is not a journal, snapshot, cassette, spec or package")
     return kind
 
 
-def _diff_agents(a: Path, b: Path, profile: str | None, *, as_json: bool, as_markdown: bool) -> int:
+def _diff_agents(a: ComparedPath, b: ComparedPath, profile: str | None, *, as_json: bool, as_markdown: bool) -> int:
     from agentrun.compiler.package_diff import diff_packages
 
-    found = list(map(_redact_difference, diff_packages(_read_agent(a, profile), _read_agent(b, profile))))
+    found = list(map(_redact_difference, diff_packages(_read_agent(a.real, profile), _read_agent(b.real, profile))))
     if as_markdown:
-        comparison = Comparison("agent", a, b, tuple(map(_to_change, found)))
-        return print_comparisons([comparison], a, b, as_json=False, as_markdown=True, folders=False)
+        comparison = Comparison("agent", a.shown, b.shown, tuple(map(_to_change, found)))
+        return print_comparisons([comparison], a.shown, b.shown, as_json=False, as_markdown=True, folders=False)
     for difference in found:
         if as_json:
             fields = ("section", "path", "change", "before", "after")
@@ -167,17 +217,12 @@ def _read_agent(path: Path, profile: str | None) -> PackageFile:
     from agentrun.compiler.compile import compile_or_raise
     from agentrun.compiler.package_file import read_package
 
-    return read_package(path) if path.suffix == ".json" else compile_or_raise(path, profile)[1]
-
-
-_COLORS = {"new": "green", "gone": "red", "changed": "yellow", "moved": "cyan"}
-_SIGNS = {"new": "+", "gone": "-", "changed": "~", "moved": "~"}
+    return read_package(path) if path.suffix == ".json" else compile_or_raise(path, profile, needs_lock=False)[1]
 
 
 def print_comparisons(
     found: list[Comparison], a: Path, b: Path, *, as_json: bool, as_markdown: bool, folders: bool
 ) -> int:
-    """Print all differences and return the exit code."""
     if as_json:
         click.echo(json_line(_folder_data(found, a, b) if folders else _file_data(found[0])))
     elif as_markdown:

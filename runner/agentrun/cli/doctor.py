@@ -6,17 +6,23 @@ import importlib.metadata
 import os
 import platform
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import click
 
-from agentrun.cli.console import json_line, json_option, wants_color
+from agentrun.cli.console import json_line, json_option, print_stderr, wants_color
+from agentrun.cli.options import IMPORTS_NOTICE, imports_option
+from agentrun.errors import HostError
+from agentrun.spec.problems import DocumentError
+from agentrun.spec.project import declared_settings, find_project, project_root
+from agentrun.spec.source_files import display_path
 
-API_KEYS = {"OPENAI_API_KEY": "openai", "ANTHROPIC_API_KEY": "anthropic", "GEMINI_API_KEY": "gemini"}
+PROVIDER_OF_KEY = {"OPENAI_API_KEY": "openai", "ANTHROPIC_API_KEY": "anthropic", "GEMINI_API_KEY": "gemini"}
 REQUIRED_PACKAGES = (
     "click", "msgspec", "PyYAML", "jsonschema-rs", "Jinja2", "rfc8785", "cel-expr-python", "google-re2", "httpx",
     "vcrpy", "pydantic-settings", "genai-prices",
@@ -33,18 +39,25 @@ class DoctorFinding(NamedTuple):
 
 
 @click.command("doctor")
+@imports_option
 @json_option
-def command(as_json: bool) -> int:
-    """Check the installation and the environment, and show how to fix problems.
+def command(imports: bool, as_json: bool) -> int:
+    """Check the installation and the settings, and show how to fix problems.
 
-    API keys are checked but never printed. Exit code 2 if something is wrong.
+    Each setting is shown with the place that it comes from, but never its value. Exit code 2 if something is wrong.
+
+    --imports runs the project's code: it imports the functions of the Python tools and hooks of all specs, in a process
+    that gets no secrets of the environment.
 
     \b
     Examples:
       agentrun doctor
+      agentrun doctor --imports
       agentrun doctor --json
     """
-    findings = [*_check_installation(), *_check_keys(), *_check_project()]
+    if imports:
+        print_stderr(IMPORTS_NOTICE)
+    findings = [*_check_installation(), *_check_settings(), *_check_project(), *(_check_imports() if imports else ())]
     for finding in findings:
         if as_json:
             click.echo(json_line(finding._asdict()))
@@ -93,20 +106,69 @@ def _check_libyaml() -> Iterator[DoctorFinding]:
         yield DoctorFinding("libyaml", "note", "missing, so reading YAML is about ten times slower", fix)
 
 
-def _check_keys() -> Iterator[DoctorFinding]:
-    for name, provider in API_KEYS.items():
-        if os.environ.get(name, "").strip():
-            yield DoctorFinding(name, "ok", "set")
+def _check_settings() -> Iterator[DoctorFinding]:
+    """Each setting and where it comes from, never its value."""
+    try:
+        from agentrun.engine.env_file import ENV_FILE, read_project_env_file
+        from agentrun.engine.settings import Settings, setting_names
+    except ImportError:
+        return  # the missing package is reported already
+    root = project_root(Path.cwd() / "spec.yaml")
+    file = read_project_env_file(root, ())
+    wrong, declared = _wrong_settings(), _declared_settings(root)
+    for field, about in Settings.model_fields.items():
+        names = setting_names(field)
+        name = next((each for each in names if os.environ.get(each, "").strip()), names[-1])
+        if name in wrong:
+            yield DoctorFinding(name, "wrong", "its value cannot be used", wrong[name])
+        elif os.environ.get(name, "").strip():
+            yield DoctorFinding(name, "ok", "set in the environment")
+        elif name in file.given:
+            yield DoctorFinding(name, "ok", f"set in {ENV_FILE}")
+        elif field in declared:
+            yield DoctorFinding(name, "ok", "set in pyproject.toml")
+        elif about.default is not None:
+            yield DoctorFinding(name, "ok", "default")
         else:
-            yield DoctorFinding(name, "note", f"not set, so {provider} can only be replayed from cassettes")
+            state = "note" if name in PROVIDER_OF_KEY else "ok"
+            effect = f", so {PROVIDER_OF_KEY[name]} can only be replayed from cassettes" if state == "note" else ""
+            fix = file.hint(name) if name in file.values else None
+            yield DoctorFinding(name, state, f"not set{effect}", fix)
+    if file.unread or file.warning:
+        yield DoctorFinding(ENV_FILE, "note", file.unread or file.warning)
+    elif file.values:
+        yield DoctorFinding(ENV_FILE, "ok", "live runs read the API keys in it, and the variables that the spec names")
+
+
+def _wrong_settings() -> dict[str, str | None]:
+    """The variables whose value cannot be used, with a hint."""
+    from agentrun.engine.settings import RunModeName, wrong_settings
+    from agentrun.spec.project import LIMIT_VARIABLE
+
+    wrong, modes = wrong_settings(), get_args(RunModeName)
+    if os.environ.get("AGENTRUN_MODE", "") not in ("", *modes):
+        wrong["AGENTRUN_MODE"] = f"set it to {', '.join(modes[:-1])} or {modes[-1]}"
+    try:
+        find_project(Path.cwd() / "spec.yaml")
+    except HostError as error:
+        wrong[LIMIT_VARIABLE] = error.hint
+    except DocumentError:
+        pass  # the problems are reported with the project
+    return wrong
+
+
+def _declared_settings(root: Path) -> frozenset[str]:
+    try:
+        return declared_settings(root)
+    except ValueError:  # not TOML, which is reported with the project
+        return frozenset()
 
 
 def _check_project() -> Iterator[DoctorFinding]:
-    from agentrun.spec.problems import DocumentError
-    from agentrun.spec.project import find_project
-
     try:
         project = find_project(Path.cwd() / "spec.yaml")
+    except HostError:
+        return  # the variable is reported with the settings
     except DocumentError as error:
         for problem in error.problems:
             yield DoctorFinding("project", "wrong", f"{problem.place}: {problem.message}", problem.hint)
@@ -122,3 +184,18 @@ def _check_project() -> Iterator[DoctorFinding]:
     if not os.access(project.root, os.W_OK):
         fix = "check the owner and the permissions of its root"
         yield DoctorFinding("disk", "wrong", "the project is not writable", fix)
+
+
+def _check_imports() -> Iterator[DoctorFinding]:
+    from agentrun.cli.import_check import check_imports
+    from agentrun.compiler.validate import find_documents
+
+    checked = check_imports(find_documents(project_root(Path.cwd() / "spec.yaml")))
+    for problem in checked.problems:
+        yield DoctorFinding("imports", "wrong", f"{problem.place}: {problem.message}", problem.hint)
+    for path in checked.unchecked:
+        name = display_path(path)
+        fix = f"agentrun validate {shlex.quote(name)}"
+        yield DoctorFinding("imports", "note", f"{name} has errors, so its functions were not imported", fix)
+    if not checked.problems:
+        yield DoctorFinding("imports", "ok", checked.summary())

@@ -45,7 +45,6 @@ class LazyGroup(click.Group):
     """A group that imports the module of a command when the command is used."""
 
     commands_by_name: ClassVar[dict[str, tuple[str, str]]]
-    """Name → its help text and its module."""
 
     def list_commands(self, _: click.Context) -> list[str]:
         return list(self.commands_by_name)
@@ -114,7 +113,7 @@ def run_command(args: list[str]) -> int:
         click.echo(f"Error: {safe_text(error.format_message())}", err=True)
         return error.exit_code
     except SpecError as error:
-        show_problems(list(error.problems), as_json=bool(meta.get("json")))
+        show_problems(error.problems, as_json=bool(meta.get("json")))
         return error.exit_code
     except AgentrunError as error:
         show_error(error, as_json=bool(meta.get("json")))

@@ -1,38 +1,70 @@
-"""`agentrun init DIR`"""
+"""`agentrun init DIR`
+
+Rule 1  All changes are shown before the first one is made.
+Rule 2  Nothing is overwritten: a file that exists gets additional lines or stays as it is.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
-import shutil
-import subprocess
-from collections.abc import Iterable, Iterator
+import sys
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple, cast
 
 import click
 
 from agentrun.cli.console import print_stderr
-from agentrun.distribution import DISTRIBUTION_NAME, git_pin, install_origin
+from agentrun.distribution import DISTRIBUTION_NAME, git_pin, install_origin, run_git
+from agentrun.spec.safe_text import join_words
 
 STARTER = Path(__file__).parent / "starter"
 STARTER_CASSETTE = "cassettes/hello/default.yaml"
-RENAMED_FILES = {"gitignore": ".gitignore", "workflow.yml": ".github/workflows/agents.yml"}
+EXAMPLE_FOLDERS = ("specs/", "cassettes/")
+RENAMED_FILES = {
+    "gitignore": ".gitignore",
+    "vscode.json": ".vscode/settings.json",
+    "workflow.yml": ".github/workflows/agents.yml",
+}
 """Files with another name here, because tools would read them as files of this project."""
+REQUIREMENTS_FILE = "requirements-agents.txt"
+_HEAD = "# Installed by the workflow .github/workflows/agents.yml.\n"
+_PUSH = "# The commit of the checkout that wrote this file. Push it before the workflow runs.\n"
+_UNKNOWN = "This agentrun was not installed from an address that other machines can reach."
+_FILL_IN = f"Before the workflow can install it, set a repository and a commit in {REQUIREMENTS_FILE}, without the `#`:"
+_EXAMPLE = f"{DISTRIBUTION_NAME} @ git+https://HOST/OWNER/REPOSITORY@COMMIT"
+
+
+class ProjectChange(NamedTuple):
+    """What `init` does with one file."""
+
+    name: str
+    content: bytes | None
+    """The whole new content. None: the file stays as it is."""
+    note: str = ""
+    """What is added to an existing file, or why it stays as it is."""
 
 
 @click.command("init")
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
-def command(directory: Path) -> None:
-    """Create a small project in DIRECTORY: a spec, a test case, its cassette and a workflow for CI.
+@click.option("-y", "--yes", is_flag=True, help="Add to existing files without a question.")
+def command(directory: Path, yes: bool) -> None:
+    """Add agentrun to the project in DIRECTORY, or create a new one.
 
-    Existing files are never changed: if one of them is in the way, nothing is written.
+    Adds a spec with a test case and its cassette, the schemas for editors, a workflow for CI, `[tool.agentrun]` in
+    pyproject.toml and lines in .gitignore. It first shows what it will change. No file is overwritten: pyproject.toml
+    and .gitignore get additional lines, and all other existing files stay as they are.
 
     \b
     Examples:
       agentrun init my-agent
       cd my-agent && agentrun specs/hello.yaml && agentrun test
+      agentrun init .                           in a project that has a pyproject.toml
     """
     from agentrun.files import user_directory_tree
 
@@ -40,26 +72,92 @@ def command(directory: Path) -> None:
         directory = Path.cwd()
     text, to_fill_in = make_requirements()
     files = {**dict(_project_files()), REQUIREMENTS_FILE: text.encode()}
-    taken = [name for name in files if os.path.lexists(directory / name)] or _blocking_files(directory, files)
-    if taken:
-        hint = ", or add `[tool.agentrun]` to your pyproject.toml" if "pyproject.toml" in taken else ""
-        raise click.UsageError(
-            f"{directory} already has {', '.join(taken)}, so nothing was written; choose another directory{hint}"
-        )
+    if blocking := _blocking_files(directory, files):
+        raise click.UsageError(f"{join_words(blocking)} is in the way, so nothing was written")
+    changes = plan_changes(directory, files)
+    _show_changes(directory, changes)
+    written = [change for change in changes if change.content is not None]
+    if any(change.note for change in written) and not yes and sys.stdin.isatty():
+        click.confirm("Continue?", default=True, abort=True, err=True)
     tree = user_directory_tree(directory)
-    for name, content in files.items():
-        tree.write(tree.root / name, content)
-        print_stderr(f"  {name}")
-    print_stderr(f"\nCreated a project in {directory}\nNext:\n  cd {shlex.quote(str(directory))}")
-    print_stderr("  agentrun specs/hello.yaml\n  agentrun test")
-    if to_fill_in:
+    for change in written:
+        tree.write(tree.root / change.name, cast(bytes, change.content))
+    print_stderr(f"\nNext:\n  cd {shlex.quote(str(directory))}\n  agentrun specs/hello.yaml\n  agentrun test")
+    if to_fill_in and any(change.name == REQUIREMENTS_FILE for change in written):
         print_stderr(f"\n{to_fill_in}")
 
 
+def plan_changes(directory: Path, files: Mapping[str, bytes]) -> list[ProjectChange]:
+    example = [name for name in files if name.startswith(EXAMPLE_FOLDERS)]
+    taken = next((name for name in example if os.path.lexists(directory / name)), None)
+    changes = []
+    for name, content in files.items():
+        path = directory / name
+        if name in example and taken is not None:
+            if name == taken:
+                changes.append(ProjectChange(name, None, "exists; the example is left out"))
+        elif not os.path.lexists(path):
+            changes.append(ProjectChange(name, content))
+        elif name in ADDED_LINES:
+            changes.append(_add_lines(name, path, has_specs=taken is None or (directory / "specs").is_dir()))
+        else:
+            changes.append(ProjectChange(name, None, "exists and stays as it is"))
+    return changes
+
+
+def _add_lines(name: str, path: Path, *, has_specs: bool) -> ProjectChange:
+    """An existing file with the lines that it lacks. `has_specs`: whether there is, or will be, a folder `specs`."""
+    source = "src" if (path.parent / "src").is_dir() else "."
+    try:
+        before = path.read_bytes().decode()
+        added = ADDED_LINES[name](before, ["specs", source] if has_specs else [source])
+    except (OSError, ValueError) as error:  # not UTF-8, or not TOML
+        reason = getattr(error, "strerror", None) or str(error)
+        raise click.UsageError(f"{path} cannot be read: {reason}; nothing was written") from None
+    if not added:
+        return ProjectChange(name, None, "has all that is needed")
+    line_end = "\r\n" if "\r\n" in before else "\n"
+    gap = "" if not before or before.endswith("\n") else line_end
+    return ProjectChange(name, f"{before}{gap}{line_end.join([*added, ''])}".encode(), "\n".join(added))
+
+
+def _pyproject_lines(text: str, import_roots: list[str]) -> list[str]:
+    if "agentrun" in tomllib.loads(text).get("tool", {}):
+        return []
+    return [*([""] if text else []), "[tool.agentrun]", f"import_roots = {json.dumps(import_roots)}"]
+
+
+def _gitignore_lines(text: str, _import_roots: list[str]) -> list[str]:
+    ignored = {line.strip().strip("/") for line in text.splitlines()}
+    lines = (STARTER / "gitignore").read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line.strip("/") not in ignored]
+
+
+ADDED_LINES: dict[str, Callable[[str, list[str]], list[str]]] = {
+    "pyproject.toml": _pyproject_lines,
+    ".gitignore": _gitignore_lines,
+}
+"""Existing files that get lines, and the lines that a text lacks."""
+
+
+def _show_changes(directory: Path, changes: list[ProjectChange]) -> None:
+    print_stderr(f"Files in {directory}:")
+    for change in changes:
+        if change.content is None:
+            print_stderr(f"  {change.name}: {change.note}")
+        elif change.note:
+            print_stderr(f"  {change.name}: add")
+            for line in change.note.splitlines():
+                print_stderr(f"    + {line}" if line else "    +")
+        else:
+            print_stderr(f"  {change.name}: new")
+
+
 def _blocking_files(directory: Path, files: Iterable[str]) -> list[str]:
-    """Files where the project needs folders."""
+    """Files where the project needs folders, and folders where it needs files."""
     folders = {directory, *(directory / parent for name in files for parent in Path(name).parents)}
-    return sorted(str(folder) for folder in folders if os.path.lexists(folder) and not folder.is_dir())
+    wrong = {folder for folder in folders if os.path.lexists(folder) and not folder.is_dir()}
+    return sorted(map(str, wrong | {directory / name for name in files if (directory / name).is_dir()}))
 
 
 def _project_files() -> Iterator[tuple[str, bytes]]:
@@ -89,14 +187,6 @@ def _update_cassette(cassette: bytes) -> bytes:
     return text.encode()
 
 
-REQUIREMENTS_FILE = "requirements-agents.txt"
-_HEAD = "# Installed by the workflow .github/workflows/agents.yml.\n"
-_PUSH = "# The commit of the checkout that wrote this file. Push it before the workflow runs.\n"
-_UNKNOWN = "This agentrun was not installed from an address that other machines can reach."
-_FILL_IN = f"Before the workflow can install it, set a repository and a commit in {REQUIREMENTS_FILE}, without the `#`:"
-_EXAMPLE = f"{DISTRIBUTION_NAME} @ git+https://HOST/OWNER/REPOSITORY@COMMIT"
-
-
 def make_requirements() -> tuple[str, str | None]:
     """The text of `requirements-agents.txt`, and a message if the user has to edit it first."""
     origin = install_origin()
@@ -109,25 +199,10 @@ def make_requirements() -> tuple[str, str | None]:
 
 def _checkout_pin(checkout: Path) -> str:
     """The commit of a checkout with the URL of a remote, `origin` first. Empty without git, a commit or a remote."""
-    top, _, commit = _git(checkout, "rev-parse", "--show-toplevel", "HEAD").strip().partition("\n")
+    top, _, commit = run_git(checkout, "rev-parse", "--show-toplevel", "HEAD")[1].strip().partition("\n")
     if not top or not os.path.samefile(top, checkout):  # inside the repository of another project
         return ""
-    listed = _git(checkout, "config", "--local", "--null", "--get-regexp", r"^remote\..*\.url$")
+    _, listed = run_git(checkout, "config", "--local", "--null", "--get-regexp", r"^remote\..*\.url$")
     remotes = [item.partition("\n") for item in listed.split("\0")]
     urls = [url for _, _, url in sorted(remotes, key=lambda remote: remote[0] != "remote.origin.url")]
     return next((pin for url in urls if (pin := git_pin(url, commit))), "")
-
-
-def _git(checkout: Path, *words: str) -> str:
-    """The output of git, or nothing. These commands use neither index nor work tree, so no hook or filter runs."""
-    git = shutil.which("git")
-    if git is None or not os.path.isabs(git):
-        return ""
-    command = [git, "-C", str(checkout), "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", *words]
-    # Inside a hook of another repository, GIT_DIR and similar variables point to that repository.
-    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    try:
-        done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.decode(errors="replace") if done.returncode == 0 else ""

@@ -1,8 +1,7 @@
 """Read lines that a person types at the terminal.
 
-Rule 1  Everything typed before a question is shown is discarded. It does not answer the question.
-Rule 2  Reading never blocks the event loop, and a cancelled read leaves no reader behind.
-Rule 3  A process in the background does not touch the terminal, because the system would stop it. That includes a
+Rule 1  Reading never blocks the event loop, and a cancelled read leaves no reader behind.
+Rule 2  A process in the background does not touch the terminal, because the system would stop it. That includes a
         process that goes to the background while a question is shown.
 """
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec.structs import replace
 
 from agentrun.cli.interrupt import InterruptHandler
-from agentrun.cli.journal_file import FileJournals, remove_old_journals, streams_journal
+from agentrun.cli.journal_file import FileJournals, streams_journal
 from agentrun.cli.plan import RunPlan
 from agentrun.cli.recorded_case import make_fault_injection, make_player, warn_unused_faults
 from agentrun.cli.run_output import RunOutput
@@ -42,13 +42,14 @@ def run_live(plan: RunPlan, request: Request, approver: Approver | None, output:
         async with open_real_world(plan, request, name, approver, output, player=player, session=session) as world:
             interrupts.set_world(world)
             before = () if session is None else session.runs
-            return await run_in_world(wrap(world, *wrappers), replace(request, run=name), before)
+            return await run_in_world(wrap(world, *wrappers), replace(request, run=name), before, output.begin)
 
     with guard_stdout(output.show_printed), _open_session(plan, request) as session:
         done = interrupts.run(run(session))
     warn_unused_faults(faults, output)
-    if plan.mode != "live-model":
-        _warn_unanswered(done, output)
+    names = unanswered_targets(done.journal, *done.children.values())
+    if names and plan.mode != "live-model" and not done.ending.exit_code:  # a run that failed says so itself
+        output.say(f"{missing_approver(names)}; {HOW_TO_ANSWER}", "warn")
     return done if player is None else replace(done, tier=player.tier)
 
 
@@ -66,6 +67,7 @@ async def open_real_world(
     """Open the world of a run in real time. `player`: plays the model or the tools, as the plan says."""
     package, project = cast(PackageFile, request.package).agent, plan.spec.project
     options: dict[str, Any] = {"printed": output.show_printed, "write": output.write, "listen": output.listen}
+    options["settings"] = plan.settings
     with _open_journals(plan, request, run, session) as journals:
         options |= {"journals": journals, "approver": approver or NoApprover()}
         if player is None:
@@ -84,19 +86,11 @@ def _open_journals(
         return closing(FileJournals(run, session.next, plan.spec.project.data_tree))
     if plan.journal is None or not streams_journal(plan, request):
         return nullcontext(MemoryJournals())
-    path = plan.journal.resolve()
-    remove_old_journals(path)
-    return closing(FileJournals(run, path, None))
+    return closing(FileJournals(run, plan.journal.resolve(), None))
 
 
 def _open_session(plan: RunPlan, request: Request) -> AbstractContextManager[StoredSession | None]:
     return nullcontext() if request.session is None else open_session(plan.spec.project, request.session)
-
-
-def _warn_unanswered(done: FinishedRun, output: RunOutput) -> None:
-    """Warn about approvals without an answer. A run that failed because of one already says so."""
-    if not done.ending.exit_code and (names := unanswered_targets(done.journal, *done.children.values())):
-        output.say(f"{missing_approver(names)}; {HOW_TO_ANSWER}", "warn")
 
 
 def missing_approver(names: Sequence[str]) -> str:

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agentrun.cli.console import document_problems, print_stderr
+from agentrun.cli.console import document_problems, print_stderr, refuse_other_content
 from agentrun.cli.options import spec_argument
+from agentrun.errors import SpecError
+from agentrun.spec.problems import Problem, Source, sort_problems
 from agentrun.spec.safe_text import plural
 
 if TYPE_CHECKING:
-    from agentrun.compiler.lock import Lock
+    from agentrun.compiler.lock_file import Lock
     from agentrun.compiler.spec_reader import Spec
     from agentrun.core.package_tools import PinnedTool
-    from agentrun.spec.problems import Problem
     from agentrun.spec.project import Project
 
 
@@ -37,12 +38,14 @@ def command(spec: Path, check: bool) -> int:
       agentrun lock specs/researcher.yaml            start its MCP server and pin its tools
       agentrun lock specs/researcher.yaml --check    write nothing, show what has changed
     """
-    from agentrun.compiler.lock import lock_path, lock_text, make_lock
+    from agentrun.compiler.lock_file import lock_path, lock_text, make_lock
 
     specs = _read_specs(spec)
-    wanted, path = make_lock(*(one.agent for one in specs), servers=_pin_servers(spec, specs)), lock_path(spec)
-    for route in (route for route, row in wanted.routes.items() if row.price is None):
-        print_stderr(f"the price of {route} is not known; add `price:` in the spec if it costs money")
+    path = lock_path(spec)
+    wanted = make_lock(*(one.agent for one in specs), servers=_pin_servers(spec, specs))
+    for route, row in wanted.routes.items():
+        if row.price is None:
+            print_stderr(f"the price of {route} is not known; add `price:` in the spec if it costs money")
     held = _read_held_lock(spec, damaged_is_wrong=check)
     if not check:
         text = lock_text(wanted)
@@ -64,9 +67,8 @@ def command(spec: Path, check: bool) -> int:
 
 def _write_lock(project: Project, spec: Path, text: str) -> None:
     """Write the lock next to its spec, unless another kind of file has its name."""
-    from agentrun.cli.output_file import refuse_other_content
-    from agentrun.compiler.lock import lock_path
-    from agentrun.store.lock import lock_project_files
+    from agentrun.compiler.lock_file import lock_path
+    from agentrun.store.process_lock import lock_project_files
 
     refuse_other_content(lock_path(spec), b'{\n  "agentrun_lock"')
     with lock_project_files(project):
@@ -76,8 +78,6 @@ def _write_lock(project: Project, spec: Path, text: str) -> None:
 def _read_specs(path: Path) -> list[Spec]:
     """The spec, without a profile and with each of its profiles."""
     from agentrun.compiler.spec_reader import read_spec
-    from agentrun.errors import SpecError
-    from agentrun.spec.problems import sort_problems
 
     read = read_spec(path)
     overlaid = [read_spec(path, profile) for profile in read.profiles]
@@ -94,7 +94,6 @@ def _pin_servers(path: Path, specs: Sequence[Spec]) -> dict[str, dict[str, Pinne
     if not any(isinstance(tool, McpToolSpec) for spec in specs for tool in spec.agent.tools.values()):
         return {}
     from agentrun.engine.pinning import pin_mcp_servers
-    from agentrun.errors import SpecError
 
     other = _other_problems(path)
     pins, problems = ({}, other) if other else pin_mcp_servers(specs)
@@ -107,7 +106,6 @@ def _other_problems(path: Path) -> list[Problem]:
     """The problems of a spec that a new lock does not fix."""
     from agentrun.compiler.compile import compile_spec
     from agentrun.compiler.spec_reader import read_spec
-    from agentrun.spec.problems import sort_problems
 
     repaired = ("spec.unpinned", "spec.no_price", "spec.lock")
     profiles = (None, *read_spec(path).profiles)
@@ -116,8 +114,7 @@ def _other_problems(path: Path) -> list[Problem]:
 
 
 def _read_held_lock(spec: Path, *, damaged_is_wrong: bool) -> Lock | None:
-    from agentrun.compiler.lock import read_lock
-    from agentrun.errors import SpecError
+    from agentrun.compiler.lock_file import read_lock
 
     try:
         with document_problems():
@@ -130,8 +127,7 @@ def _read_held_lock(spec: Path, *, damaged_is_wrong: bool) -> Lock | None:
 
 def _check_readable(path: Path, text: str) -> None:
     """Raise the problems of a lock that could not be read again, before it is written."""
-    from agentrun.compiler.lock import parse_lock
-    from agentrun.spec.problems import Source
+    from agentrun.compiler.lock_file import parse_lock
 
     with document_problems():
         parse_lock(Source(path.absolute(), str(path), text))

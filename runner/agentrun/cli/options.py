@@ -12,15 +12,55 @@ from typing import Any, TypeVar
 import click
 
 from agentrun.cassette.match_tiers import DEFAULT_TIER, MATCH_TIERS
+from agentrun.cli.completion import complete_param_names, complete_profiles
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 MAX_CASE_NAME = 64
+IMPORTS_NOTICE = "--imports runs the project's code: the modules of Python tools and hooks are imported"
 NAME_RULE = "use lowercase letters, digits, - and _, starting with a letter"
 
 _AGE = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 _HOUR = 3_600_000
 _UNITS = {"h": _HOUR, "d": 24 * _HOUR, "w": 7 * 24 * _HOUR}
+
+
+class ExistingPath(click.Path):
+    """A path that exists. A misspelt one gets a suggestion."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            from agentrun.spec.source_files import did_you_mean_path
+
+            near = did_you_mean_path(Path(value))
+            raise click.BadParameter(f"{error.message.rstrip('.')}{f': {near}' if near else '.'}", ctx, param) from None
+
+
+SpecFile = ExistingPath(exists=True, dir_okay=False, path_type=Path)
+spec_argument = click.argument("spec", type=SpecFile)
+imports_option = click.option(
+    "--imports", is_flag=True, help="Also import the modules of Python tools and hooks. This runs the project's code."
+)
+profile_option = click.option(
+    "--profile", metavar="NAME", shell_complete=complete_profiles, help="Apply this profile of the spec."
+)
+set_option = click.option(
+    "--set",
+    "settings",
+    metavar="PATH=VALUE",
+    multiple=True,
+    help="Set one key of the spec, e.g. budgets.turns=3.",
+)
+param_option = click.option(
+    "--param",
+    "params",
+    metavar="NAME=VALUE",
+    multiple=True,
+    shell_complete=complete_param_names,
+    help="Set a param, e.g. order_id=7.",
+)
 
 
 def now_option(command: _Command) -> _Command:
@@ -46,22 +86,6 @@ def parse_max_age(_ctx: click.Context, _param: click.Parameter, value: str | Non
     if found is None:
         raise click.BadParameter("give a number of hours, days or weeks, such as 36h, 90d or 12w")
     return int(found[1]) * _UNITS[found[2]]
-
-
-SpecFile = click.Path(exists=True, dir_okay=False, path_type=Path)
-
-spec_argument = click.argument("spec", type=SpecFile)
-profile_option = click.option("--profile", metavar="NAME", help="Apply this profile of the spec.")
-set_option = click.option(
-    "--set",
-    "settings",
-    metavar="PATH=VALUE",
-    multiple=True,
-    help="Set one key of the spec, e.g. budgets.turns=3.",
-)
-param_option = click.option(
-    "--param", "params", metavar="NAME=VALUE", multiple=True, help="Set a param, e.g. order_id=7."
-)
 
 
 def parse_record_option(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
@@ -130,7 +154,6 @@ def is_valid_name(text: str) -> bool:
 
 
 def spec_options(command: _Command) -> _Command:
-    """SPEC, --profile and --set."""
     return spec_argument(profile_option(set_option(command)))
 
 

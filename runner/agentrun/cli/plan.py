@@ -1,8 +1,6 @@
 """Decide, before anything happens, whether a run is replayed, live, recorded, or live for the model or the tools only.
 
-Rule 1  Mode `auto` replays the recorded case with this message, params and profile. If there is none, it runs live.
-Rule 2  A cassette path that exists but is not a file is an error, and not a reason to run live.
-Rule 3  In CI mode `auto` never runs live.
+A cassette path that exists but is not a file is an error, and not a reason to run live.
 """
 
 from __future__ import annotations
@@ -10,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import click
 from msgspec import UNSET, Struct
@@ -18,7 +16,7 @@ from msgspec import UNSET, Struct
 from agentrun.cassette.file import cassette_exists
 from agentrun.cassette.match_tiers import DEFAULT_TIER, MatchTier
 from agentrun.cli.options import NAME_RULE, is_valid_name
-from agentrun.cli.recorded_case import case_cassette_path, matching_cases, nothing_recorded_error
+from agentrun.cli.recorded_case import case_cassette_path, matching_cases, nothing_recorded_error, require_case_values
 from agentrun.compiler.prompts import complete_params
 from agentrun.compiler.spec_reader import Spec
 from agentrun.core.package import Package
@@ -26,8 +24,12 @@ from agentrun.engine.ci import in_ci
 from agentrun.engine.world import iterate_packages
 from agentrun.errors import RequestError
 from agentrun.spec.problems import quote_text
+from agentrun.spec.safe_text import join_words
 from agentrun.spec.source_files import display_path
 from agentrun.spec.v1.cases import Case
+
+if TYPE_CHECKING:
+    from agentrun.engine.settings import Settings
 
 RunMode: TypeAlias = Literal["replay", "live", "record", "live-tools", "live-model"]
 
@@ -38,6 +40,8 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     mode: RunMode
     why: str
     """The first progress line, after the mode."""
+    live_because: str | None = None
+    """Why an `auto` run is live. Null: the command chose the mode, or the run is not live."""
     spec: Spec
     case: Case | None
     is_new: bool = False
@@ -46,14 +50,18 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     has_cassette: bool = False
     """Whether the cassette existed when the plan was made."""
     recorded_cases: tuple[str, ...] = ()
-    """The cases that can be replayed."""
     record: str | None = None
-    """What to record: new, all or from:N."""
+    """new, all or from:N."""
     required_tier: MatchTier = DEFAULT_TIER
-    """The least exact match of a request that is accepted."""
     journal: Path | None = None
+    approve: str | None = None
+    """The value of `--approve`."""
+    yes: bool = False
+    """Whether a recording starts without a question."""
     command: str = ""
     """The command line, for hints."""
+    settings: Settings | None = None
+    """The settings of a run that is not a replay."""
 
     @property
     def has_real_tools(self) -> bool:
@@ -63,7 +71,8 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     @property
     def headline(self) -> str:
         words = {"live-tools": "replay with live tools", "live-model": "replay with a live model"}
-        return f"{words.get(self.mode, self.mode)}: {self.why}"
+        file = "" if self.settings is None else self.settings.file.headline
+        return f"{words.get(self.mode, self.mode)}: {self.why}{'; ' if file else ''}{file}"
 
 
 def make_plan(
@@ -82,8 +91,11 @@ def make_plan(
     Raises `cassette.miss`, `input.rejected`, `storage.failed`.
     """
     mode = _choose_mode(options)
+    if case is not None:
+        require_case_values(spec.path, package, case, message, params)
     # A live run reads no cassette, so anything may be at its path.
     is_recorded = Path.is_file if mode == "live" else cassette_exists
+    found: list[Case] = []
     if case is None and options["case_name"] is None and options["session"] is None:
         found = matching_cases(cases, package, profile, message, params)
         recorded_ones = (each for each in found if is_recorded(case_cassette_path(spec, package, each)))
@@ -92,8 +104,9 @@ def make_plan(
     path = None if case is None else case_cassette_path(spec, package, case)
     recorded = tuple(each.name for each in cases if case_cassette_path(spec, package, each).is_file())
     is_there = path is not None and is_recorded(path)
+    live_because = _why_live(case) if mode == "auto" and not is_there and not in_ci() else None
     if mode == "auto":
-        mode = "replay" if is_there or in_ci() else "live"
+        mode = "replay" if live_because is None else "live"
     if mode in ("replay", "live-tools", "live-model") and not is_there:
         raise nothing_recorded_error(spec, cases, folder, case, in_ci=options["mode"] == "auto")
     is_new = mode == "record" and case is None
@@ -103,7 +116,9 @@ def make_plan(
         is_there = cassette_exists(path)
     plan = RunPlan(
         mode=mode,  # type: ignore[arg-type]  # auto was resolved
-        why=_explain_mode(mode, spec, package, case, path, options),
+        why=_explain_mode(mode, spec, package, case, path, live_because, options["session"])
+        + ("" if mode == "live" else _mention_same_input([each.name for each in found if each != case])),
+        live_because=live_because,
         spec=spec,
         case=case,
         is_new=is_new,
@@ -113,11 +128,21 @@ def make_plan(
         record=options["record"],
         required_tier=options["require_tier"],
         journal=options["journal"],
+        approve=options["approve"],
+        yes=options["yes"],
         command=_command_line(spec, case, options),
     )
     if case is None:
         return plan, message, dict(params)
     return plan, message if case.input is UNSET else case.input, case.params
+
+
+def _mention_same_input(others: list[str]) -> str:
+    """`; cases b and c have the same input: choose with --case NAME`. Empty without other cases."""
+    if not others:
+        return ""
+    named = f"case {others[0]} has" if len(others) == 1 else f"cases {join_words(others)} have"
+    return f"; {named} the same input: choose with --case NAME"
 
 
 def _command_line(spec: Spec, case: Case | None, options: Mapping[str, Any]) -> str:
@@ -189,8 +214,19 @@ def _new_case(
     )
 
 
+def _why_live(case: Case | None) -> str:
+    """Why an `auto` run is not a replay."""
+    return f"case {case.name} has no cassette" if case else "no recorded case has this message, params and profile"
+
+
 def _explain_mode(
-    mode: str, spec: Spec, package: Package, case: Case | None, path: Path | None, options: Mapping[str, Any]
+    mode: str,
+    spec: Spec,
+    package: Package,
+    case: Case | None,
+    path: Path | None,
+    live_because: str | None,
+    session: str | None,
 ) -> str:
     to = " and ".join(sorted({route.provider for each in iterate_packages(package) for route in each.model.routes}))
     name = "" if case is None else f"case {case.name}"
@@ -204,9 +240,5 @@ def _explain_mode(
             return f"tools from {shown} ({name}); requests go to {to}"
         case "record":
             return f"{shown} ({name}; requests go to {to}, tools run for real)"
-    if options["session"] is not None:
-        return f"session {options['session']} (requests go to {to}, tools run for real)"
-    if options["mode"] == "live":
-        return f"--mode live (requests go to {to}, tools run for real)"
-    reason = f"{name} has no cassette" if case else "no recorded case has this message, params and profile"
+    reason = live_because or ("--mode live" if session is None else f"session {session}")
     return f"{reason} (requests go to {to}, tools run for real)"

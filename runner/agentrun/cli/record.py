@@ -1,11 +1,7 @@
-"""`--mode record`: run for real and write every interaction to the cassette of the case.
-
-A case that is recorded for the first time is added to the cases file of its spec.
-"""
+"""`--mode record`: run for real and write every interaction to the cassette of the case."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +12,12 @@ import msgspec
 import yaml
 from msgspec import UNSET
 
-from agentrun.cli.approval_options import approval_sources, confirm_recording
+from agentrun.cli.approval_options import (
+    NOTHING_RECORDED,
+    approval_sources,
+    confirm_recording,
+    refuse_without_consent,
+)
 from agentrun.cli.interrupt import InterruptHandler
 from agentrun.cli.live import missing_approver, open_real_world
 from agentrun.cli.recorded_case import make_fault_injection, make_player, warn_unused_faults
@@ -36,8 +37,8 @@ from agentrun.spec.problems import DocumentError, Source
 from agentrun.spec.safe_text import plural, short_text
 from agentrun.spec.source_files import display_path, read_source
 from agentrun.spec.v1.cases import Case, CasesFile
-from agentrun.store.lock import lock_project_files
-from agentrun.testing.suite.recording_preview import PlannedCassette, preview_recording
+from agentrun.store.process_lock import lock_project_files
+from agentrun.testing.suite.recording_preview import PlannedCassette, RecordingPreview, preview_recording
 
 if TYPE_CHECKING:
     from agentrun.cli.plan import RunPlan
@@ -48,14 +49,7 @@ if TYPE_CHECKING:
     from agentrun.engine.world import World
     from agentrun.report.formatting import Tone
 
-
-def confirm_run(plan: RunPlan, package: Package, approve: str | None, output: RunOutput, *, yes: bool) -> None:
-    """Announce the recording, and ask if it may do harm. `approve`: the value of `--approve`."""
-    assert plan.case is not None
-    assert plan.cassette is not None
-    answers = approval_sources(approve, output, option_first=True)
-    planned = PlannedCassette(package, plan.case, plan.cassette)
-    confirm_recording(preview_recording([planned], plan.record or "all", answers), output, yes=yes)
+_EMPTY_CASES_FILE = 'agentrun: "1"\ncases:\n'
 
 
 def record_run(
@@ -64,6 +58,8 @@ def record_run(
     package = cast(PackageFile, request.package)
     faults, interrupts = make_fault_injection(plan), InterruptHandler(output)
     added: list[tuple[str, Tone]] = []
+    preview = _preview(plan, package.agent, output)
+    refuse_without_consent(preview, output, yes=plan.yes)
 
     @asynccontextmanager
     async def open_world(run: str) -> AsyncIterator[World]:
@@ -71,20 +67,26 @@ def record_run(
             interrupts.set_world(world)
             yield world
 
+    async def announce() -> None:
+        await output.begin()
+        await interrupts.ask(confirm_recording(preview, output, yes=plan.yes), NOTHING_RECORDED)
+
     def write_case() -> None:
         if plan.is_new and plan.case is not None:
             added.extend(_write_new_case(plan, package.agent, plan.case))
 
     wrappers = () if faults is None else faults.wrappers
     with guard_stdout(output.show_printed):
+        answers = approver or NoApprover()
         recorded = interrupts.run(
             record_runs(
                 recording,
                 open_world,
                 package,
                 [request],
-                approver or NoApprover(),
+                answers,
                 wrappers=wrappers,
+                announce=announce,
                 after_save=write_case,
             )
         )
@@ -93,6 +95,13 @@ def record_run(
         output.say(text, tone)
     warn_unused_faults(faults, output)
     return recorded.run
+
+
+def _preview(plan: RunPlan, package: Package, output: RunOutput) -> RecordingPreview:
+    assert plan.case is not None
+    assert plan.cassette is not None
+    answers = approval_sources(plan.approve, output)
+    return preview_recording([PlannedCassette(package, plan.case, plan.cassette)], plan.record or "all", answers)
 
 
 def _show_recording_result(plan: RunPlan, recorded: RecordingResult, output: RunOutput) -> None:
@@ -130,7 +139,8 @@ def _recording_doubts(recorded: RecordingResult) -> str:
 def _write_new_case(plan: RunPlan, package: Package, case: Case) -> Iterator[tuple[str, Tone]]:
     """Add a new case to the cases of its spec, and return what to report. A secret in the case is replaced by the same
     placeholder as on the cassette, so that the case can be replayed."""
-    clean = redact_struct(Redactor(known_secrets(package, os.environ)), case)
+    assert plan.settings is not None
+    clean = redact_struct(Redactor(known_secrets(package, plan.settings.variables())), case)
     if clean != case:
         yield "a secret in the message or params is written to the case as a placeholder", "warn"
         try:
@@ -176,9 +186,6 @@ def make_recording(plan: RunPlan, request: Request) -> CassetteRecording:
     )
 
 
-_EMPTY_CASES_FILE = 'agentrun: "1"\ncases:\n'
-
-
 def format_case(case: Case) -> str:
     data = {key: value for key, value in msgspec.to_builtins(case).items() if value not in ({}, [])}
     data = {"name": data.pop("name"), **({"input": data.pop("input")} if "input" in data else {}), **data}
@@ -200,9 +207,10 @@ def add_case(spec: Spec, case: Case) -> str | None:
         now = _parse_or_none(path, after)
         if now is None or now.cases != [*old, case]:
             return f"add this to {display_path(path)}:\n{format_case(case)}"
-        if changed := _changed_keys(cases.complete_cases(now)[-1], case):
-            keys = ", ".join(changed)
-            return f"case not added: the defaults in {display_path(path)} change its {keys}:\n{format_case(case)}"
+        merged, keys = cases.complete_cases(now)[-1], ("params", "profile", "stubs", "clock", "faults")
+        # The case was recorded without the defaults of the file.
+        if changed := ", ".join(key for key in keys if getattr(merged, key) != getattr(case, key)):
+            return f"case not added: the defaults in {display_path(path)} change its {changed}:\n{format_case(case)}"
         spec.project.source_tree("cases").write(path, after.encode())
     return None
 
@@ -212,9 +220,3 @@ def _parse_or_none(path: Path, text: str) -> CasesFile | None:
         return cases.parse_cases(Source(path, display_path(path), text), path)[1]
     except DocumentError:
         return None
-
-
-def _changed_keys(merged: Case, case: Case) -> list[str]:
-    """The keys that the defaults of the file change. The case was recorded without these defaults."""
-    keys = ("params", "profile", "stubs", "clock", "faults")
-    return [key for key in keys if getattr(merged, key) != getattr(case, key)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
@@ -17,6 +17,7 @@ from agentrun.compiler.spec_reader import Spec
 from agentrun.core.package import Package
 from agentrun.errors import CassetteError, RequestError
 from agentrun.spec.problems import did_you_mean, quote_text
+from agentrun.spec.safe_text import json_text
 from agentrun.spec.source_files import display_path
 from agentrun.spec.v1.cases import Case
 
@@ -48,6 +49,37 @@ def refuse_conversation(spec: Path, case: Case) -> None:
         raise RequestError("input.rejected", message, hint=f"agentrun test {named}", fields={"reason": "case"})
 
 
+def require_case_values(
+    spec: Path, package: Package, case: Case, message: str | None, params: Mapping[str, Any]
+) -> None:
+    """Raise an error if the command has another message or other params than its case.
+
+    A case has placeholders where the command that recorded it had secrets.
+    """
+    own_params = complete_params(package, case.params)
+    own_message = render_input(package, own_params) if case.input is UNSET else case.input
+    values = [] if message is None else [("message", own_message, message)]
+    values += [(f"param {name}", own_params.get(name), value) for name, value in params.items()]
+    redact = environment_redactor().redact_data
+    if different := [each for each in values if each[1] not in (each[2], redact(each[2]))]:
+        raise other_values_error(spec, case, different)
+
+
+def other_values_error(spec: Path, case: Case, different: Iterable[tuple[str, Any, Any]]) -> RequestError:
+    """`different`: what is different, its value in the case and its value in the command."""
+
+    def show(value: Any) -> str:
+        return "none" if value is None else quote_text(value if isinstance(value, str) else json_text(value), most=300)
+
+    lines = [f"  {name}: {show(own)} in the case, {show(value)} in this command" for name, own, value in different]
+    return RequestError(
+        "input.rejected",
+        "\n".join([f"case {quote_text(case.name)} exists and has other values:", *lines]),
+        hint=f"use another name with --case, or edit the case in {display_path(cases_path(spec))}",
+        fields={"reason": "case"},
+    )
+
+
 def matching_cases(
     cases: list[Case], package: Package, profile: str | None, message: str | None, params: Mapping[str, Any]
 ) -> list[Case]:
@@ -70,7 +102,6 @@ def _case_input(case: Case, package: Package) -> tuple[Any, ...] | None:
 
 
 def case_cassette_path(spec: Spec, package: Package, case: Case) -> Path:
-    """The path of the cassette of a case, whether it exists or not."""
     return spec.project.cassette_directory / package.name / f"{case.cassette_name}.yaml"
 
 
@@ -97,9 +128,9 @@ def nothing_recorded_error(
 
 def make_player(plan: RunPlan, request: Request) -> Player:
     from agentrun.cassette.file import load_cassette
+    from agentrun.cassette.miss_context import make_miss_context
     from agentrun.cassette.player import FaultInjectionPlayer, Player
     from agentrun.cassette.redaction import RunRedaction
-    from agentrun.engine.miss_context import make_miss_context
 
     assert plan.cassette is not None
     file = cast(PackageFile, request.package)

@@ -23,14 +23,15 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], params: 
       agentrun render specs/support.yaml --param order_id=7001 --param region=us
     """
     from agentrun.compiler.compile import compile_or_raise
-    from agentrun.compiler.prompts import complete_params, render_input, render_instructions
+    from agentrun.compiler.prompts import complete_params, locate_render_errors, render_input, render_instructions
     from agentrun.spec.problems import escape_invisible
 
-    _, file = compile_or_raise(spec, profile, settings)
+    read, file = compile_or_raise(spec, profile, settings, needs_lock=False)
     package = file.agent
     values = complete_params(package, parse_params(params, package.params))
-    instructions = render_instructions(package, values)
-    message = render_input(package, values)
+    with locate_render_errors(read):
+        instructions = render_instructions(package, values)
+        message = render_input(package, values)
     if as_json:
         click.echo(json_line({"instructions": instructions, "input": message}))
         return

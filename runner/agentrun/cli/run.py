@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from mimetypes import guess_type
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,9 @@ import click
 from agentrun.canonical_json import data_hash
 from agentrun.cli import options as cli_options
 from agentrun.cli.approval_options import approve_option, make_approver, terminal_approver, yes_option
-from agentrun.cli.console import json_option, show_problems
+from agentrun.cli.completion import complete_case_names
+from agentrun.cli.console import hide_env_file, json_option
+from agentrun.errors import HostError, SpecError
 
 if TYPE_CHECKING:
     from agentrun.cli.plan import RunPlan
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from agentrun.engine.recording import CassetteRecording
     from agentrun.engine.request import Attachment, Request
     from agentrun.engine.run import FinishedRun
+    from agentrun.spec.problems import Problem
     from agentrun.spec.v1.cases import Case
 
 
@@ -55,17 +59,24 @@ def _read_attachment(path: Path) -> Attachment:
 @click.option(
     "--attach",
     "attached",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=cli_options.ExistingPath(exists=True, dir_okay=False, path_type=Path),
     multiple=True,
     help="Send an image or a file with the message; can be repeated.",
 )
-@click.option("--case", "case_name", metavar="NAME", help="Use the input, params and profile of this case.")
+@click.option(
+    "--case",
+    "case_name",
+    metavar="NAME",
+    shell_complete=complete_case_names,
+    help="Use the input, params and profile of this case. Values that are also in the command must be equal.",
+)
 @click.option(
     "--mode",
     type=click.Choice(["auto", "live", "record", "replay"]),
     default="auto",
     show_default=True,
     envvar="AGENTRUN_MODE",
+    show_envvar=True,
     help="auto replays the recorded case with this input, params and profile, or runs live if there is none; in CI "
     "it never runs live.",
 )
@@ -76,10 +87,7 @@ def _read_attachment(path: Path) -> Attachment:
     callback=cli_options.check_session_name,
     help="Continue the conversation of this session, or start it. Always live.",
 )
-@approve_option(
-    "Approvals that this leaves open are answered by the case (in replays and recordings only), then by the person at "
-    "the terminal."
-)
+@approve_option
 @yes_option
 @click.option(
     "--journal",
@@ -108,23 +116,30 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
       agentrun specs/support.yaml --approve answers.yaml      answer some in advance, ask for the rest
       agentrun specs/support.yaml --approve ask --mode live   ask at the terminal
     """
+    from agentrun.cli.journal_file import check_journal
     from agentrun.cli.plan import make_plan
     from agentrun.compiler.cases import cases_for_spec
+    from agentrun.compiler.prompts import locate_render_errors
     from agentrun.engine.request import Request
 
     message = _read_message(message)
     cases = cases_for_spec(spec)
-    case, profile = _named_case(spec, cases, message, profile, options)
+    case, profile = _named_case(spec, cases, profile, options)
     compiled, file = _compile(spec, profile, settings)
     assert compiled.spec is not None
     params = cli_options.parse_params(options["params"], file.agent.params)
     options["settings"] = settings
-    plan, message, params = make_plan(
-        compiled.spec, file.agent, cases, case, message=message, params=params, profile=profile, options=options
-    )
+    with locate_render_errors(compiled.spec):
+        plan, message, params = make_plan(
+            compiled.spec, file.agent, cases, case, message=message, params=params, profile=profile, options=options
+        )
+    if plan.mode != "replay":
+        plan = _with_settings(plan, file.agent)
     if options["yes"] and plan.mode != "record":
         raise click.UsageError("--yes needs --mode record or --record")
-    output = _make_output(file.agent, plan, options)
+    if plan.journal is not None:
+        check_journal(plan.journal)
+    output = _make_output(file.agent, plan, compiled.problems, options)
     person = terminal_approver(options["approve"], plan.mode, file.agent, options["session"], output)
     approver = make_approver(options["approve"], None if plan.has_real_tools else plan.case, file.agent, person)
     request = Request(
@@ -139,27 +154,31 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
     if plan.mode == "record":
         from agentrun.cli.record import make_recording
 
-        recording = make_recording(plan, request)  # raises before the first line is printed
-    if not options["quiet"] and not options["as_json"]:
-        show_problems(list(compiled.problems), as_json=False)
-    output.begin(plan)
-    if recording is not None:
-        from agentrun.cli.record import confirm_run
-
-        confirm_run(plan, file.agent, options["approve"], output, yes=options["yes"])
+        recording = make_recording(plan, request)
     return _run_plan(plan, request, approver, output, recording)
+
+
+def _with_settings(plan: RunPlan, package: Package) -> RunPlan:
+    """The plan with the settings of the environment and of `.env`, whose values are never printed."""
+    from msgspec.structs import replace
+
+    from agentrun.engine.live_providers import live_settings
+
+    settings = live_settings(package, plan.spec.project.root)
+    hide_env_file(settings.file)
+    return replace(plan, settings=settings)
 
 
 def _run_plan(
     plan: RunPlan, request: Request, approver: Approver | None, output: RunOutput, recording: CassetteRecording | None
 ) -> int:
-    """Run the plan and return the exit code."""
     from agentrun.cli.journal_file import streams_journal, write_journal
     from agentrun.cli.run_output import add_failure_hint, add_start_hint
-    from agentrun.errors import HostError
+    from agentrun.compiler.prompts import locate_render_errors
 
     try:
-        done = _run_in_mode(plan, request, approver, output, recording)
+        with locate_render_errors(plan.spec):
+            done = _run_in_mode(plan, request, approver, output, recording)
     except HostError as error:
         raise add_start_hint(error, plan) from None
     finally:
@@ -201,7 +220,7 @@ def _replay(plan: RunPlan, request: Request, approver: Approver | None, output: 
     injected: dict[str, Any] = (
         {} if faults is None else {"start": faults.start, "step": faults.step, "wrappers": faults.wrappers}
     )
-    done = replay_run(request, player, approver=approver, listen=output.listen, **injected)
+    done = replay_run(request, player, approver=approver, listen=output.listen, announce=output.begin, **injected)
     warn_unused_faults(faults, output)
     if not (isinstance(player, FaultInjectionPlayer) and player.has_diverged):
         return done
@@ -211,12 +230,11 @@ def _replay(plan: RunPlan, request: Request, approver: Approver | None, output: 
     return replace(done, unused_error=None)
 
 
-def _make_output(package: Package, plan: RunPlan, options: dict[str, Any]) -> RunOutput:
+def _make_output(package: Package, plan: RunPlan, warnings: Sequence[Problem], options: dict[str, Any]) -> RunOutput:
     from agentrun.cli.run_output import RunOutput
 
     color = False if options["no_color"] else None
-    live = plan.mode != "replay"
-    return RunOutput(package, as_json=options["as_json"], quiet=options["quiet"], color=color, live=live)
+    return RunOutput(package, plan, warnings, as_json=options["as_json"], quiet=options["quiet"], color=color)
 
 
 def _read_message(text: str | None) -> str | None:
@@ -228,13 +246,12 @@ def _read_message(text: str | None) -> str | None:
 
 
 def _named_case(
-    spec: Path, cases: list[Case], message: str | None, profile: str | None, options: dict[str, Any]
+    spec: Path, cases: list[Case], profile: str | None, options: dict[str, Any]
 ) -> tuple[Case | None, str | None]:
     """The case that `--case` names, and the profile to compile with."""
     from msgspec import UNSET
 
-    from agentrun.cli.recorded_case import find_case, refuse_conversation
-    from agentrun.errors import RequestError
+    from agentrun.cli.recorded_case import find_case, other_values_error, refuse_conversation
 
     if options["case_name"] is None:
         return None, profile
@@ -243,16 +260,15 @@ def _named_case(
     if case is None:
         return None, profile
     refuse_conversation(spec, case)
-    if message is not None or options["params"] or profile is not None:
-        text = "--case cannot be combined with a message, --param or --profile: the case has its own"
-        raise RequestError("input.rejected", text, fields={"reason": "case"})
-    return case, None if case.profile is UNSET else case.profile
+    own_profile = None if case.profile is UNSET else case.profile
+    if profile not in (None, own_profile):
+        raise other_values_error(spec, case, [("profile", own_profile, profile)])
+    return case, own_profile
 
 
 def _compile(spec: Path, profile: str | None, settings: tuple[str, ...]) -> Any:
     from agentrun.compiler.compile import compile_spec
     from agentrun.compiler.package_file import seal_package
-    from agentrun.errors import SpecError
 
     compiled = compile_spec(spec, profile, settings)
     if compiled.spec is None or compiled.package is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -12,7 +12,14 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from agentrun.cli.console import environment_redactor, escape_json, json_line, safe_text, wants_color
+from agentrun.cli.console import (
+    environment_redactor,
+    escape_json,
+    json_line,
+    safe_text,
+    show_problems,
+    wants_color,
+)
 from agentrun.cli.plan import RunPlan
 from agentrun.core.facts import ChildStarted, Fact, Record, ToolStarted, WorkLost
 from agentrun.core.fault import Fault
@@ -26,28 +33,45 @@ from agentrun.errors import HostError
 from agentrun.report.formatting import OutputLine, make_line
 from agentrun.report.run_renderer import RunTreeRenderer, outcome_summary
 from agentrun.report.screen import PlainScreen, delta_key, screen_for, show_record
-from agentrun.spec.problems import escape_invisible
+from agentrun.spec.problems import Problem, escape_invisible
+
+_HARMLESS = re.compile("[\t\u00a0]|(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
+"""Characters that are common and safe in a terminal: tabs, no-break spaces, and joiners of letters or emoji parts."""
 
 
 class RunOutput:
-    def __init__(self, package: Package, *, as_json: bool, quiet: bool, color: bool | None, live: bool) -> None:
+    def __init__(
+        self,
+        package: Package,
+        plan: RunPlan,
+        warnings: Sequence[Problem],
+        *,
+        as_json: bool,
+        quiet: bool,
+        color: bool | None,
+    ) -> None:
+        """`warnings`: those of the spec."""
+        self._plan = plan
+        self._warnings = warnings
         self._as_json = as_json
-        self._quiet = quiet
         self._renderer = RunTreeRenderer(package)
         self._screen: PlainScreen | None = None
         self.has_reader = not as_json and not quiet
-        """Whether progress is printed for a person."""
         self.color = wants_color(sys.stderr) if color is None else color
         if self.has_reader:
-            self._screen = screen_for(sys.stderr, live=live, color=color)
+            self._screen = screen_for(sys.stderr, live=plan.mode != "replay", color=color)
 
-    def begin(self, plan: RunPlan) -> None:
+    async def begin(self) -> None:
+        """Print the first line. A run that is refused prints only why."""
+        plan = self._plan
         if self._as_json:
             name = None if plan.case is None else plan.case.name
             cassette = None if plan.cassette is None else plan.cassette.name
             click.echo(
                 json_line({"start": {"mode": plan.mode, "why": plan.headline, "case": name, "cassette": cassette}})
             )
+        if self.has_reader:
+            show_problems(self._warnings, as_json=False)
         self.say(plan.headline)
 
     def say(self, text: str, tone: Any = "plain") -> None:
@@ -81,7 +105,6 @@ class RunOutput:
             show_record(news, renderer, self._screen, run, self._renderer.root)
 
     def write(self, line: str) -> None:
-        """Print a line of JSON from a sink."""
         if self._as_json:
             click.echo(json_line({"delivery": msgspec.json.decode(line)}))
         else:
@@ -101,7 +124,6 @@ class RunOutput:
             self._screen.close()
 
     def end(self, done: FinishedRun) -> None:
-        """Print the answer and the outcome."""
         self.close()
         outcome = redact_struct(environment_redactor(), done.ending)
         if self._as_json:
@@ -137,17 +159,12 @@ def _is_cassette_fault(fact: Fact) -> bool:
 
 
 def _fault_lines(fault: Fault) -> list[str]:
-    """Why a run failed, and what to do."""
-    story = fault.fields.get("story")
-    if not story:
+    explanation = fault.fields.get("explanation")
+    if not explanation:
         return [f"{fault.code}: {fault.message}", *([f"  → {fault.hint}"] if fault.hint else [])]
     turn = fault.fields.get("turn")
     where = f" in turn {turn}" if turn else ""
-    return [f"{fault.code}{where}: {story[0]}", *(f"  {line}" for line in story[1:])]
-
-
-_HARMLESS = re.compile("[\t\u00a0]|(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
-"""Characters that are common and safe in a terminal: tabs, no-break spaces, and joiners of letters or emoji parts."""
+    return [f"{fault.code}{where}: {explanation[0]}", *(f"  {line}" for line in explanation[1:])]
 
 
 def _safe_answer_line(line: str) -> str:
@@ -169,14 +186,17 @@ def _suspension_lines(outcome: Suspended, done: FinishedRun) -> Iterator[str]:
 
 
 def add_start_hint(error: HostError, plan: RunPlan) -> HostError:
-    """The error of a run that could not start, with a hint how to run offline."""
+    """The error of a run that could not start, with the reason why it would be live, and how to run offline."""
     if plan.mode == "record" and "names" in error.fields:
         return error  # a tool lacks something, so a scripted provider does not help
-    return HostError(error.code, error.message, hint=_offline_hint(error.hint, plan), fields=error.fields)
+    hint = _offline_hint(error.hint, plan)
+    if plan.live_because is not None:
+        reason = f"{plan.live_because}, so the run would be live"
+        hint = f"{reason}; {hint}" if hint else reason
+    return HostError(error.code, error.message, hint=hint, fields=error.fields)
 
 
 def add_failure_hint(done: FinishedRun, plan: RunPlan) -> FinishedRun:
-    """The run with a hint what to do about its failure."""
     outcome = done.ending
     if not isinstance(outcome, Outcome) or outcome.fault is None:
         return done

@@ -1,14 +1,11 @@
 """Keep standard output for the answer, while tools run in this process.
 
-A tool may write to descriptor 1 directly, or start a program that does; `sys.stdout` does not see that. So descriptor 1
-is a pipe while a run is live. Lines from the pipe are reported as output of tools. The answer goes to the original
-descriptor.
+A tool may write to descriptor 1 directly, or start a program that does. So descriptor 1 is a pipe while a run is live,
+and the answer goes to the original descriptor.
 
 Rule 1  Descriptor 1 is not restored: a tool that runs too long may still write to it later.
-Rule 2  If `sys.stdout` is not descriptor 1, nothing is changed: a tool that writes to descriptor 1 does no harm then.
-Rule 3  The pipe is always read, so that no writer blocks. Only the first lines are reported.
-Rule 4  Output of threads that are not ours is reported too, whichever stream they use: a tool may start a thread, and
-        the thread does not know its tool call.
+Rule 2  The pipe is always read, so that no writer blocks. Only the first lines are reported.
+Rule 3  Output of threads that are not ours is reported too: a tool may start a thread, which does not know its call.
 """
 
 from __future__ import annotations

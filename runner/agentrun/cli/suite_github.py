@@ -1,4 +1,4 @@
-"""Report a suite on GitHub Actions: an annotation for each failed case, and a Markdown summary of the step.
+"""Report a suite on GitHub Actions: annotations at the lines that changed, and a Markdown summary of the step.
 
 Rule 1  Only this file writes workflow commands. They are disabled in all other output.
 Rule 2  Text of models and tools is data: it is escaped for its place, and cannot mention a user.
@@ -13,12 +13,19 @@ from pathlib import Path
 from secrets import token_hex
 
 from agentrun.cli.console import safe_text
-from agentrun.cli.suite_result import CHANGES_TITLE, LIVE_TITLE, UNUSED_SNAPSHOT, UNUSED_SNAPSHOTS, SuiteResult
+from agentrun.cli.suite_result import (
+    CHANGED_TOOLS_TITLE,
+    CHANGES_TITLE,
+    LIVE_TITLE,
+    UNUSED_SNAPSHOT,
+    UNUSED_SNAPSHOTS,
+    SuiteResult,
+)
+from agentrun.testing.suite.causes import Cause
 from agentrun.testing.suite.verdict import CaseVerdict
 
 MAX_SUMMARY_ROWS = 200
 MAX_CELL_LENGTH = 300
-"""Characters about one case in the table."""
 _MARKUP = re.compile(r"([\\`*_{}\[\]#+!|<>~$&@:])")
 
 
@@ -35,16 +42,31 @@ def disable_commands(lines: Iterator[str]) -> Iterator[str]:
 
 
 def error_annotations(suite_result: SuiteResult, environment: Mapping[str, str]) -> Iterator[str]:
-    """One for each case that failed, and one for each snapshot without a case."""
+    """One for each line that changed or assertion that failed, one for each case that failed for an unknown line, and
+    one for each snapshot without a case."""
+    annotated: set[str] = set()
+    for cause in suite_result.causes:
+        if cause.file is not None and cause.line is not None:
+            annotated |= {verdict.id for verdict in cause.verdicts}
+            lines = [*cause.texts, *(cause.case_lines if len(cause.verdicts) > 1 else ())]
+            text = "\n".join(map(safe_text, [*lines, *([f"→ {cause.hint}"] if cause.hint else [])]))
+            yield _error_command(cause.file, cause.line, _cause_title(cause), text, environment)
     for verdict in suite_result.verdicts:
-        if verdict.is_bad:
-            wrong = verdict.complaints[0]
-            text = "\n".join(f"{each.claim}: {safe_text(each.message)}" for each in verdict.complaints)
+        if verdict.is_bad and verdict.id not in annotated:
+            wrong = verdict.failures[0]
+            text = "\n".join(f"{each.assertion}: {safe_text(each.message)}" for each in verdict.failures)
             hint = f"\n→ {safe_text(wrong.hint)}" if wrong.hint else ""
-            title = f"{verdict.status}: {verdict.id.partition('::')[2] or verdict.id}"
-            yield _error_command(verdict.file, verdict.line, title, text + hint, environment)
-    for path in suite_result.unclaimed:
+            yield _error_command(verdict.file, verdict.line, _case_title(verdict), text + hint, environment)
+    for path in suite_result.unused_snapshots:
         yield _error_command(path, 1, "unused snapshot", UNUSED_SNAPSHOT, environment)
+
+
+def _cause_title(cause: Cause) -> str:
+    return cause.heading if len(cause.verdicts) > 1 else _case_title(cause.verdicts[0])
+
+
+def _case_title(verdict: CaseVerdict) -> str:
+    return f"{verdict.status}: {verdict.id.partition('::')[2] or verdict.id}"
 
 
 def _error_command(file: str, line: int, title: str, text: str, environment: Mapping[str, str]) -> str:
@@ -69,9 +91,16 @@ def _escape_property(text: str) -> str:
 
 
 def summary_markdown(suite_result: SuiteResult) -> str:
-    """Markdown: the counts, what changed, and the cases that failed."""
+    """Markdown: the counts, why cases failed, what changed, and the cases that failed."""
     lines = ["### agentrun test", "", _escape_markdown(suite_result.counts_text), ""]
-    for title, cases in ((CHANGES_TITLE, suite_result.changes), (LIVE_TITLE, suite_result.live)):
+    causes = [f"- {_escape_markdown(cause.heading)}" for cause in suite_result.causes[:MAX_SUMMARY_ROWS]]
+    lines += [*causes, ""] if causes else []
+    sections = (
+        (CHANGES_TITLE, suite_result.accepted_changes),
+        (CHANGED_TOOLS_TITLE, suite_result.changed_tools),
+        (LIVE_TITLE, suite_result.live),
+    )
+    for title, cases in sections:
         rows = [f"- {_escape_markdown(text)} ({len(ids)})" for text, ids in list(cases.items())[:MAX_SUMMARY_ROWS]]
         lines += [title, "", *rows, ""] if rows else []
     bad = [verdict for verdict in suite_result.verdicts if verdict.is_bad]
@@ -79,20 +108,19 @@ def summary_markdown(suite_result: SuiteResult) -> str:
         lines += ["| case | verdict | why |", "| --- | --- | --- |", *map(_table_row, bad[:MAX_SUMMARY_ROWS])]
         lines += [f"| {len(bad) - MAX_SUMMARY_ROWS} more | | |"] if len(bad) > MAX_SUMMARY_ROWS else []
         lines.append("")
-    if suite_result.unclaimed:
-        lines += [UNUSED_SNAPSHOTS, "", *(f"- {_escape_markdown(path)}" for path in suite_result.unclaimed), ""]
+    if suite_result.unused_snapshots:
+        lines += [UNUSED_SNAPSHOTS, "", *(f"- {_escape_markdown(path)}" for path in suite_result.unused_snapshots), ""]
     if suite_result.coverage is not None:
         lines += [f"Coverage: {suite_result.coverage.percent:g} %", ""]
     return "\n".join(lines) + "\n"
 
 
 def _table_row(verdict: CaseVerdict) -> str:
-    why = "; ".join(f"{wrong.claim}: {wrong.message}" for wrong in verdict.complaints)
+    why = "; ".join(f"{wrong.assertion}: {wrong.message}" for wrong in verdict.failures)
     return f"| {_escape_markdown(verdict.id)} | {verdict.status} | {_escape_markdown(why)} |"
 
 
 def _escape_markdown(text: str) -> str:
-    """Text on one line, with all Markdown and HTML markup escaped."""
     shown = safe_text(" ".join(text.split()))
     shown = shown if len(shown) <= MAX_CELL_LENGTH else shown[: MAX_CELL_LENGTH - 1] + "…"
     return _MARKUP.sub(lambda sign: f"&#{ord(sign[1])};", shown)

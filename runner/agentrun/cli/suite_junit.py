@@ -1,9 +1,4 @@
-"""`--junit FILE`: the results as JUnit XML for CI systems.
-
-Rule 1  The format is junit-10, which Jenkins validates and GitHub, GitLab and others read.
-Rule 2  An assertion that failed is a failure; a case that could not be run is an error.
-Rule 3  Characters that XML does not allow are left out.
-"""
+"""`--junit FILE`: the results as JUnit XML, in the format junit-10, which Jenkins validates and others read."""
 
 from __future__ import annotations
 
@@ -23,10 +18,11 @@ def junit_xml(suite_result: SuiteResult, version: str) -> bytes:
     suites = Element("testsuites", name=JUNIT_NAME)
     for file, found in groupby(sorted(suite_result.verdicts, key=lambda each: each.file), key=lambda each: each.file):
         _add_suite(suites, file, list(found), version)
-    if suite_result.unclaimed:
+    if suite_result.unused_snapshots:
         suite = _add_suite_element(suites, "snapshots", [], version)
-        suite.attrib |= {"tests": str(len(suite_result.unclaimed)), "failures": str(len(suite_result.unclaimed))}
-        for path in suite_result.unclaimed:
+        count = str(len(suite_result.unused_snapshots))
+        suite.attrib |= {"tests": count, "failures": count}
+        for path in suite_result.unused_snapshots:
             case = SubElement(suite, "testcase", classname="snapshots", name=_valid_xml(path), time="0.000")
             SubElement(case, "failure", type="snapshot", message=UNUSED_SNAPSHOT)
     total = [suite.attrib for suite in suites]
@@ -70,10 +66,14 @@ def _add_verdict(case: Element, verdict: CaseVerdict) -> None:
         SubElement(case, "skipped", type=verdict.status, message=_valid_xml(verdict.reason or ""))
     elif verdict.is_bad:
         kind = "failure" if verdict.status == "failed" else "error"
-        wrong = verdict.complaints[0]
-        found = SubElement(case, kind, type=_valid_xml(wrong.claim), message=_valid_xml(wrong.message))
-        found.text = _valid_xml(f"{verdict.file}:{verdict.line}\n{render_failure(verdict)}")
-    lines = [*verdict.changes, *(f"live assertion (network: true): {function}" for function in verdict.live)]
+        wrong = verdict.failures[0]
+        found = SubElement(case, kind, type=_valid_xml(wrong.assertion), message=_valid_xml(wrong.message))
+        file, line = verdict.failure_place
+        found.text = _valid_xml(f"{file}:{line}\n{render_failure(verdict)}")
+    lines = [
+        *(change.text for change in verdict.changes),
+        *(f"live assertion (network: true): {function}" for function in verdict.live),
+    ]
     if verdict.spent:
         lines.append(", ".join(f"{name} {value}" for name, value in verdict.spent.items()))
     if verdict.tier is not None:

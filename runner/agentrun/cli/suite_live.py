@@ -2,52 +2,50 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from agentrun.cli.approval_options import approval_sources, confirm_recording, make_approver, terminal_approver
-from agentrun.cli.console import safe_text
+from agentrun.cli.approval_options import (
+    approval_sources,
+    confirm_recording,
+    make_approver,
+    refuse_without_consent,
+    terminal_approver,
+)
+from agentrun.cli.console import hide_env_file, safe_text
 from agentrun.cli.interrupt import InterruptHandler
 from agentrun.cli.plan import RunMode
 from agentrun.cli.stdout_guard import guard_stdout
 from agentrun.cli.suite_progress import SuiteProgress
-from agentrun.core.package import Package
-from agentrun.engine.ports import Approver
 from agentrun.testing.suite.discovery import LocatedCase
 from agentrun.testing.suite.recording import LiveCallbacks, partly_live_runner, recording_runner
 from agentrun.testing.suite.recording_preview import plan_cassettes, preview_recording
 from agentrun.testing.suite.replay import CaseRunner
 
 if TYPE_CHECKING:
+    from agentrun.engine.env_file import EnvFile
     from agentrun.engine.recording import RecordingResult
-    from agentrun.engine.world import World
-
-
-class _RealTimeRunner:
-    """Runs cases in real time, one after the other. Ctrl-C cancels the current case, then the suite."""
-
-    def __init__(self, progress: SuiteProgress) -> None:
-        self._progress = progress
-        self._interrupts = InterruptHandler(progress)
-
-    def run(self, work: Any) -> Any:
-        self._interrupts = InterruptHandler(self._progress)
-        result = self._interrupts.run(work)
-        if self._interrupts.is_interrupted:
-            raise KeyboardInterrupt
-        return result
-
-    def set_world(self, world: World) -> None:
-        self._interrupts.set_world(world)
 
 
 def confirm_suite(cases: Sequence[LocatedCase], options: dict[str, Any], progress: SuiteProgress) -> None:
     """Announce what recording these cases does, and ask once if it may do harm."""
     plans = plan_cassettes(cases)
     if plans:
-        answers = approval_sources(options["approve"], progress, option_first=False)
-        confirm_recording(preview_recording(plans, options["record"], answers), progress, yes=options["yes"])
+        from agentrun.engine.live_providers import live_settings  # late: the import takes a second
+
+        for plan in plans:
+            _show_env_file(progress, options, live_settings(plan.package, plan.root).file)
+        answers = approval_sources(options["approve"], progress)
+        preview, yes = preview_recording(plans, options["record"], answers), options["yes"]
+        refuse_without_consent(preview, progress, yes=yes)
+        try:
+            asyncio.run(confirm_recording(preview, progress, yes=yes))
+        except BaseException:
+            progress.close()
+            raise
 
 
 def live_case_runner(
@@ -55,24 +53,38 @@ def live_case_runner(
 ) -> CaseRunner:
     """The function that runs a case. `spent`: called after each case that was recorded."""
     mode: RunMode = "record" if options["record"] else "live-tools" if options["live_tools"] else "live-model"
-    runs = _RealTimeRunner(progress)
+    interrupts, text = InterruptHandler(progress), options["approve"]
+
+    def run(work: Any) -> Any:
+        result = interrupts.run(work)
+        if interrupts.is_interrupted:  # Ctrl-C cancels the current case, then the suite
+            raise KeyboardInterrupt
+        return result
+
     live = LiveCallbacks(
-        approver=_make_approver(options["approve"], mode, progress),
+        approver=lambda package, case: make_approver(
+            text, case, package, terminal_approver(text, mode, package, None, progress)
+        ),
         on_recording=lambda found, text: _show_recording(progress, found, text),
         on_spent=spent,
         on_printed=lambda tool, text: _show_printed(progress, tool, text),
         on_sink_line=lambda line: progress.say(f"delivered: {line}"),
-        on_started=runs.set_world,
-        run=runs.run,
+        on_env_file=partial(_show_env_file, progress, options),
+        on_started=interrupts.set_world,
+        run=run,
     )
     if options["record"]:
         return recording_runner(options["record"], live)
     return partly_live_runner("tools" if options["live_tools"] else "model", live, options["require_tier"])
 
 
-def _make_approver(text: str | None, mode: RunMode, progress: SuiteProgress) -> Callable[[Package], Approver | None]:
-    """The approvers after the answers of a case: the command line, then the person at the terminal."""
-    return lambda package: make_approver(text, None, package, terminal_approver(text, mode, package, None, progress))
+def _show_env_file(progress: SuiteProgress, options: dict[str, Any], file: EnvFile) -> None:
+    """Print what a `.env` file gives, once."""
+    hide_env_file(file)
+    shown = options.setdefault("shown_env_files", set())
+    if file.headline and file.headline not in shown:
+        shown.add(file.headline)
+        progress.say(file.headline)
 
 
 def _show_recording(progress: SuiteProgress, found: LocatedCase, text: str) -> None:
@@ -86,5 +98,4 @@ def _show_printed(progress: SuiteProgress, tool: str, text: str) -> None:
 
 
 def guard_suite_stdout(progress: SuiteProgress) -> AbstractContextManager[None]:
-    """Keep standard output for the report, whatever tools write to it."""
     return guard_stdout(lambda program, text: _show_printed(progress, program, text))

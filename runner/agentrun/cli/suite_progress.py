@@ -6,9 +6,9 @@ from __future__ import annotations
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
-from agentrun.cli.console import ProgressOutput, safe_text, wants_color, write_mark
+from agentrun.cli.console import safe_text, wants_color, write_mark
 from agentrun.report.formatting import OutputLine
 from agentrun.report.screen import LiveScreen, screen_for
 from agentrun.testing.suite.verdict import CaseStatus, CaseVerdict
@@ -27,13 +27,9 @@ STATUS_INTERVAL = 0.1
 """Seconds between two updates of the status line."""
 
 
-class SuiteProgress(ProgressOutput, Protocol):
-    def begin(self, total: int) -> None: ...
+class SuiteProgress:
+    """Prints nothing."""
 
-    def end_case(self, verdict: CaseVerdict) -> None: ...
-
-
-class SilentProgress:
     has_reader = False
     color = False
 
@@ -49,7 +45,7 @@ class SilentProgress:
     def close(self) -> None: ...
 
 
-class MarkProgress(SilentProgress):
+class MarkProgress(SuiteProgress):
     """For pipes and files: one line per file of cases, one mark per case."""
 
     def __init__(self) -> None:
@@ -85,7 +81,7 @@ class MarkProgress(SilentProgress):
         self._column, self._file = 0, ""
 
 
-class StatusLineProgress(SilentProgress):
+class StatusLineProgress(SuiteProgress):
     """For a terminal: how many cases have run and how many failed."""
 
     has_reader = True
@@ -124,7 +120,7 @@ class StatusLineProgress(SilentProgress):
 def make_progress(*, shown: bool, color: bool | None) -> SuiteProgress:
     """The progress for standard error. `color`: None means as the terminal wants."""
     if not shown:
-        return SilentProgress()
+        return SuiteProgress()
     screen = screen_for(sys.stderr, live=True, color=color)
     if isinstance(screen, LiveScreen):
         return StatusLineProgress(screen, color=wants_color(sys.stderr) if color is None else color)

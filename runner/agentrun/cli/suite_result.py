@@ -13,9 +13,10 @@ from agentrun.cli.console import environment_redactor
 from agentrun.engine.spending import Spending
 from agentrun.errors import code_of
 from agentrun.redactor import mask_except_placeholders
+from agentrun.testing.suite.causes import Cause, group_by_cause
 from agentrun.testing.suite.coverage import Coverage
 from agentrun.testing.suite.runner import CaseResult
-from agentrun.testing.suite.verdict import CaseStatus, CaseVerdict, Complaint, suite_exit_code
+from agentrun.testing.suite.verdict import CaseChange, CaseFailure, CaseStatus, CaseVerdict, suite_exit_code
 
 if TYPE_CHECKING:
     from agentrun.engine.recording import RecordingResult
@@ -23,9 +24,12 @@ if TYPE_CHECKING:
 
 CASE_STATUSES: tuple[CaseStatus, ...] = get_args(CaseStatus)
 CHANGES_TITLE = "What changed:"
+CHANGED_TOOLS_TITLE = "Tools whose source changed since the recording; a replay uses what they returned then:"
 LIVE_TITLE = "Live assertions (network: true), not replayed:"
 UNUSED_SNAPSHOT = "no case uses this snapshot"
 UNUSED_SNAPSHOTS = "Snapshots that no case uses:"
+ACCEPTED_JOURNALS = "Cases with several accepted journals:"
+UNMATCHED_PATHS = "Paths of `ignore` that match nothing:"
 
 
 class RecordedCase(Struct, frozen=True, kw_only=True):
@@ -45,15 +49,14 @@ class SuiteResult(Struct, kw_only=True):
     results: list[CaseResult]
     """In order. Files that could not be read come first."""
     cases: int
-    """The number of selected cases."""
-    unclaimed: list[str] = []
-    """Snapshots that no case uses."""
+    unused_snapshots: list[str] = []
     removed: list[str] = []
     """Unused snapshots that `--update` removed."""
+    unmatched_paths: list[tuple[str, str]] = []
+    """Paths of `ignore` that match nothing, each after its file of cases."""
     recorded: list[RecordedCase] = []
     coverage: Coverage | None = None
     min_coverage: float | None = None
-    """The percentage that must be covered."""
     seconds: float = 0
     was_interrupted: bool = False
 
@@ -82,7 +85,22 @@ class SuiteResult(Struct, kw_only=True):
     @property
     def changes(self) -> dict[str, list[str]]:
         """What the agents do differently, in words, and the cases that show it."""
-        return _group_cases((verdict.id, tuple(dict.fromkeys(verdict.changes))) for verdict in self.verdicts)
+        return _group_changes(self.verdicts)
+
+    @property
+    def accepted_changes(self) -> dict[str, list[str]]:
+        """The changes of cases that are not failures: `--update` accepted them, or the case was recorded."""
+        return _group_changes(verdict for verdict in self.verdicts if not verdict.is_bad)
+
+    @property
+    def causes(self) -> list[Cause]:
+        """Why cases did not pass, each cause with its cases."""
+        return group_by_cause(self.verdicts)
+
+    @property
+    def changed_tools(self) -> dict[str, list[str]]:
+        """The tools whose source changed since the recording, and the cases that replay them."""
+        return _group_cases((verdict.id, verdict.changed_tools) for verdict in self.verdicts)
 
     @property
     def live(self) -> dict[str, list[str]]:
@@ -114,7 +132,7 @@ class SuiteResult(Struct, kw_only=True):
         if self.was_interrupted:
             return code_of("cancelled").exit
         code = suite_exit_code(self.verdicts)
-        return 1 if self.unclaimed or self.is_below_min_coverage else code
+        return 1 if self.unused_snapshots or self.is_below_min_coverage else code
 
     def as_json(self) -> dict[str, Any]:
         tried, endings = self.sweep_counts
@@ -124,11 +142,14 @@ class SuiteResult(Struct, kw_only=True):
             **{status: self.counts.get(status, 0) for status in CASE_STATUSES},
             "interrupted": self.was_interrupted,
             "seconds": round(self.seconds, 3),
+            "causes": [_cause_data(each) for each in self.causes],
+            "changed_tools": [{"tool": tool, "cases": ids} for tool, ids in self.changed_tools.items()],
             "changes": [{"text": text, "cases": ids} for text, ids in self.changes.items()],
             "live": [{"function": function, "cases": ids} for function, ids in self.live.items()],
             "written": [to_builtins(each.written) for each in self.results if each.written is not None],
             "removed": self.removed,
-            "unclaimed": self.unclaimed,
+            "unused_snapshots": self.unused_snapshots,
+            "unmatched_paths": [{"file": file, "path": path} for file, path in self.unmatched_paths],
         }
         if self.recorded:
             data["recorded"] = {"spent": to_builtins(self.spent), "cases": to_builtins(self.recorded)}
@@ -143,6 +164,15 @@ class SuiteResult(Struct, kw_only=True):
         return data
 
 
+def _cause_data(cause: Cause) -> dict[str, Any]:
+    ids = [verdict.id for verdict in cause.verdicts]
+    return {"title": cause.title, "texts": cause.texts, "file": cause.file, "line": cause.line, "cases": ids}
+
+
+def _group_changes(verdicts: Iterable[CaseVerdict]) -> dict[str, list[str]]:
+    return _group_cases((each.id, tuple(dict.fromkeys(change.text for change in each.changes))) for each in verdicts)
+
+
 def _group_cases(found: Iterable[tuple[str, tuple[str, ...]]]) -> dict[str, list[str]]:
     """Text → the ids of the cases that have it."""
     grouped: dict[str, list[str]] = {}
@@ -155,15 +185,15 @@ def _group_cases(found: Iterable[tuple[str, tuple[str, ...]]]) -> dict[str, list
 def redact_result(result: CaseResult) -> CaseResult:
     """The result without secrets. A case that passed without changes contains no text to redact."""
     verdict = result.verdict
-    if not verdict.complaints and not verdict.notes and not verdict.changes and verdict.reason is None:
+    if not verdict.failures and not verdict.notes and not verdict.changes and verdict.reason is None:
         return result
     verdict = replace(
         verdict,
         reason=None if verdict.reason is None else _redact_text(verdict.reason),
-        complaints=tuple(_redact_complaint(each) for each in verdict.complaints),
-        notes=tuple(_redact_complaint(each) for each in verdict.notes),
-        changes=_redact_texts(verdict.changes),
-        story=_redact_text(verdict.story),
+        failures=tuple(_redact_failure(each) for each in verdict.failures),
+        notes=tuple(_redact_failure(each) for each in verdict.notes),
+        changes=tuple(_redact_change(each) for each in verdict.changes),
+        steps=_redact_text(verdict.steps),
     )
     written = result.written
     return replace(
@@ -173,9 +203,16 @@ def redact_result(result: CaseResult) -> CaseResult:
     )
 
 
-def _redact_complaint(wrong: Complaint) -> Complaint:
+def _redact_failure(wrong: CaseFailure) -> CaseFailure:
     hint = None if wrong.hint is None else _redact_text(wrong.hint)
     return replace(wrong, message=_redact_text(wrong.message), detail=_redact_text(wrong.detail), hint=hint)
+
+
+def _redact_change(change: CaseChange) -> CaseChange:
+    lines = (change.recorded_line, change.current_line)
+    recorded, current = (None if line is None else _redact_text(line) for line in lines)
+    title, text = _redact_text(change.title), _redact_text(change.text)
+    return replace(change, title=title, text=text, recorded_line=recorded, current_line=current)
 
 
 def _redact_texts(texts: Iterable[str]) -> tuple[str, ...]:

@@ -1,0 +1,109 @@
+"""`agentrun init .` in a project that exists: it adds what is missing and overwrites nothing."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from .command import SCRIPT, agentrun
+from .shop_project import Project
+from .terminal_user import at_terminal
+
+PYPROJECT = '[project]\nname = "shop"\nversion = "1"\n\n[tool.ruff]\nline-length = 100'
+
+
+def file_contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "pyproject.toml").write_text(PYPROJECT)
+    (tmp_path / ".gitignore").write_text("*.pyc\n/.env\n")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "shop.py").write_text("")
+    return tmp_path
+
+
+def test_existing_project_gets_what_is_missing(project: Path) -> None:
+    done = agentrun("init", ".", cwd=project)
+    assert (done.code, done.out) == (0, ""), done.err
+    text = (project / "pyproject.toml").read_text()
+    assert text == f'{PYPROJECT}\n\n[tool.agentrun]\nimport_roots = ["specs", "src"]\n'
+    assert tomllib.loads(text)["tool"]["ruff"] == {"line-length": 100}
+    assert (project / ".gitignore").read_text() == "*.pyc\n/.env\n.agentrun/\nagents.xml\n"
+    schemas = json.loads((project / ".vscode/settings.json").read_text())["yaml.schemas"]
+    assert all((project / path).exists() for path in schemas)
+    assert (project / ".github/workflows/agents.yml").exists()
+    tested = agentrun("test", "--coverage", cwd=project)
+    assert (tested.code, "specs/hello.yaml: 50.0 % (2 of 4)" in tested.out + tested.err) == (0, True), tested.out
+    assert agentrun("validate", "--strict", "specs/", cwd=project).code == 0
+    before = file_contents(project)
+    again = agentrun("init", ".", cwd=project)
+    assert (again.code, file_contents(project)) == (0, before)
+
+
+def test_changes_are_shown_before_they_are_made(project: Path) -> None:
+    shown = agentrun("init", ".", cwd=project).err
+    for line in ("  specs/hello.yaml: new", "  pyproject.toml: add", "    + [tool.agentrun]", "    + agents.xml"):
+        assert line in shown.splitlines(), line
+
+
+def test_nothing_that_exists_is_overwritten(project: Path) -> None:
+    mine = {
+        "specs/hello.yaml": b"mine",
+        ".github/workflows/agents.yml": b"mine",
+        ".vscode/settings.json": b"{}",
+        "schemas/agent.schema.json": b"{}",
+        "pyproject.toml": b'[tool.agentrun]\nimport_roots = ["src"]\n',
+        ".gitignore": b".agentrun\n.env\r\nagents.xml",
+    }
+    for name, content in mine.items():
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_bytes(content)
+    done = agentrun("init", ".", cwd=project)
+    assert done.code == 0, done.err
+    after = file_contents(project)
+    assert {name: after[name] for name in mine} == mine
+    assert "specs/hello.yaml: exists; the example is left out" in done.err
+    assert not (project / "specs" / "hello.cases.yaml").exists(), "half an example would not work"
+
+
+def test_line_ends_of_an_existing_file_stay(project: Path) -> None:
+    (project / "pyproject.toml").write_bytes(b'[project]\r\nname = "shop"\r\n')
+    assert agentrun("init", ".", cwd=project).code == 0
+    text = (project / "pyproject.toml").read_bytes()
+    assert text == b'[project]\r\nname = "shop"\r\n\r\n[tool.agentrun]\r\nimport_roots = ["specs", "src"]\r\n'
+
+
+@pytest.mark.parametrize("content", [b"[project\n", b"\xff"], ids=["not TOML", "not UTF-8"])
+def test_unreadable_pyproject_is_refused_and_nothing_is_written(project: Path, content: bytes) -> None:
+    (project / "pyproject.toml").write_bytes(content)
+    before = file_contents(project)
+    done = agentrun("init", ".", cwd=project)
+    assert (done.code, "nothing was written" in done.err) == (2, True)
+    assert file_contents(project) == before
+
+
+def test_a_folder_in_the_place_of_a_file_is_refused(project: Path) -> None:
+    (project / ".vscode" / "settings.json").mkdir(parents=True)
+    before = file_contents(project)
+    assert agentrun("init", ".", cwd=project).code == 2
+    assert file_contents(project) == before
+
+
+@pytest.mark.parametrize(("typed", "code"), [("n\n", 130), ("y\n", 0)])
+def test_terminal_is_asked_before_existing_files_get_lines(tmp_path: Path, typed: str, code: int) -> None:
+    shop = Project(tmp_path)
+    shop.edit("pyproject.toml", "[tool.agentrun]\n", PYPROJECT)
+    before = file_contents(tmp_path)
+    with at_terminal(shop, {}, command=[SCRIPT, "init", "."], rows=60) as person:
+        assert "+ [tool.agentrun]" in person.until("Continue? [Y/n]")
+        assert file_contents(tmp_path) == before
+        person.type(typed)
+        assert person.end()[0] == code
+    assert ("[tool.agentrun]" in (tmp_path / "pyproject.toml").read_text()) is (code == 0)
+    assert code == 0 or file_contents(tmp_path) == before
