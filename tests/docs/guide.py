@@ -10,7 +10,7 @@ GUIDE = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
 BLOCKS = blocks(GUIDE)
 PATH = re.compile(r"(?:#|\{#-?) ([\w./-]+\.\w+)(?: -?#\})?")
 FILES = {found[1]: block for _, block in BLOCKS if (found := PATH.fullmatch(block.split("\n", 1)[0]))}
-PARTS = [block for kind, block in BLOCKS if kind == "yaml" and block not in FILES.values()]
+SPEC_PARTS = [block for kind, block in BLOCKS if kind == "yaml" and block not in FILES.values()]
 BASE = {
     "agentrun": 'agentrun: "1"',
     "name": "name: shown",
@@ -38,6 +38,6 @@ def code(text: str) -> list[str]:
     return re.findall(r"`([^`]+)`", text)
 
 
-def said(start: str, end: str) -> list[str]:
+def code_between(start: str, end: str) -> list[str]:
     """What stands in backticks between two texts."""
     return code(GUIDE[GUIDE.index(start) + len(start) :].partition(end)[0])

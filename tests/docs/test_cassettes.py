@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agentrun.cassette.file import REQUEST_HEADERS, RESPONSE_HEADERS
+from agentrun.cassette.writer import REQUEST_HEADERS, RESPONSE_HEADERS
 from agentrun.cli.run import command
 from agentrun.compiler.validate import validate_document
 from agentrun.core.effects import ModelRequest
 from agentrun.core.messages import Transcript
-from agentrun.engine.settings import TRUST_ENV_VARIABLE
+from agentrun.engine.env_file import PROVIDER_KEYS
+from agentrun.engine.settings import Settings, setting_names
 from agentrun.errors import ERROR_CODES
 from agentrun.providers.registry import CODECS, PROVIDER_HOMES, codec_for
 
@@ -27,7 +28,7 @@ from .terminal import BIN, ROOT, Terminal, blocks
 PAGE = (ROOT / "docs" / "cassettes.md").read_text(encoding="utf-8")
 BLOCKS = blocks(PAGE)
 EXCERPTS = [block for kind, block in BLOCKS if kind == "yaml" and block.startswith("# ")]
-PARTS = [block for kind, block in BLOCKS if kind == "yaml" and block not in EXCERPTS]
+SPEC_PARTS = [block for kind, block in BLOCKS if kind == "yaml" and block not in EXCERPTS]
 REST = """\
 agentrun: "1"
 name: shown
@@ -61,7 +62,7 @@ def code(text: str) -> list[str]:
 
 def test_every_kind_of_block_is_tested() -> None:
     assert {kind for kind, _ in BLOCKS} == {"console", "python", "yaml"}
-    assert (len(EXCERPTS), len(PARTS)) == (1, 2)
+    assert (len(EXCERPTS), len(SPEC_PARTS)) == (1, 2)
 
 
 def test_commands_print_what_the_page_shows(project: Path) -> None:
@@ -84,16 +85,16 @@ def test_python_blocks_run(project: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_excerpt_is_in_the_cassette(block: str) -> None:
     """It stands in the file, but for times: these are others in each recording."""
     first, _, shown = block.partition("\n")
-    tape = (ROOT / first.removeprefix("# ")).read_text(encoding="utf-8")
-    assert without_times(shown) in without_times(tape)
-    assert without_times(shown).replace("approved", "denied") not in without_times(tape)
+    cassette = (ROOT / first.removeprefix("# ")).read_text(encoding="utf-8")
+    assert without_times(shown) in without_times(cassette)
+    assert without_times(shown).replace("approved", "denied") not in without_times(cassette)
 
 
 def without_times(text: str) -> str:
     return re.sub(r"(start|end): \d+", r"\1: 0", text)
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", SPEC_PARTS)
 def test_yaml_part_is_valid(part: str, tmp_path: Path) -> None:
     (tmp_path / "shown.yaml").write_text(part + REST)
     assert validate_document(tmp_path / "shown.yaml") == []
@@ -137,10 +138,10 @@ def test_json_of_a_problem_has_the_documented_keys(tmp_path: Path) -> None:
     assert code(said) == list(line)
 
 
-def test_table_of_variables_has_every_provider() -> None:
-    named = {name: row[1] for row in rows("variable") for name in code(row[0])}
+def test_settings_have_the_key_and_the_address_of_every_provider() -> None:
+    named = {name: Settings.model_fields[field] for field in Settings.model_fields for name in setting_names(field)}
     for home in PROVIDER_HOMES.values():
-        assert code(named[home.variable]) == [home.address]
+        assert code(named[home.variable].description or "") == [home.address]
     agent = package()
     (route,) = agent.model.routes
     for provider in CODECS:
@@ -148,7 +149,7 @@ def test_table_of_variables_has_every_provider() -> None:
         auth = codec_for(provider).call(request, []).auth
         assert auth is not None
         assert auth.name in named
-    assert TRUST_ENV_VARIABLE in named
+        assert auth.name in PROVIDER_KEYS
 
 
 def test_documented_headers_are_the_written_ones() -> None:

@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 from pathlib import Path
 from typing import get_type_hints
 
@@ -30,32 +29,28 @@ from agentrun.spec.v1.tools import TOOL_TEMPLATE_KEYS, AuthSpec
 from agentrun.testing.provider import ScriptedProvider
 
 from ..cli.command import agentrun
-from .guide import BLOCKS, FILES, GUIDE, PARTS, STEPS, code, said, table, with_required_keys
+from .guide import BLOCKS, FILES, GUIDE, SPEC_PARTS, STEPS, code, code_between, table, with_required_keys
 from .terminal import BIN, ROOT, Terminal
 
 
-def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    env = {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "HOME": str(folder)}
-    argv = shlex.split(command)
-    argv[0] = str(BIN / argv[0])
-    return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=60)
+def run(command: str, folder: Path) -> None:
+    _, *args = shlex.split(command)
+    done = agentrun(*args, cwd=folder, PATH=f"{BIN}{os.pathsep}{os.environ['PATH']}")
+    assert done.code == 0, done.err
 
 
 @pytest.fixture(scope="module")
 def guide_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The project of the guide: what `init` makes, and the files that are shown."""
     folder = tmp_path_factory.mktemp("guide")
-    done = run(STEPS[0][0], folder)
-    assert done.returncode == 0, done.stderr
+    run(STEPS[0][0], folder)
     for name, text in FILES.items():
         path = folder / "my-agent" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     for spec in ("letters", "desk"):
-        done = run(f"agentrun lock specs/{spec}.yaml", folder / "my-agent")
-        assert done.returncode == 0, done.stderr
-    done = run("agentrun compile specs/desk.yaml -o desk.package.json", folder / "my-agent")
-    assert done.returncode == 0, done.stderr
+        run(f"agentrun lock specs/{spec}.yaml", folder / "my-agent")
+    run("agentrun compile specs/desk.yaml -o desk.package.json", folder / "my-agent")
     return folder / "my-agent"
 
 
@@ -71,7 +66,7 @@ def project(guide_project: Path, tmp_path: Path) -> Path:
 def test_every_kind_of_block_is_tested() -> None:
     assert {kind for kind, _ in BLOCKS} == {"console", "jinja", "python", "toml", "yaml"}
     assert all(block in FILES.values() for kind, block in BLOCKS if kind not in ("console", "yaml"))
-    assert len(PARTS) == 3
+    assert len(SPEC_PARTS) == 3
     assert re.findall(r"^## (\d+)\. ", GUIDE, re.MULTILINE) == [str(number) for number in range(1, 12)]
 
 
@@ -88,7 +83,7 @@ def test_agent_compiles(name: str, profile: str | None, guide_project: Path) -> 
     assert compile_spec(guide_project / name, profile).problems == ()
 
 
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.partition(":")[0])
+@pytest.mark.parametrize("part", SPEC_PARTS, ids=lambda part: part.partition(":")[0])
 def test_yaml_part_is_valid(part: str, project: Path) -> None:
     (project / "specs" / "shown.yaml").write_text(with_required_keys(part))
     assert validate_document(project / "specs" / "shown.yaml") == []
@@ -114,7 +109,7 @@ def test_lines_have_at_most_120_characters() -> None:
 
 
 def test_listed_providers_are_the_codecs() -> None:
-    assert said("with the providers", ".\n") == sorted(CODECS)
+    assert code_between("with the providers", ".\n") == sorted(CODECS)
 
 
 def test_project_settings_of_the_guide(guide_project: Path) -> None:
@@ -200,7 +195,7 @@ def test_example_units_are_accepted(tmp_path: Path) -> None:
 
 
 def test_listed_annotations_are_understood(tmp_path: Path) -> None:
-    shown = said("annotations are understood:", "and a `TypedDict`")
+    shown = code_between("annotations are understood:", "and a `TypedDict`")
     assert len(shown) == 14
     body = "".join(f"def f{index}(x: {annotation}): ...\n" for index, annotation in enumerate(shown))
     (tmp_path / "tools.py").write_text(body + "def g(x: object): ...\ndef h(x): ...\ndef i(*args, **kwargs): ...\n")

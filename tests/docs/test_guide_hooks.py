@@ -12,7 +12,7 @@ import pytest
 import agentrun as library
 from agentrun.compiler.compile import compile_or_raise
 from agentrun.core.facts import Deny, Inject, Modify
-from agentrun.core.hooks import LEGAL_ANSWERS
+from agentrun.core.hook_answers import LEGAL_ANSWERS
 from agentrun.core.outcome import Outcome
 from agentrun.core.package import SINK_KINDS
 from agentrun.core.package_tools import ShellTool
@@ -22,8 +22,8 @@ from agentrun.testing import StepClock, calls, hook, scripted, stub, text
 from agentrun.testing.provider import ScriptedProvider
 from agentrun.tools.commands import CommandRefused, build_argv
 
-from ..cli.command import Done, agentrun
-from .guide import FILES, GUIDE, code, said, table, with_required_keys
+from ..cli.command import CommandResult, agentrun
+from .guide import FILES, GUIDE, code, code_between, table, with_required_keys
 from .terminal import ROOT
 
 ANSWERS = (Deny, Modify, Inject)
@@ -39,7 +39,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run_the_clerk(project: Path, amount: float, expected: str, *options: str) -> Done:
+def run_the_clerk(project: Path, amount: float, expected: str, *options: str) -> CommandResult:
     """The clerk of the guide, recorded, with a model that wants to pay an amount back."""
     call = f"{{tool: refund, args: {{order_id: '1042', amount: {amount}}}}}"
     script = f'agentrun: "1"\nturns: [{{calls: [{call}]}}, {{expect: {{results: ["{expected}"]}}, text: Done.}}]\n'
@@ -130,7 +130,7 @@ def test_table_of_sink_kinds_matches_the_code() -> None:
 def test_delivery_levels_are_documented() -> None:
     levels = get_args(get_type_hints(SinkSpecBase)["delivery"])
     assert len(levels) == 3
-    assert set(levels) <= set(said("Sinks are used one after the other", "\n\n"))
+    assert set(levels) <= set(code_between("Sinks are used one after the other", "\n\n"))
 
 
 def test_failed_required_sink_fails_the_clerk(project: Path) -> None:
@@ -171,7 +171,7 @@ def test_sub_agents_have_their_own_journals_and_lines(tmp_path: Path) -> None:
 
 
 def test_documented_argv_templates_are_filled_in(tmp_path: Path) -> None:
-    whole_one, part = said("is filled in:", "An argument that")
+    whole_one, part = code_between("is filled in:", "An argument that")
     args = "{type: object, properties: {path: {type: string}, lines: {type: string}}}"
     tool = f"{{kind: shell, description: d, argv: [tail, {part}, {whole_one}], args: {args}}}"
     (tmp_path / "spec.yaml").write_text(with_required_keys(f"tools: {{t: {tool}}}\npolicy: {{default: allow}}\n"))

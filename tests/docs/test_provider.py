@@ -15,7 +15,7 @@ from agentrun.testing.provider import ScriptedProvider
 from agentrun.testing.provider.server import FORMATS
 
 from ..cli.command import agentrun
-from ..testing.provider_requests import asked, send
+from ..testing.provider_requests import model_request, send
 from .terminal import Terminal, blocks
 
 PAGE = (Path(__file__).parents[2] / "docs" / "provider.md").read_text(encoding="utf-8")
@@ -40,7 +40,7 @@ def test_yaml_file_is_valid(name: str) -> None:
 
 def test_fault_script_gives_its_faults() -> None:
     with ScriptedProvider(Path("faults.provider.yaml")) as server:
-        seen = [send(server, asked("openai")) for _ in range(4)]
+        seen = [send(server, model_request("openai")) for _ in range(4)]
     assert [got.status for got in seen] == [429, 429, 429, 200]
     assert (seen[0].headers["retry-after"], seen[3].body) == ("2", b"<html>")
 
@@ -49,9 +49,9 @@ def test_script_is_read_once_and_ends() -> None:
     script = Path("orders.provider.yaml")
     with ScriptedProvider(script) as server:
         script.write_text(script.read_text().replace("I look it up.", "I do not."))
-        assert b"I look it up." in send(server, asked("openai")).body
+        assert b"I look it up." in send(server, model_request("openai")).body
     with ScriptedProvider('agentrun: "1"\norder: arrival\nturns: [{text: Hello.}]\n') as server:
-        assert [send(server, asked("openai")).status for _ in range(2)] == [200, 400]
+        assert [send(server, model_request("openai")).status for _ in range(2)] == [200, 400]
 
 
 @pytest.mark.parametrize("order", ["arrival", "conversation"])
@@ -118,7 +118,7 @@ def test_table_of_variables_has_every_provider() -> None:
 
 def test_documented_server_header_is_sent() -> None:
     with ScriptedProvider(Path("orders.provider.yaml")) as server:
-        assert f"server: {send(server, asked('openai')).headers['server']}" in PAGE
+        assert f"server: {send(server, model_request('openai')).headers['server']}" in PAGE
 
 
 def test_table_of_formats_has_every_provider() -> None:

@@ -20,7 +20,7 @@ from .terminal import ROOT, Terminal, blocks, steps
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = blocks(README)
 CONSOLE = [block for kind, block in BLOCKS if kind == "console"]
-(CASE, SPEC, BROKEN) = [block for kind, block in BLOCKS if kind == "yaml"]
+(CASE, SPEC, BROKEN_SPEC) = [block for kind, block in BLOCKS if kind == "yaml"]
 MODULE = next(block for kind, block in BLOCKS if kind == "python")
 LOCKS = "!! .agentrun/"
 KINDS = ("python", "http", "shell", "mcp", "agent")
@@ -32,7 +32,7 @@ def project(tmp_path: Path) -> Path:
         shutil.copytree(ROOT / name, tmp_path / name)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     shutil.copy(ROOT / ".gitignore", tmp_path)
-    (tmp_path / "broken.yaml").write_text(BROKEN)
+    (tmp_path / "broken.yaml").write_text(BROKEN_SPEC)
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "add", "--all")
     git(tmp_path, "-c", "user.name=a", "-c", "user.email=a@b.example", "commit", "--quiet", "--message=as it was")
@@ -121,8 +121,8 @@ def test_generated_page_is_in_step(page: str) -> None:
 
 def test_schema_errors_come_before_semantic_ones(tmp_path: Path) -> None:
     """As the README says: a file with schema errors reports only those until they are fixed."""
-    (tmp_path / "broken.yaml").write_text(f"{BROKEN}nmae: x\n")
-    (tmp_path / "other.yaml").write_text(BROKEN)
+    (tmp_path / "broken.yaml").write_text(f"{BROKEN_SPEC}nmae: x\n")
+    (tmp_path / "other.yaml").write_text(BROKEN_SPEC)
     problems = agentrun("validate", ".", "--json", cwd=tmp_path).lines()
     assert [(line["file"], line["code"]) for line in problems] == [
         ("broken.yaml", "spec.unknown_key"),

@@ -8,14 +8,14 @@ import pytest
 
 from .terminal import Terminal, exit_code, fits, steps
 
-PRINTED = "one\ntwo\nthree\nfour\n"
+OUTPUT = "one\ntwo\nthree\nfour\n"
 
 
 @pytest.mark.parametrize(
-    "shown", ["", PRINTED, "…\n", "one\n…\nfour\n", "…\nthree\nfour\n", "one\n…\n", "one\n…\ntwo\n…\n"]
+    "shown", ["", OUTPUT, "…\n", "one\n…\nfour\n", "…\nthree\nfour\n", "one\n…\n", "one\n…\ntwo\n…\n"]
 )
 def test_shown_output_matches(shown: str) -> None:
-    assert fits(shown, PRINTED)
+    assert fits(shown, OUTPUT)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_shown_output_matches(shown: str) -> None:
     ],
 )
 def test_shown_output_does_not_match(shown: str) -> None:
-    assert not fits(shown, PRINTED)
+    assert not fits(shown, OUTPUT)
 
 
 def test_console_block_is_split_into_commands() -> None:

@@ -18,6 +18,7 @@ from agentrun.compiler.validate import validate_document
 from agentrun.spec.v1.assertions import Assertion
 from agentrun.spec.v1.cases import InjectedFaultSpec
 
+from ..cli.command import CommandResult, agentrun
 from .terminal import BIN, ROOT, Terminal, blocks
 
 WORKFLOW = yaml.safe_load((STARTER / "workflow.yml").read_text(encoding="utf-8"))
@@ -27,26 +28,30 @@ BLOCKS = blocks(PAGE)
 FILES = {block.split("\n")[0].removeprefix("# "): block for kind, block in BLOCKS if kind != "console"}
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("committed")
     for name in ("specs", "cassettes", "schemas"):
-        shutil.copytree(ROOT / name, tmp_path / name)
-    (tmp_path / "pyproject.toml").write_text('[tool.agentrun]\nimport_roots = ["specs"]\n', encoding="utf-8")
+        shutil.copytree(ROOT / name, folder / name)
+    (folder / "pyproject.toml").write_text('[tool.agentrun]\nimport_roots = ["specs"]\n', encoding="utf-8")
     for command in (
         ["init", "-q"],
         ["add", "-A"],
         ["-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-qm", "a"],
     ):
-        subprocess.run(["git", *command], cwd=tmp_path, check=True)
-    return tmp_path
+        subprocess.run(["git", *command], cwd=folder, check=True)
+    return folder
 
 
-def run_test_command(project: Path, path: Path) -> subprocess.CompletedProcess[bytes]:
+@pytest.fixture
+def project(committed: Path, tmp_path: Path) -> Path:
+    """The examples, in a repository of their own."""
+    return shutil.copytree(committed, tmp_path, dirs_exist_ok=True)
+
+
+def run_test_command(project: Path, path: Path) -> CommandResult:
     shutil.rmtree(project / "specs" / "__snapshots__")
-    environment = {"PATH": os.environ["PATH"]}
-    return subprocess.run(
-        [BIN / "agentrun", "test", path], cwd=project, env=environment, capture_output=True, check=False
-    )
+    return agentrun("test", path, cwd=project)
 
 
 def test_commands_print_what_the_page_shows(project: Path) -> None:
@@ -67,36 +72,46 @@ def test_case_file_is_valid(project: Path, name: str) -> None:
 
 def test_parts_of_cases_pass(project: Path) -> None:
     head = 'agentrun: "1"\ncases:\n'
-    claims = indent(FILES["part of a case"], "    ")
+    assertions = indent(FILES["part of a case"], "    ")
     faults = indent(FILES["part of specs/support.cases.yaml"], "  ")
     path = project / "specs" / "support.cases.yaml"
-    path.write_text(f"{head}  - name: default\n{claims}\n{faults}", encoding="utf-8")
+    path.write_text(f"{head}  - name: default\n{assertions}\n{faults}", encoding="utf-8")
     assert validate_document(path) == []
     done = run_test_command(project, path)
-    assert done.returncode == 0, done.stdout.decode()
+    assert done.code == 0, done.out
+
+
+def test_values_of_the_page_are_ignored(project: Path) -> None:
+    claims = indent(FILES["part of a case whose values may differ"], "    ")
+    path = project / "specs" / "support.cases.yaml"
+    path.write_text(f'agentrun: "1"\ncases:\n  - name: default\n{claims}', encoding="utf-8")
+    done = agentrun("test", path, "--update", cwd=project)
+    assert (done.code, "match nothing" in done.out) == (0, False), done.out
+    text = (project / "specs/__snapshots__/support/default.journal").read_text(encoding="utf-8")
+    assert (text.count('model: "[ignored]"'), text.count('"parcel":"[ignored]"'), "spent:" in text) == (4, 1, False)
 
 
 def test_python_assertion_of_the_page_fails_with_its_message(project: Path) -> None:
     (project / "specs" / "checks.py").write_text(FILES["checks.py, in a folder of `import_roots`"], encoding="utf-8")
     path = project / "specs" / "support.cases.yaml"
-    claim = "{type: python, value: 'checks:thanks_the_customer'}"
-    path.write_text(f'agentrun: "1"\ncases: [{{name: default, assert: [{claim}]}}]\n', encoding="utf-8")
+    assertion = "{type: python, value: 'checks:thanks_the_customer'}"
+    path.write_text(f'agentrun: "1"\ncases: [{{name: default, assert: [{assertion}]}}]\n', encoding="utf-8")
     done = run_test_command(project, path)
-    assert (done.returncode, b"it does not thank the customer" in done.stdout) == (1, True)
+    assert (done.code, "it does not thank the customer" in done.out) == (1, True)
 
 
 def test_assertion_with_network_needs_network_true(project: Path) -> None:
     function = "import socket\n\ndef asks_a_judge(run): socket.create_server(('127.0.0.1', 0)).close()\n"
     (project / "specs" / "checks.py").write_text(function, encoding="utf-8")
     path = project / "specs" / "support.cases.yaml"
-    claims = FILES["part of a case that asks a server"]
-    path.write_text(f'agentrun: "1"\ncases:\n  - name: default\n{indent(claims, "    ")}', encoding="utf-8")
+    assertions = FILES["part of a case that asks a server"]
+    path.write_text(f'agentrun: "1"\ncases:\n  - name: default\n{indent(assertions, "    ")}', encoding="utf-8")
     done = run_test_command(project, path)
-    assert (done.returncode, b"Live assertions" in done.stdout) == (0, True), done.stdout.decode()
+    assert (done.code, "Live assertions" in done.out) == (0, True), done.out
     hint = next(block for kind, block in BLOCKS if kind == "text" and "asks_a_judge" in block).split("→ ")[1].strip()
     path.write_text(path.read_text(encoding="utf-8").replace(", network: true", ""), encoding="utf-8")
-    done = subprocess.run([BIN / "agentrun", "test", path], cwd=project, capture_output=True, check=False)
-    assert (done.returncode, hint in done.stdout.decode()) == (1, True), done.stdout.decode()
+    done = agentrun("test", path, cwd=project)
+    assert (done.code, hint in done.out) == (1, True), done.out
 
 
 def test_every_type_is_in_the_table() -> None:
@@ -126,7 +141,7 @@ def actions(job: dict[str, Any]) -> list[str]:
 
 def comment(tmp_path: Path, artefact: Path, *, may: bool) -> str:
     """Run the second job in a folder with nothing but the artefact, and return what `gh` was asked to do."""
-    folder, own = tmp_path / "runner", tmp_path / "own"
+    folder, own = tmp_path / f"runner-{may}", tmp_path / f"own-{may}"
     folder.mkdir()
     own.mkdir()
     shutil.copy(artefact, folder)
@@ -191,9 +206,8 @@ def test_workflow_steps_run(project: Path) -> None:
     ],
     ids=["same", "changed", "first", "none"],
 )
-@pytest.mark.parametrize("may", [True, False])
 def test_pull_request_comment_shows_the_changes(
-    tmp_path: Path, project: Path, before: str, now: str, comments: bool, may: bool
+    tmp_path: Path, project: Path, before: str, now: str, comments: bool
 ) -> None:
     """Also by the first one that has snapshots, in a project without any, and by one that may not comment."""
     compare = runs(REPLAY)[-1]
@@ -209,7 +223,7 @@ def test_pull_request_comment_shows_the_changes(
         done = subprocess.run(["/bin/sh", "-ec", line], cwd=project, env=environment, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr.decode()
     assert ("differs=1\n" in (project / "output").read_text(encoding="utf-8")) == comments
-    if comments:
+    for may in (True, False) if comments else ():
         assert comment(tmp_path, project / "behaviour.md", may=may) == (
             "pr comment 7 --body-file behaviour.md --edit-last --create-if-none\n"
         )

@@ -1,7 +1,8 @@
 """Forbidden words are in no text that users read.
 
 Checked are the help of every command, the descriptions in JSON Schemas, the pages, the files that `agentrun init`
-writes, and the messages: string literals in `runner/agentrun` that are not docstrings.
+writes, comments and descriptions of the example agents, the Makefile and other settings, and the messages: string
+literals in `runner/agentrun` that are not docstrings.
 """
 
 from __future__ import annotations
@@ -23,16 +24,23 @@ from .terminal import ROOT
 
 PACKAGE = ROOT / "runner" / "agentrun"
 
-WORDS: dict[str, str] = {
+FORBIDDEN_WORDS: dict[str, str] = {
     r"tells?|telling|told": "show, print, report, explain",
     r"stands|stand (?:in|at|beside|there|here)": "is, are",
     r"whoever": "anyone who, the caller",
     r"nobody": "no one, there is no …",
-    r"mended": "fixed",
+    r"mend(?:s|ed|ing)?": "fix, repair",
     r"lain|laid (?:over|on|upon)|lay (?:over|it over)": "injected, applied",
     r"(?:is|are|all|not) well": "passes, is correct",
     r"must hold": "must be true, is required",
     r"tapes?": "cassette",
+    r"anew": "again",
+    r"(?:un)?claim(?:s|ed)?|complaints?": "assertion, failure",
+    r"keepers?": "supervisor",
+    r"dear(?:er|est)?": "expensive, high",
+    r"grows? over": "is longer than",
+    r"words and signs": "tokens",
+    r"written down": "written as JSON",
 }
 """Forbidden word (a regular expression) → what to write. Add to it when you find another one."""
 
@@ -57,7 +65,7 @@ QUOTES_FORMER_TEXTS = ("cassette/former_texts.py",)
 
 VALUE = re.compile(r"`[^`\s]+`")
 """A key or a value of the spec language in the text of a page."""
-FORBIDDEN = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.IGNORECASE)
+FORBIDDEN = re.compile(rf"\b(?:{'|'.join(FORBIDDEN_WORDS)})\b", re.IGNORECASE)
 
 
 def find_words(text: str) -> list[str]:
@@ -66,7 +74,7 @@ def find_words(text: str) -> list[str]:
     text = VALUE.sub("``", text)
     for match in FORBIDDEN.finditer(text):
         around = " ".join(text[max(match.start() - 40, 0) : match.end() + 40].split())
-        instead = next(good for bad, good in WORDS.items() if re.fullmatch(bad, match[0], re.IGNORECASE))
+        instead = next(good for bad, good in FORBIDDEN_WORDS.items() if re.fullmatch(bad, match[0], re.IGNORECASE))
         found.append(f"“{match[0]}” in “{around}”: write {instead}")
     return found
 
@@ -122,11 +130,22 @@ def files(package: str) -> list[Path]:
 
 
 PACKAGES = ["agentrun", *sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))]
+SETTINGS = [
+    ROOT / name for name in ("Makefile", "pyproject.toml", ".ci/run", "specs/record.py", "specs/ops/servicectl")
+]
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
-    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(PACKAGE / "cli" / "starter").rglob("*.*")]
+    for path in [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(PACKAGE / "cli" / "starter").rglob("*.*"),
+        *SETTINGS,
+    ]
     if path.is_file()
 )
+SPECS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "specs").rglob("*.yaml"))
+SPEC_TEXT = re.compile(r"(?:# |\b(?:description|reason): )(.*)")
+"""A comment or a text for people. Prompts and messages are not checked: customers may write as they like."""
 
 
 # --- the checks --------------------------------------------------------------------------------------------------
@@ -146,6 +165,11 @@ def test_schema_descriptions_have_no_forbidden_word() -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_page_has_no_forbidden_word(page: str) -> None:
     assert find_words((ROOT / page).read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_comments_of_spec_have_no_forbidden_word(spec: str) -> None:
+    assert find_words("\n".join(SPEC_TEXT.findall((ROOT / spec).read_text(encoding="utf-8")))) == []
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -179,6 +203,14 @@ def test_messages_have_no_forbidden_word(package: str) -> None:
         "all well",
         "must hold",
         "Tapes",
+        "anew",
+        "unclaimed",
+        "a complaint",
+        "its keeper",
+        "dearest",
+        "grows over",
+        "words and signs",
+        "written down",
     ],
 )
 def test_forbidden_word_is_found(text: str) -> None:
@@ -186,7 +218,8 @@ def test_forbidden_word_is_found(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["standard output", "understands", "as well", "explain", "tapestry", "`tell` or `stop`"]
+    "text",
+    ["standard output", "understands", "as well", "explain", "tapestry", "amend", "goalkeeper", "`tell` or `stop`"],
 )
 def test_similar_words_are_allowed(text: str) -> None:
     assert find_words(text) == []
