@@ -12,10 +12,10 @@ from agentrun.engine.crew import StepCrew
 from agentrun.engine.driver import RunLog, drive
 from agentrun.journal.storage import MemoryJournal
 
-from ..core.script import STARTED
+from ..core.script import RUN_STARTED
 
 
-class Driven:
+class DrivenRun:
     """A run of which every effect is answered from a list of replies, and every call with `done`."""
 
     def __init__(self, agent: Package, *replies: Reply, journal: Any = None, width: int = 1, takes: int = 0) -> None:
@@ -47,8 +47,8 @@ class Driven:
     def log(self) -> RunLog:
         return RunLog(self.journal, self.clock)
 
-    def begun(self) -> "Driven":
-        self.log().commit(STARTED)
+    def begun(self) -> "DrivenRun":
+        self.log().commit(RUN_STARTED)
         return self
 
     def crew(self) -> StepCrew:

@@ -66,7 +66,7 @@ class Point(NamedTuple):
 HOWS = ("error", "code", "halt")
 
 
-class Injected:
+class PortReports:
     """What all ports of one runtime report to."""
 
     def __init__(self, point: Point | None = None) -> None:
@@ -131,7 +131,7 @@ class Injected:
 
 
 class CountingJournals(MemoryJournals):
-    def __init__(self, ports: Injected) -> None:
+    def __init__(self, ports: PortReports) -> None:
         super().__init__()
         self._ports = ports
 
@@ -161,7 +161,7 @@ class CountingJournals(MemoryJournals):
 
 
 class CountingClock(StepClock):
-    def __init__(self, ports: Injected) -> None:
+    def __init__(self, ports: PortReports) -> None:
         super().__init__(1000)
         self._ports = ports
 
@@ -183,7 +183,7 @@ class CountingClock(StepClock):
 
 
 class CountingBus(EventBus):
-    def __init__(self, ports: Injected) -> None:
+    def __init__(self, ports: PortReports) -> None:
         super().__init__()
         self._ports = ports
 
@@ -193,7 +193,7 @@ class CountingBus(EventBus):
 
 
 class CountingBlobs(MemoryBlobs):
-    def __init__(self, ports: Injected) -> None:
+    def __init__(self, ports: PortReports) -> None:
         super().__init__()
         self._ports = ports
 
@@ -207,7 +207,7 @@ class CountingBlobs(MemoryBlobs):
 
 
 class CountingProvider:
-    def __init__(self, ports: Injected, inner: Provider) -> None:
+    def __init__(self, ports: PortReports, inner: Provider) -> None:
         self._ports, self._inner = ports, inner
 
     async def ask(self, effect: AskModel, delta: Callable[[str], None]) -> Reply | Fault:
@@ -216,7 +216,7 @@ class CountingProvider:
 
 
 class CountingExecutor:
-    def __init__(self, ports: Injected, inner: Executor) -> None:
+    def __init__(self, ports: PortReports, inner: Executor) -> None:
         self._ports, self._inner = ports, inner
 
     async def run(self, call: RunTool) -> ToolReturn:
@@ -225,7 +225,7 @@ class CountingExecutor:
 
 
 class CountingSink:
-    def __init__(self, ports: Injected, inner: SinkPort) -> None:
+    def __init__(self, ports: PortReports, inner: SinkPort) -> None:
         self._ports, self._inner = ports, inner
 
     async def deliver(self, delivery: Deliver) -> Fault | None:
@@ -234,7 +234,7 @@ class CountingSink:
 
 
 class CountingApprover:
-    def __init__(self, ports: Injected, inner: Approver) -> None:
+    def __init__(self, ports: PortReports, inner: Approver) -> None:
         self._ports, self._inner = ports, inner
 
     async def answer(self, question: Question) -> tuple[ApprovalAnswer, str]:
@@ -242,7 +242,7 @@ class CountingApprover:
             return await self._inner.answer(question)
 
 
-def counting_hook(ports: Injected, inner: Callable[[HookQuestion], Any]) -> Callable[[HookQuestion], Any]:
+def counting_hook(ports: PortReports, inner: Callable[[HookQuestion], Any]) -> Callable[[HookQuestion], Any]:
     def asked(question: HookQuestion) -> Any:
         with ports.inside("hook"):
             return inner(question)

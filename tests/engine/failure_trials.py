@@ -25,8 +25,8 @@ from .failing_ports import (
     CountingProvider,
     CountingSink,
     Halt,
-    Injected,
     Point,
+    PortReports,
     counting_hook,
 )
 from .run_shapes import Shape, pictures
@@ -36,7 +36,7 @@ class Trial:
     """One run of a shape with a failure at one point."""
 
     def __init__(self, shape: Shape, point: Point | None, real: SystemClock | None = None) -> None:
-        self.ports = Injected(point)
+        self.ports = PortReports(point)
         self.clock = CountingClock(self.ports)
         clock = real or self.clock
         self.file = seal_package(shape.agent)

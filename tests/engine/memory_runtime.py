@@ -17,7 +17,7 @@ from ..core.script import rule, tool, writing
 from ..packages import package
 
 TOOLS = package(tools={"search": tool(), "pay": writing()}, policy={"default": "allow"})
-ASKING = package(tools={"pay": writing()}, policy={"default": "deny", "rules": [rule("ask", "pay")]})
+ASKING_AGENT = package(tools={"pay": writing()}, policy={"default": "deny", "rules": [rule("ask", "pay")]})
 
 
 class Home:

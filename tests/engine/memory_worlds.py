@@ -121,7 +121,7 @@ class Model:
                 return answer
 
 
-def says(text: str, usage: Usage | None = USAGE) -> Reply:
+def reply(text: str, usage: Usage | None = USAGE) -> Reply:
     return Reply(Assistant((Text(text),)), "stop", usage, None, None)
 
 

@@ -8,7 +8,7 @@ import agentrun
 from agentrun.core.effects import Deliver
 from agentrun.core.facts import ApprovalAnswered, CallRefused, Fact, Ruled, RunStopped
 from agentrun.core.fault import Fault
-from agentrun.core.messages import ToolResult, words
+from agentrun.core.messages import ToolResult, text_of
 from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
 from agentrun.engine.memory import MemoryJournals
@@ -58,7 +58,7 @@ TOOLS: dict[str, dict[str, Any]] = {
 """A tool of each kind."""
 
 
-class Sent:
+class SinkRecorder:
     """A sink that keeps what it gets."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Sent:
         return None
 
 
-class Came(NamedTuple):
+class RunResult(NamedTuple):
     """What came of a run."""
 
     ran: list[dict[str, Any]]
@@ -107,9 +107,9 @@ def called_name(agent: Package) -> str:
     return "srv.pay" if "srv" in agent.tools else "pay"
 
 
-def run_with_policy(agent: Package, answer: Any = "approved", args: dict[str, Any] | None = None) -> Came:
+def run_with_policy(agent: Package, answer: Any = "approved", args: dict[str, Any] | None = None) -> RunResult:
     """Run it: the model makes one call and then gives an answer."""
-    clock, journals, tool, sink = StepClock(), MemoryJournals(), stub("paid 77"), Sent()
+    clock, journals, tool, sink = StepClock(), MemoryJournals(), stub("paid 77"), SinkRecorder()
     own = scripted(calls(called_name(agent), **(args or {"n": 1})), text("Done 77."))
     child = scripted(text("paid 77"))
     model = _Both(own, child)
@@ -119,13 +119,13 @@ def run_with_policy(agent: Package, answer: Any = "approved", args: dict[str, An
     try:
         ended = agentrun.run(agent, "Pay 77.", model=model, tools={called_name(agent): tool}, **common)
     except agentrun.AgentrunError as error:
-        return Came([], error.exit_code, error.code, None, [], [], [], None, [], len(own.requests), [])
+        return RunResult([], error.exit_code, error.code, None, [], [], [], None, [], len(own.requests), [])
     facts = [record.fact for record in journals.records(ended.run)]
     ran = [call.arguments for call in tool.calls]
     if child.requests:
         ran = [{"n": 1} for _ in child.requests]
     last = own.requests[-1].messages if own.requests else ()
-    return Came(
+    return RunResult(
         ran=ran,
         exit=ended.exit_code,
         code=ended.code if isinstance(ended, Outcome) else "suspended",
@@ -134,7 +134,7 @@ def run_with_policy(agent: Package, answer: Any = "approved", args: dict[str, An
         answers=[fact.answer for fact in facts if isinstance(fact, ApprovalAnswered)],
         sent=sink.texts,
         answer=ended.answer if isinstance(ended, Outcome) else None,
-        results=[words(message.parts) for message in last if isinstance(message, ToolResult)],
+        results=[text_of(message.parts) for message in last if isinstance(message, ToolResult)],
         requests=len(own.requests),
         facts=facts,
     )
@@ -165,5 +165,5 @@ def one(ruling: str, condition: str = "", **changes: Any) -> dict[str, Any]:
     return rule(ruling, **given)
 
 
-def terminal(came: Came) -> list[Fact]:
+def terminal(came: RunResult) -> list[Fact]:
     return [fact for fact in came.facts if isinstance(fact, RunStopped)]

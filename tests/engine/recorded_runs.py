@@ -9,14 +9,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from agentrun.cassette.file import dump_cassette, load_cassette
+from agentrun.cassette.file import load_cassette
 from agentrun.cassette.interactions import Cassette, Interaction
 from agentrun.cassette.player import Player
 from agentrun.cassette.recorder import Recorder
+from agentrun.cassette.writer import dump_cassette
 from agentrun.compiler.package_file import seal_package
 from agentrun.core.facts import Record
 from agentrun.core.outcome import Outcome
-from agentrun.core.package import SINK_KINDS, Package
+from agentrun.core.package import Package
 from agentrun.core.package_tools import TOOL_KINDS
 from agentrun.engine.cassette_ports import (
     CassetteExchanger,
@@ -31,9 +32,9 @@ from agentrun.engine.models import HttpProvider
 from agentrun.engine.ports import Approver
 from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
-from agentrun.engine.unreachable_ports import (
+from agentrun.engine.worlds.replay import (
     UNREACHABLE,
-    unreachable_hooks,
+    unreachable_parts,
     unreachable_providers,
 )
 from agentrun.errors import AgentrunError
@@ -80,7 +81,7 @@ class Service:
         return reply
 
 
-class Taken(Struct, frozen=True):
+class EndedRun(Struct, frozen=True):
     """A run that is over."""
 
     outcome: Outcome
@@ -90,14 +91,14 @@ class Taken(Struct, frozen=True):
 
 
 def _run(
-    agent: Package, clock: StepClock, tape: CassetteExchanger, instead: Approver | None, **parts: Any
+    agent: Package, clock: StepClock, exchanger: CassetteExchanger, instead: Approver | None, **parts: Any
 ) -> tuple[Outcome, MemoryJournals]:
     journals = MemoryJournals()
     runtime = Runtime.in_memory(
         journals=journals,
         clock=clock,
         width=parts.pop("width", 1),
-        wrappers=(models_wrapper(tape), other_ports_wrapper(tape, instead)),
+        wrappers=(models_wrapper(exchanger), other_ports_wrapper(exchanger, instead)),
         **parts,
     )
     handle = runtime.start(Request(agent=agent.name, package=seal_package(agent), run=ROOT))
@@ -106,48 +107,46 @@ def _run(
     return ended, journals
 
 
-def _finished_run(ended: Outcome, journals: MemoryJournals, interactions: tuple[Interaction, ...]) -> Taken:
+def _finished_run(ended: Outcome, journals: MemoryJournals, interactions: tuple[Interaction, ...]) -> EndedRun:
     children = {run: journals.records(run) for run in journals.runs if run != ROOT}
     records = journals.records(ROOT)
-    return Taken(ended, records, canonical(records, children), interactions)
+    return EndedRun(ended, records, canonical(records, children), interactions)
 
 
 def record_in_memory(
     agent: Package, world: Callable[[StepClock], dict[str, Any]], *replies: Any, **given: Any
-) -> Taken:
+) -> EndedRun:
     """A run in a world, and what it saw of it. `kept` and `until`: what is kept of an earlier recording."""
     clock = StepClock(BEGAN)
     recorder = Recorder(clock.now)
     service = given.pop("service", None) or Service(clock, *replies)
-    tape = RecordingExchanger(recorder, given.pop("kept", None), given.pop("until", None))
+    exchanger = RecordingExchanger(recorder, given.pop("kept", None), given.pop("until", None))
     providers = {name: HttpProvider(codec_for(name), service) for name in ("openai", "anthropic")}
-    ended, journals = _run(agent, clock, tape, None, providers=providers, **world(clock), **given)
+    ended, journals = _run(agent, clock, exchanger, None, providers=providers, **world(clock), **given)
     return _finished_run(ended, journals, recorder.interactions())
 
 
 def cassette(folder: Path, interactions: tuple[Interaction, ...]) -> Cassette:
     """What comes of a recording after it was a file."""
-    path = folder / "tape.yaml"
+    path = folder / "cassette.yaml"
     path.write_text(dump_cassette(interactions, {"recorded_at": "2026-01-31T12:00:00Z"}), encoding="utf-8")
     return load_cassette(path)
 
 
-def replay_cassette(agent: Package, tape: Cassette, instead: Approver | None = None, **given: Any) -> Taken:
-    """The same run with nothing but the tape."""
-    clock, player = StepClock(tape.recorded_at), Player(tape)
+def replay_cassette(
+    agent: Package, recorded_cassette: Cassette, instead: Approver | None = None, **given: Any
+) -> EndedRun:
+    """The same run with nothing but the cassette."""
+    clock, player = StepClock(recorded_cassette.recorded_at), Player(recorded_cassette)
     ended, journals = _run(
         agent,
         clock,
         ReplayExchanger(player, clock),
         instead,
-        approver=UNREACHABLE,
         providers=unreachable_providers(agent),
-        executors=dict.fromkeys(TOOL_KINDS, UNREACHABLE),
-        hooks=unreachable_hooks(agent),
-        sinks=dict.fromkeys(SINK_KINDS, UNREACHABLE),
-        **given,
+        **unreachable_parts(agent) | {"executors": dict.fromkeys(TOOL_KINDS, UNREACHABLE)} | given,
     )
     done = _finished_run(ended, journals, ())
     if ended.code is None:
-        assert player.unused() == (), "all of the tape was played"
+        assert player.unused() == (), "all of the cassette was played"
     return done

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from agentrun.core.effects import ModelRequest, RunTool, ToolReturn
-from agentrun.core.messages import Image, Text, ToolResult, User, words
+from agentrun.core.messages import Image, Text, ToolResult, User, text_of
 from agentrun.core.package import Package
 from agentrun.engine.ports import Clock, Executor
-from agentrun.testing import after, approving, call, fails, hook, replies, says, sink, stub, text
+from agentrun.testing import after, approving, call, fails, hook, replies, reply, sink, stub, text
 from agentrun.testing.doubles import ScriptItem
 from agentrun.testing.laws import Setting
 
@@ -40,13 +40,13 @@ def model_that_calls(*calls: Any, clock: Clock) -> Callable[[ModelRequest], Scri
     """A model that asks for calls, and answers when it has their results."""
 
     def answer(request: ModelRequest) -> ScriptItem:
-        return says("Done.", pieces=("Do", "ne.")) if has_result(request) else after(3, says("", *calls), clock)
+        return reply("Done.", pieces=("Do", "ne.")) if has_result(request) else after(3, reply("", *calls), clock)
 
     return answer
 
 
 def plain(clock: Clock, cancel: Callable[[], None]) -> Setting:
-    return Setting(model=replies(lambda request: says("Hello.", pieces=("Hel", "lo."))), message="Hi.")
+    return Setting(model=replies(lambda request: reply("Hello.", pieces=("Hel", "lo."))), message="Hi.")
 
 
 def parallel(clock: Clock, cancel: Callable[[], None]) -> Setting:
@@ -73,7 +73,7 @@ def child(clock: Clock, cancel: Callable[[], None]) -> Setting:
         if has_result(request):
             return text("Done. " + LONG)
         inner = request.instructions == "Inner."
-        return after(3, says("", call("look", q="1") if inner else call("billing", message="Go.")), clock)
+        return after(3, reply("", call("look", q="1") if inner else call("billing", message="Go.")), clock)
 
     tools = {"look": stub("found", delay=5, clock=clock)}
     return Setting(model=replies(answer), tools=tools, message="Hi.")
@@ -87,11 +87,11 @@ def sinks(clock: Clock, cancel: Callable[[], None]) -> Setting:
 
 def compaction(clock: Clock, cancel: Callable[[], None]) -> Setting:
     def answer(request: ModelRequest) -> ScriptItem:
-        said = [words(message.parts) for message in request.messages if isinstance(message, User)]
+        said = [text_of(message.parts) for message in request.messages if isinstance(message, User)]
         if said[-1] == "Sum up.":
             return text("A lot was found.")
         summed_up = any("Summary" in message for message in said)
-        return text("Done.") if summed_up else says("", call("look", q="1"))
+        return text("Done.") if summed_up else reply("", call("look", q="1"))
 
     return Setting(model=replies(answer), tools={"look": stub("found " * 200)}, message="Hi.")
 

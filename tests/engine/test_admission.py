@@ -45,24 +45,25 @@ def test_admit_renders_templates_but_not_params_or_messages() -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "unknown", "missing", "wrong"),
+    ("params", "unknown", "missing", "wrong", "hint"),
     [
-        ({}, [], ["size"], []),
-        ({"size": 3, "b": 1, "a": 2}, ["a", "b"], [], []),
-        ({"size": "3"}, [], [], ["size"]),
-        ({"size": 0, "team": 7}, [], [], ["size", "team"]),
-        ({"team": 7, "x": 1}, ["x"], ["size"], ["team"]),
-        ({"size": {1, 2}}, [], [], ["size"]),
-        ({"size": 1, "team": None}, [], [], ["team"]),
+        ({}, [], ["size"], [], "set it, for example with --param size=VALUE"),
+        ({"size": 3, "b": 1, "a": 2}, ["a", "b"], [], [], "params of this agent: size, team"),
+        ({"size": 3, "taem": 1}, ["taem"], [], [], 'did you mean "team"?'),
+        ({"size": "3"}, [], [], ["size"], None),
+        ({"size": 0, "team": 7}, [], [], ["size", "team"], None),
+        ({"team": 7, "x": 1}, ["x"], ["size"], ["team"], "params of this agent: size, team"),
+        ({"size": {1, 2}}, [], [], ["size"], None),
+        ({"size": 1, "team": None}, [], [], ["team"], None),
     ],
 )
 def test_wrong_params_are_rejected_by_name(
-    params: dict[str, Any], unknown: list[str], missing: list[str], wrong: list[str]
+    params: dict[str, Any], unknown: list[str], missing: list[str], wrong: list[str], hint: str | None
 ) -> None:
     error = admission_error(agent(), "x", params)
     assert error.fields == {"reason": "params", "unknown": unknown, "missing": missing, "wrong": wrong}
     assert all(f'"{name}"' in error.message for name in (*unknown, *missing, *wrong))
-    assert error.hint == "params of this agent: size, team"
+    assert error.hint == hint
 
 
 def test_rejection_does_not_show_param_values() -> None:

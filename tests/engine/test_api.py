@@ -19,7 +19,7 @@ from agentrun.testing import Crash, CrashingJournals, StepClock, approving, call
 
 from ..architecture.sources import ROOT
 from ..packages import ROUTE, TRIAGE, package
-from .memory_runtime import ASKING, TOOLS
+from .memory_runtime import ASKING_AGENT, TOOLS
 
 PAY = (calls("pay", n=1), text("Done."))
 
@@ -123,7 +123,7 @@ def test_resume_finishes_a_run_that_crashed() -> None:
 def test_resume_finishes_a_suspended_run_once_it_is_approved() -> None:
     journals, pay = MemoryJournals(), stub()
     world: dict[str, Any] = {"tools": {"pay": pay}, "journals": journals, "clock": StepClock()}
-    waiting = agentrun.run(ASKING, "Hi.", model=scripted(*PAY), **world)
+    waiting = agentrun.run(ASKING_AGENT, "Hi.", model=scripted(*PAY), **world)
     assert isinstance(waiting, Suspended)
     again = agentrun.resume(waiting.run, model=scripted(text("Done.")), **world)
     assert again == waiting, "nobody answered"
@@ -135,8 +135,8 @@ def test_resume_finishes_a_suspended_run_once_it_is_approved() -> None:
 def test_resume_accepts_a_changed_package() -> None:
     journals, model = MemoryJournals(), scripted("Done.")
     world: dict[str, Any] = {"tools": {"pay": stub()}, "journals": journals, "clock": StepClock()}
-    agentrun.run(ASKING, "Hi.", model=scripted(*PAY), **world)
-    other = replace(ASKING, policy=replace(ASKING.policy, approval_timeout=5))
+    agentrun.run(ASKING_AGENT, "Hi.", model=scripted(*PAY), **world)
+    other = replace(ASKING_AGENT, policy=replace(ASKING_AGENT.policy, approval_timeout=5))
     outcome = agentrun.resume("run-1", package=other, model=model, approver=approving("denied"), **world)
     assert isinstance(outcome, Outcome)
     assert outcome.answer == "Done."

@@ -13,7 +13,7 @@ from ..core.script import agent_tool, hook, mcp_tool, tool
 from ..packages import package
 
 INNER = package(name="inner", tools={"find": tool()})
-GIVEN = package(
+FULL_AGENT = package(
     tools={"pay": tool(), "files": mcp_tool("read"), "ask": agent_tool()},
     agents={"ask": msgspec.to_builtins(INNER)},
     hooks=[hook("before_tool", id="careful")],
@@ -23,12 +23,15 @@ GIVEN = package(
 
 
 def run_with(**given: Any) -> Any:
-    return agentrun.run(GIVEN, "Hi.", model=scripted(text("Hello.")), **{"clock": StepClock(), **given})
+    return agentrun.run(FULL_AGENT, "Hi.", model=scripted(text("Hello.")), **{"clock": StepClock(), **given})
 
 
 @pytest.mark.parametrize(
     ("word", "said"),
-    [("tool", "there is no keyword 'tool': did you mean \"tools\"?"), ("banana", "there is no keyword 'banana'")],
+    [
+        ("tool", "unknown keyword argument 'tool': did you mean \"tools\"?"),
+        ("banana", "unknown keyword argument 'banana'"),
+    ],
 )
 def test_unknown_keyword_is_refused_with_a_suggestion(word: str, said: str) -> None:
     with pytest.raises(TypeError) as raised:
@@ -60,7 +63,7 @@ def test_names_and_kinds_of_tools_hooks_and_sinks_are_accepted() -> None:
     sinks = {"out": sink(), "file": sink()}
     model = scripted(calls("pay"), text("Done."))
     done = agentrun.run(
-        GIVEN,
+        FULL_AGENT,
         "Hi.",
         model=model,
         tools=tools,

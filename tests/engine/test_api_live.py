@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, field_validator
 import agentrun
 from agentrun.compiler.package_file import package_bytes
 from agentrun.core.facts import DeliveryFinished, OutputRefused, ToolFinished
-from agentrun.core.messages import words
+from agentrun.core.messages import text_of
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.typed_output import TypedOutcome
@@ -69,6 +69,23 @@ def test_run_uses_tools_hooks_and_sinks_of_the_spec(runs: Runs, capsys: pytest.C
     assert json.loads(line)["text"] == "Done."
     delivered = [each.fact for each in journals.records(outcome.run) if isinstance(each.fact, DeliveryFinished)]
     assert [fact.fault for fact in delivered] == [None, None]
+
+
+def test_function_that_cannot_be_imported_refuses_the_run(runs: Runs) -> None:
+    """Before anything is journaled. A tool or hook of the caller is not imported."""
+    desk = runs.root / "desk.py"
+    desk.write_text("import nowhere\n" + desk.read_text(encoding="utf-8"), encoding="utf-8")
+    journals = MemoryJournals()
+    with pytest.raises(HostError) as caught:
+        run(runs.spec, journals=journals)
+    assert (caught.value.code, caught.value.fields["module"], caught.value.fields["file"]) == (
+        "host.missing",
+        "desk",
+        "desk.py",
+    )
+    assert (list(journals.runs), runs.traces) == ([], [])
+    outcome = run(runs.spec, tools={"look": stub("from a stub")}, hooks={"watch": lambda question: None})
+    assert outcome.answer == "Done."
 
 
 def test_given_tools_hooks_and_sinks_replace_those_of_the_spec(runs: Runs) -> None:
@@ -129,7 +146,7 @@ def test_environment_secret_is_redacted_in_journal_and_requests(runs: Runs) -> N
     with patch.dict(os.environ, SHOP_TOKEN=SECRET):
         outcome = agentrun.run(runs.spec, "Go.", model=model, journals=journals)
     (paid,) = [each.fact for each in journals.records(outcome.run) if isinstance(each.fact, ToolFinished)]
-    assert words(paid.parts) == "[redacted:SHOP_TOKEN]"
+    assert text_of(paid.parts) == "[redacted:SHOP_TOKEN]"
     assert SECRET not in repr(journals.records(outcome.run))
     assert SECRET not in repr(model.requests)
 

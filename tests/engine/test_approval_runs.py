@@ -17,7 +17,7 @@ from agentrun.testing import StepClock, calls, scripted, stub, text
 
 from ..core.script import rule, writing
 from ..packages import package
-from .memory_runtime import ASKING, Home
+from .memory_runtime import ASKING_AGENT, Home
 
 PAY = (calls("pay", q="x"), text("Done."))
 
@@ -76,7 +76,7 @@ def test_function_cannot_change_the_arguments_it_approves() -> None:
 
     journals, pay = MemoryJournals(), stub("paid")
     agentrun.run(
-        ASKING,
+        ASKING_AGENT,
         "Pay.",
         model=scripted(*PAY),
         tools={"pay": pay},
@@ -90,7 +90,7 @@ def test_function_cannot_change_the_arguments_it_approves() -> None:
 def test_run_without_approver_waits_and_the_first_answer_wins() -> None:
     """A run that can be resumed waits; the first answer wins, and it is for its own question."""
     home = Home(*PAY)
-    handle = home.start(ASKING)
+    handle = home.start(ASKING_AGENT)
     waiting = home.wait(handle)
     assert isinstance(waiting, Suspended)
     assert (waiting.exit_code, home.pay.count) == (8, 0)

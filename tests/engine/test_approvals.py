@@ -46,7 +46,7 @@ class Person:
         return self.say()
 
 
-def put(approver: Approver, clock: StepClock) -> tuple[str, str]:
+def ask_approval(approver: Approver, clock: StepClock) -> tuple[str, str]:
     fact = clock.run(ask_approver(clock, approver, AGENT, {}, QUESTION))
     assert isinstance(fact, ApprovalAnswered)
     assert (fact.subject, fact.question) == ("c1.0", "sha256:q")
@@ -57,7 +57,7 @@ def put(approver: Approver, clock: StepClock) -> tuple[str, str]:
 def test_every_answer_is_recorded_with_its_approver(answer: str) -> None:
     clock = StepClock()
     person = Person(clock, 10, lambda: (answer, "ada"))
-    assert put(person, clock) == (answer, "ada")
+    assert ask_approval(person, clock) == (answer, "ada")
     (asked,) = person.asked
     assert isinstance(asked, DetailedQuestion)
     assert Question(**{name: getattr(asked, name) for name in QUESTION.__struct_fields__}) == QUESTION
@@ -67,14 +67,14 @@ def test_every_answer_is_recorded_with_its_approver(answer: str) -> None:
 @pytest.mark.parametrize(("wait", "answer"), [(120_000, ("approved", "ada")), (120_001, ("timed_out", "clock"))])
 def test_answer_after_the_approval_timeout_is_timed_out(wait: int, answer: tuple[str, str]) -> None:
     clock = StepClock()
-    assert put(Person(clock, wait, lambda: ("approved", "ada")), clock) == answer
+    assert ask_approval(Person(clock, wait, lambda: ("approved", "ada")), clock) == answer
     assert clock.now() == 120_000
 
 
 @pytest.mark.parametrize("rubbish", [None, "approved", ("yes", "ada"), ("approved", 7), ("approved",), True])
 def test_invalid_answer_is_unavailable(rubbish: object) -> None:
     clock = StepClock()
-    assert put(Person(clock, 0, lambda: rubbish), clock) == ("unavailable", "approver")
+    assert ask_approval(Person(clock, 0, lambda: rubbish), clock) == ("unavailable", "approver")
 
 
 @pytest.mark.parametrize("error", [OSError("gone"), TimeoutError()])
@@ -84,7 +84,7 @@ def test_approver_that_raises_is_unavailable(error: Exception) -> None:
     def fail() -> None:
         raise error
 
-    assert put(Person(clock, 0, fail), clock) == ("unavailable", "approver")
+    assert ask_approval(Person(clock, 0, fail), clock) == ("unavailable", "approver")
 
 
 def test_approver_cannot_change_what_it_approves() -> None:
@@ -95,12 +95,12 @@ def test_approver_cannot_change_what_it_approves() -> None:
             question.value["amount"] = 10_000
             return "approved", "sly"
 
-    put(Sly(), clock)
+    ask_approval(Sly(), clock)
     assert QUESTION.value == {"amount": 10}
 
 
 def test_no_approver_answers_unavailable() -> None:
-    assert put(NoApprover(), StepClock()) == ("unavailable", "nobody")
+    assert ask_approval(NoApprover(), StepClock()) == ("unavailable", "nobody")
 
 
 # --- what a question is about
@@ -136,7 +136,7 @@ def test_an_approver_cannot_change_a_tool() -> None:
             return "approved", "sly"
 
     before = repr(AGENT)
-    put(Sly(), clock)
+    ask_approval(Sly(), clock)
     assert repr(AGENT) == before
 
 
@@ -163,7 +163,7 @@ def test_function_as_approver_answers(function: Any, answer: str) -> None:
     clock = StepClock()
     approver = to_approver(function, clock)
     assert approver is not None
-    assert put(approver, clock) == (answer, "callback")
+    assert ask_approval(approver, clock) == (answer, "callback")
 
 
 @pytest.mark.parametrize("rubbish", [None, "yes", 1, 0, "", ("approved", "me"), ["approved"], object()], ids=repr_of)
@@ -172,7 +172,7 @@ def test_function_with_an_invalid_answer_is_unavailable(rubbish: object) -> None
     clock = StepClock()
     approver = to_approver(lambda question: rubbish, clock)  # type: ignore[arg-type, return-value]  # wrong, that is the point
     assert approver is not None
-    assert put(approver, clock) == ("unavailable", "approver")
+    assert ask_approval(approver, clock) == ("unavailable", "approver")
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(0), TimeoutError()], ids=repr_of)
@@ -184,7 +184,7 @@ def test_function_that_raises_is_unavailable(error: BaseException) -> None:
 
     approver = to_approver(fails, clock)
     assert approver is not None
-    assert put(approver, clock) == ("unavailable", "approver")
+    assert ask_approval(approver, clock) == ("unavailable", "approver")
 
 
 def test_function_gets_a_copy_of_the_question() -> None:
@@ -196,7 +196,7 @@ def test_function_gets_a_copy_of_the_question() -> None:
 
     approver = to_approver(sly, clock)
     assert approver is not None
-    put(approver, clock)
+    ask_approval(approver, clock)
     assert QUESTION.value == {"amount": 10}
 
 
@@ -212,6 +212,6 @@ def test_to_approver_leaves_approver_objects_unchanged() -> None:
 def test_approver_that_keeps_time_has_no_timeout() -> None:
     clock = StepClock()
     slow = Person(clock, 500_000, lambda: ("approved", "ada"))
-    assert put(slow, StepClock()) == ("timed_out", "clock")
+    assert ask_approval(slow, StepClock()) == ("timed_out", "clock")
     slow.keeps_time = True  # type: ignore[attr-defined]  # what an approver may say of itself
-    assert put(ApproverChain(PresetApprover({}, "a file"), slow), clock) == ("approved", "ada")
+    assert ask_approval(ApproverChain(PresetApprover({}, "a file"), slow), clock) == ("approved", "ada")

@@ -19,12 +19,12 @@ from ..providers.exchange import request
 from ..scripted_service import completion, failure
 
 SSE = (("content-type", "text/event-stream"),)
-WHOLE = events(*STREAM)
-CUT = events(*STREAM[:2])
+FULL_STREAM = events(*STREAM)
+CUT_STREAM = events(*STREAM[:2])
 CALL = HttpCall("POST", "https://a", (), b"")
 
 
-class Pieces:
+class PieceSender:
     """A sender that gives a body in pieces and then a reply or an error."""
 
     def __init__(self, *pieces: bytes, end: HttpReply | Exception | None = None) -> None:
@@ -45,7 +45,7 @@ class Pieces:
         return self._end
 
 
-def ask(sender: Pieces, *, stream: bool = True) -> tuple[Reply | Fault, list[str]]:
+def ask(sender: PieceSender, *, stream: bool = True) -> tuple[Reply | Fault, list[str]]:
     texts: list[str] = []
     effect = AskModel("m1.1", 1, 1, 0, 0, request("openai", "gpt-4.1-mini", stream=stream), gap=7, time=9)
     answer = asyncio.run(ask_over_http(codec_for("openai"), sender, effect, CALL, texts.append))
@@ -54,53 +54,53 @@ def ask(sender: Pieces, *, stream: bool = True) -> tuple[Reply | Fault, list[str
     return answer, texts
 
 
-def words(answer: Reply | Fault) -> Any:
+def text_or_code(answer: Reply | Fault) -> Any:
     return answer.message.text if isinstance(answer, Reply) else answer.code
 
 
 def test_unstreamed_reply_gives_no_deltas() -> None:
-    answer, texts = ask(Pieces(end=completion("Water.")), stream=False)
-    assert (words(answer), texts) == ("Water.", [])
+    answer, texts = ask(PieceSender(end=completion("Water.")), stream=False)
+    assert (text_or_code(answer), texts) == ("Water.", [])
 
 
 def test_streamed_reply_gives_its_deltas() -> None:
-    answer, texts = ask(Pieces(WHOLE[:50], WHOLE[50:]))
-    assert (words(answer), texts) == ("Water.", ["Wa", "ter."])
+    answer, texts = ask(PieceSender(FULL_STREAM[:50], FULL_STREAM[50:]))
+    assert (text_or_code(answer), texts) == ("Water.", ["Wa", "ter."])
 
 
 @pytest.mark.parametrize("reply", [failure(500), failure(429)])
 def test_error_status_for_a_streamed_request_is_a_fault(reply: HttpReply) -> None:
-    answer, texts = ask(Pieces(end=reply))
+    answer, texts = ask(PieceSender(end=reply))
     assert isinstance(answer, Fault)
     assert answer.fields["status"] == reply.status
     assert texts == []
 
 
 def test_unstreamed_reply_to_a_streamed_request_is_accepted() -> None:
-    answer, _ = ask(Pieces(end=completion("Water.")))
-    assert words(answer) == "Water."
+    answer, _ = ask(PieceSender(end=completion("Water.")))
+    assert text_or_code(answer) == "Water."
 
 
 def test_html_reply_to_a_streamed_request_is_a_decode_fault() -> None:
-    answer, _ = ask(Pieces(end=HttpReply(200, (("Content-Type", "text/html; charset=utf-8"),), b"<html>")))
-    assert words(answer) == "provider.decode"
+    answer, _ = ask(PieceSender(end=HttpReply(200, (("Content-Type", "text/html; charset=utf-8"),), b"<html>")))
+    assert text_or_code(answer) == "provider.decode"
 
 
 @pytest.mark.parametrize("code", ["provider.zero_output", "provider.timeout"])
 def test_a_whole_reply_is_kept_however_the_connection_ends(code: str) -> None:
-    answer, texts = ask(Pieces(WHOLE, end=ProviderError(code, "cut")))
-    assert (words(answer), texts) == ("Water.", ["Wa", "ter."])
+    answer, texts = ask(PieceSender(FULL_STREAM, end=ProviderError(code, "cut")))
+    assert (text_or_code(answer), texts) == ("Water.", ["Wa", "ter."])
 
 
 @pytest.mark.parametrize("code", ["provider.zero_output", "provider.timeout"])
 def test_incomplete_stream_is_discarded_when_the_connection_fails(code: str) -> None:
     with pytest.raises(ProviderError) as caught:
-        ask(Pieces(CUT, end=ProviderError(code, "cut")))
+        ask(PieceSender(CUT_STREAM, end=ProviderError(code, "cut")))
     assert caught.value.code == code
 
 
 @pytest.mark.parametrize("code", ["provider.decode", "provider.transient"])
 def test_complete_stream_is_discarded_after_a_decode_or_transient_error(code: str) -> None:
     with pytest.raises(AgentrunError) as caught:
-        ask(Pieces(WHOLE, end=ProviderError(code, "no")))
+        ask(PieceSender(FULL_STREAM, end=ProviderError(code, "no")))
     assert caught.value.code == code

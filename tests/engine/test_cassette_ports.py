@@ -32,7 +32,7 @@ from ..core.script import rule
 from ..packages import package
 from ..scripted_service import completion, failure
 from .memory_worlds import AGENT, HOOK, PYTHON
-from .recorded_runs import BEGAN, Taken, cassette, record_in_memory, replay_cassette, reply_with_calls
+from .recorded_runs import BEGAN, EndedRun, cassette, record_in_memory, replay_cassette, reply_with_calls
 
 World = Callable[[StepClock], dict[str, Any]]
 PIXEL = b"\x89PNG not really"
@@ -45,7 +45,7 @@ def shop(**changes: Any) -> Package:
     return package(**{"tools": tools, "policy": {"rules": rules}, **changes})
 
 
-class Blunt:
+class ScriptedExecutor:
     """An executor that does what it is told to."""
 
     def __init__(self, *does: Any) -> None:
@@ -63,10 +63,10 @@ def tools(**given: Any) -> World:
 
 
 LOOK = reply_with_calls(("look", {"at": 1}))
-DONE = completion("Done.")
+DONE_REPLY = completion("Done.")
 
 
-def record_and_replay(folder: Path, agent: Package, world: World, *replies: Any, **given: Any) -> Taken:
+def record_and_replay(folder: Path, agent: Package, world: World, *replies: Any, **given: Any) -> EndedRun:
     """Recorded and replayed: the same journal. Gives the recorded run."""
     taken = record_in_memory(agent, world, *replies, **given)
     again = replay_cassette(agent, cassette(folder, taken.interactions))
@@ -96,11 +96,11 @@ def record_and_replay(folder: Path, agent: Package, world: World, *replies: Any,
     ids=repr,
 )
 def test_tool_results_are_recorded_and_replayed(tmp_path: Path, gives: Any) -> None:
-    record_and_replay(tmp_path, shop(), tools(look=Blunt(gives)), LOOK, DONE)
+    record_and_replay(tmp_path, shop(), tools(look=ScriptedExecutor(gives)), LOOK, DONE_REPLY)
 
 
 def test_images_of_a_tool_are_recorded_with_their_bytes(tmp_path: Path) -> None:
-    """The bytes are on the tape too: the next request needs them."""
+    """The bytes are on the cassette too: the next request needs them."""
 
     class Camera:
         def __init__(self, blobs: Any) -> None:
@@ -113,7 +113,7 @@ def test_images_of_a_tool_are_recorded_with_their_bytes(tmp_path: Path) -> None:
 
     blobs = MemoryBlobs()
     taken = record_and_replay(
-        tmp_path, shop(), lambda clock: {"content": blobs, "executors": {"python": Camera(blobs)}}, LOOK, DONE
+        tmp_path, shop(), lambda clock: {"content": blobs, "executors": {"python": Camera(blobs)}}, LOOK, DONE_REPLY
     )
     assert data_hash(PIXEL) in taken.interactions[1].reply.body.decode()
 
@@ -122,7 +122,7 @@ def test_tool_timeout_is_recorded_and_replayed(tmp_path: Path) -> None:
     def world(clock: StepClock) -> dict[str, Any]:
         return {"executors": {"look": stub("late", delay=5000, clock=clock), "refund": stub("")}}
 
-    taken = record_and_replay(tmp_path, shop(), world, LOOK, 300, DONE)
+    taken = record_and_replay(tmp_path, shop(), world, LOOK, 300, DONE_REPLY)
     assert "tool.timeout" in taken.canonical
     given_up = taken.interactions[1]
     assert (given_up.stopped, given_up.start, given_up.end) == (True, 0, 1000), "from its start to when it was given up"
@@ -142,22 +142,22 @@ def test_tool_timeout_is_recorded_and_replayed(tmp_path: Path) -> None:
 def test_approvals_are_recorded_and_replayed(tmp_path: Path, person: Any) -> None:
     asked = reply_with_calls(("refund", {"amount": 9}))
     world: World = lambda clock: {**tools()(clock), "approver": person}  # short
-    taken = record_and_replay(tmp_path, shop(), world, asked, DONE)
+    taken = record_and_replay(tmp_path, shop(), world, asked, DONE_REPLY)
     assert [each.call.url for each in taken.interactions][1] == "approval://refund"
 
 
 def test_approval_timeout_is_recorded_and_replayed(tmp_path: Path) -> None:
     world: World = lambda clock: {**tools()(clock), "approver": approving("approved", delay=200_000, clock=clock)}
-    taken = record_and_replay(tmp_path, shop(), world, reply_with_calls(("refund", {"amount": 9})), DONE)
+    taken = record_and_replay(tmp_path, shop(), world, reply_with_calls(("refund", {"amount": 9})), DONE_REPLY)
     assert "timed_out" in taken.canonical
 
 
 def test_an_approval_is_not_reused_when_the_question_changed(tmp_path: Path) -> None:
     world: World = lambda clock: {**tools()(clock), "approver": approving("approved")}  # short
-    taken = record_in_memory(shop(), world, reply_with_calls(("refund", {"amount": 9})), DONE)
-    tape = cassette(tmp_path, taken.interactions)
+    taken = record_in_memory(shop(), world, reply_with_calls(("refund", {"amount": 9})), DONE_REPLY)
+    recorded_cassette = cassette(tmp_path, taken.interactions)
     rules = [rule("allow", "look", id="look"), rule("ask", "refund", id="ask", reason="a lot of money")]
-    done = replay_cassette(shop(policy={"rules": rules}), tape)
+    done = replay_cassette(shop(policy={"rules": rules}), recorded_cassette)
     assert (done.outcome.code, done.outcome.exit_code) == ("cassette.miss", 3)
     assert (done.outcome.fields["call"], done.outcome.fields["turn"]) == ("c1.0", 1)
 
@@ -165,28 +165,30 @@ def test_an_approval_is_not_reused_when_the_question_changed(tmp_path: Path) -> 
 def test_preset_answer_replaces_the_recorded_approval(tmp_path: Path) -> None:
     """The recorded answer is used up and does not count; what follows is another conversation, and a miss."""
     world: World = lambda clock: {**tools()(clock), "approver": approving("approved")}  # short
-    taken = record_in_memory(shop(), world, reply_with_calls(("refund", {"amount": 9})), DONE)
-    tape = cassette(tmp_path, taken.interactions)
-    same = replay_cassette(shop(), tape, PresetApprover({"refund": "approved"}, "case"))
+    taken = record_in_memory(shop(), world, reply_with_calls(("refund", {"amount": 9})), DONE_REPLY)
+    recorded_cassette = cassette(tmp_path, taken.interactions)
+    same = replay_cassette(shop(), recorded_cassette, PresetApprover({"refund": "approved"}, "case"))
     assert (same.outcome.answer, "by: case" in same.canonical) == ("Done.", True)
-    other = replay_cassette(shop(), tape, PresetApprover({"refund": "denied"}, "case"))
+    other = replay_cassette(shop(), recorded_cassette, PresetApprover({"refund": "denied"}, "case"))
     assert (other.outcome.code, "tool_started" in other.canonical) == ("cassette.miss", False)
-    about_others = replay_cassette(shop(), tape, PresetApprover({"look": "denied"}, "case"))
+    about_others = replay_cassette(shop(), recorded_cassette, PresetApprover({"look": "denied"}, "case"))
     assert about_others.canonical == taken.canonical
 
 
 def test_preset_answer_to_a_changed_question_uses_up_the_recorded_one(tmp_path: Path) -> None:
     """Asked in other words the recorded answer is not found, and is not left over either."""
     world: World = lambda clock: {**tools()(clock), "approver": approving("approved")}  # short
-    tape = cassette(
-        tmp_path, record_in_memory(shop(), world, reply_with_calls(("refund", {"amount": 9})), DONE).interactions
+    recorded_cassette = cassette(
+        tmp_path, record_in_memory(shop(), world, reply_with_calls(("refund", {"amount": 9})), DONE_REPLY).interactions
     )
     rules = [rule("allow", "look", id="look"), rule("ask", "refund", id="ask", reason="a lot of money")]
-    done = replay_cassette(shop(policy={"rules": rules}), tape, PresetApprover({"refund": "approved"}, "case"))
+    done = replay_cassette(
+        shop(policy={"rules": rules}), recorded_cassette, PresetApprover({"refund": "approved"}, "case")
+    )
     assert done.outcome.answer == "Done."
 
 
-HOOKED = {"hooks": [HOOK], "tools": {"look": {**PYTHON, "effect": "read"}}, "policy": {"default": "allow"}}
+AGENT_WITH_HOOK = {"hooks": [HOOK], "tools": {"look": {**PYTHON, "effect": "read"}}, "policy": {"default": "allow"}}
 
 
 def _raise(question: Any) -> Any:
@@ -211,7 +213,7 @@ async def _deny_async(question: Any) -> Any:
 )
 def test_hook_answers_are_recorded_and_replayed(tmp_path: Path, hook: Any) -> None:
     world: World = lambda clock: {"executors": {"look": stub("seen")}, "hooks": {"careful": hook}}
-    taken = record_and_replay(tmp_path, package(**HOOKED), world, LOOK, DONE)
+    taken = record_and_replay(tmp_path, package(**AGENT_WITH_HOOK), world, LOOK, DONE_REPLY)
     assert taken.interactions[1].call.url == "hook://careful"
 
 
@@ -231,25 +233,25 @@ class Sink:
 @pytest.mark.parametrize("delivery", ["required", "optional"])
 def test_deliveries_are_recorded_and_replayed(tmp_path: Path, gives: Any, delivery: str) -> None:
     agent = package(sinks={"out": {"kind": "stdout", "delivery": delivery, "timeout": 1000}})
-    taken = record_and_replay(tmp_path, agent, lambda clock: {"sinks": {"stdout": Sink(gives)}}, DONE)
+    taken = record_and_replay(tmp_path, agent, lambda clock: {"sinks": {"stdout": Sink(gives)}}, DONE_REPLY)
     assert taken.interactions[1].call.url == "sink://out"
 
 
 def test_delivery_timeout_is_recorded_and_replayed(tmp_path: Path) -> None:
     agent = package(sinks={"out": {"kind": "stdout", "delivery": "required", "timeout": 1000}})
-    taken = record_and_replay(tmp_path, agent, lambda clock: {"sinks": {"stdout": Sink(None, 5000, clock)}}, DONE)
+    taken = record_and_replay(tmp_path, agent, lambda clock: {"sinks": {"stdout": Sink(None, 5000, clock)}}, DONE_REPLY)
     assert taken.outcome.code == "delivery.failed"
 
 
 @pytest.mark.parametrize(
     "replies",
     [
-        [failure(429, "slow down", retry_after="7"), failure(503), DONE],
-        [ProviderError("provider.transient", "no", fields={"status": None, "reason": "refused"}), DONE],
+        [failure(429, "slow down", retry_after="7"), failure(503), DONE_REPLY],
+        [ProviderError("provider.transient", "no", fields={"status": None, "reason": "refused"}), DONE_REPLY],
         [ProviderError("provider.timeout", "late", fields={"status": None, "limit": 9})] * 4,
-        [ProviderError("provider.zero_output", "cut", fields={"status": None, "received": 9}), DONE],
+        [ProviderError("provider.zero_output", "cut", fields={"status": None, "received": 9}), DONE_REPLY],
         [failure(401, "who are you")],
-        [700_000, DONE, DONE],
+        [700_000, DONE_REPLY, DONE_REPLY],
     ],
     ids=["refusals", "no connection", "timeouts", "cut off", "fatal", "longer than a call may take"],
 )
@@ -273,7 +275,7 @@ def test_calls_of_one_batch_are_recorded_in_the_order_they_began(tmp_path: Path)
 
     batch = reply_with_calls(("look", {"at": 1}), ("look", {"at": 2}), ("look", {"at": 3}))
     taken = record_and_replay(
-        tmp_path, shop(), lambda clock: {"executors": {"python": Slow(clock)}}, batch, DONE, width=8
+        tmp_path, shop(), lambda clock: {"executors": {"python": Slow(clock)}}, batch, DONE_REPLY, width=8
     )
     assert [each.reply.body for each in taken.interactions[1:4]] == [b"seen 1", b"seen 2", b"seen 3"]
     assert [each.end for each in taken.interactions[1:4]] == [300, 200, 100]
@@ -283,7 +285,7 @@ def test_calls_of_one_batch_are_recorded_in_the_order_they_began(tmp_path: Path)
     assert moments[-1] == 301, "together they took as long as the longest; no two ends are told as one"
 
 
-class Sleepy:
+class SleepingExecutor:
     """Takes as long as it is told to."""
 
     def __init__(self, clock: StepClock) -> None:
@@ -294,13 +296,13 @@ class Sleepy:
         return ToolReturn((Text(f"{call.name} done"),))
 
 
-READ = {**PYTHON, "effect": "read", "parallel": True, "timeout": 30_000}
-RUSHED = {
+READ_TOOL = {**PYTHON, "effect": "read", "parallel": True, "timeout": 30_000}
+AGENT_WITH_ABORT = {
     "tools": {
-        "slow": READ,
-        "quick": {**READ, "aborts_siblings": True},
-        "last": {**READ, "terminal": True},
-        "look": READ,
+        "slow": READ_TOOL,
+        "quick": {**READ_TOOL, "aborts_siblings": True},
+        "last": {**READ_TOOL, "terminal": True},
+        "look": READ_TOOL,
     },
     "policy": {"default": "allow"},
 }
@@ -318,12 +320,12 @@ RUSHED = {
 @pytest.mark.parametrize("time", [None, 1000, 50])
 def test_recorded_times_decide_which_calls_are_stopped(tmp_path: Path, batch: Any, time: int | None) -> None:
     """When a call ends the others, or the time is over, in the middle of a batch."""
-    agent = package(**RUSHED, budgets={"time": time})
+    agent = package(**AGENT_WITH_ABORT, budgets={"time": time})
     taken = record_in_memory(
         agent,
-        lambda clock: {"executors": {"python": Sleepy(clock)}},
+        lambda clock: {"executors": {"python": SleepingExecutor(clock)}},
         reply_with_calls(*batch),
-        DONE,
+        DONE_REPLY,
         width=MAX_PARALLEL_EFFECTS,
     )
     again = replay_cassette(agent, cassette(tmp_path, taken.interactions), width=MAX_PARALLEL_EFFECTS)
@@ -337,15 +339,15 @@ def test_recorded_times_decide_which_calls_are_stopped(tmp_path: Path, batch: An
 )
 def test_calls_that_end_at_the_same_time_replay_in_recorded_order(calls: list[tuple[str, int]], chance: int) -> None:
     """Whatever order they ended in, and although a millisecond holds many ends."""
-    agent = package(**RUSHED)
+    agent = package(**AGENT_WITH_ABORT)
     batch = reply_with_calls(*((name, {"ms": milliseconds, "n": n}) for n, (name, milliseconds) in enumerate(calls)))
     order = Random(chance)  # noqa: S311  # the chance is the test's own
-    world: World = lambda clock: {"executors": {"python": Sleepy(clock)}}  # short
+    world: World = lambda clock: {"executors": {"python": SleepingExecutor(clock)}}  # short
     taken = record_in_memory(
-        agent, world, batch, DONE, width=MAX_PARALLEL_EFFECTS, order=lambda ready: order.randrange(len(ready))
+        agent, world, batch, DONE_REPLY, width=MAX_PARALLEL_EFFECTS, order=lambda ready: order.randrange(len(ready))
     )
-    tape = Cassette(taken.interactions, {}, BEGAN, "")
-    assert replay_cassette(agent, tape, width=MAX_PARALLEL_EFFECTS).canonical == taken.canonical
+    recorded_cassette = Cassette(taken.interactions, {}, BEGAN, "")
+    assert replay_cassette(agent, recorded_cassette, width=MAX_PARALLEL_EFFECTS).canonical == taken.canonical
 
 
 def test_sub_agent_is_recorded_on_the_same_cassette_under_its_path(tmp_path: Path) -> None:
@@ -376,7 +378,7 @@ def test_sub_agent_is_recorded_on_the_same_cassette_under_its_path(tmp_path: Pat
 
 
 def test_unreachable_ports_raise_internal_errors() -> None:
-    from agentrun.engine.unreachable_ports import UNREACHABLE
+    from agentrun.engine.worlds.replay import UNREACHABLE
 
     clock = StepClock()
     call: Any = None
@@ -393,7 +395,7 @@ def test_unreachable_ports_raise_internal_errors() -> None:
 
 
 def test_call_missing_on_the_cassette_is_a_miss_and_not_executed(tmp_path: Path) -> None:
-    taken = record_in_memory(shop(), tools(), LOOK, DONE)
+    taken = record_in_memory(shop(), tools(), LOOK, DONE_REPLY)
     model, _, last = taken.interactions
     done = replay_cassette(shop(), cassette(tmp_path, (model, last)))
     assert (done.outcome.code, done.outcome.fields["call"], done.outcome.fields["turn"]) == ("cassette.miss", "c1.0", 1)
@@ -401,16 +403,16 @@ def test_call_missing_on_the_cassette_is_a_miss_and_not_executed(tmp_path: Path)
 
 def test_hook_answer_missing_on_the_cassette_is_a_miss(tmp_path: Path) -> None:
     """It is no answer of the hook, also of one that may fail."""
-    agent = package(**{**HOOKED, "hooks": [{**HOOK, "on_failure": "continue"}]})
+    agent = package(**{**AGENT_WITH_HOOK, "hooks": [{**HOOK, "on_failure": "continue"}]})
     world: World = lambda clock: {"executors": {"look": stub("")}, "hooks": {"careful": lambda question: Continue()}}
-    taken = record_in_memory(agent, world, LOOK, DONE)
+    taken = record_in_memory(agent, world, LOOK, DONE_REPLY)
     done = replay_cassette(agent, cassette(tmp_path, (taken.interactions[0], *taken.interactions[2:])))
     assert (done.outcome.code, "tool_started" in done.canonical) == ("cassette.miss", False)
 
 
 def test_delivery_missing_on_the_cassette_is_a_miss(tmp_path: Path) -> None:
     agent = package(sinks={"out": {"kind": "stdout", "delivery": "optional", "timeout": 1000}})
-    taken = record_in_memory(agent, lambda clock: {"sinks": {"stdout": Sink(None)}}, DONE)
+    taken = record_in_memory(agent, lambda clock: {"sinks": {"stdout": Sink(None)}}, DONE_REPLY)
     assert replay_cassette(agent, cassette(tmp_path, taken.interactions[:1])).outcome.code == "cassette.miss"
 
 
@@ -424,8 +426,8 @@ def test_replay_moves_the_clock_to_the_recorded_end() -> None:
         raise AssertionError("nothing is done in a replay")
 
     def play(limit: int) -> None:
-        tape = ReplayExchanger(Player(Cassette((late,), {}, BEGAN, "")), clock)
-        clock.run(clock.within(limit, tape.exchange(ask, "", never)))
+        exchanger = ReplayExchanger(Player(Cassette((late,), {}, BEGAN, "")), clock)
+        clock.run(clock.within(limit, exchanger.exchange(ask, "", never)))
 
     with pytest.raises(TimeoutError):
         play(799)
@@ -449,7 +451,7 @@ def test_replay_moves_the_clock_to_the_recorded_end() -> None:
 def test_invalid_recorded_reply_is_a_damaged_cassette(tmp_path: Path, url: str, body: bytes) -> None:
     batch = reply_with_calls(("look", {"at": 1}), ("refund", {"amount": 1}))
     world: World = lambda clock: {**tools()(clock), "approver": approving("approved")}  # short
-    taken = record_in_memory(shop(), world, batch, DONE)
+    taken = record_in_memory(shop(), world, batch, DONE_REPLY)
 
     def edited(each: Interaction) -> Interaction:
         json = (("content-type", "application/json"),)
@@ -474,10 +476,10 @@ def test_interactions_up_to_until_are_kept_and_the_rest_recorded(tmp_path: Path)
 
 
 def test_kept_interactions_that_do_not_match_are_a_miss(tmp_path: Path) -> None:
-    first = record_in_memory(shop(), tools(), LOOK, DONE)
+    first = record_in_memory(shop(), tools(), LOOK, DONE_REPLY)
     kept = Player(cassette(tmp_path, first.interactions))
     agent = shop(instructions=["Something else."])
-    assert record_in_memory(agent, tools(), LOOK, DONE, kept=kept, until=2).outcome.code == "cassette.miss"
+    assert record_in_memory(agent, tools(), LOOK, DONE_REPLY, kept=kept, until=2).outcome.code == "cassette.miss"
 
 
 def test_only_interactions_missing_on_the_cassette_are_recorded(tmp_path: Path) -> None:
@@ -492,8 +494,8 @@ def test_only_interactions_missing_on_the_cassette_are_recorded(tmp_path: Path) 
 
 def test_new_interactions_start_after_the_kept_ones(tmp_path: Path) -> None:
     slow: World = lambda clock: {"executors": {"look": stub("seen", delay=700, clock=clock), "refund": stub("")}}
-    first = record_in_memory(shop(), slow, LOOK, DONE)
+    first = record_in_memory(shop(), slow, LOOK, DONE_REPLY)
     kept = Player(cassette(tmp_path, first.interactions))
-    again = record_in_memory(shop(), slow, 50, DONE, kept=kept, until=2)
+    again = record_in_memory(shop(), slow, 50, DONE_REPLY, kept=kept, until=2)
     ends = [(each.start, each.end) for each in again.interactions]
     assert ends == [(0, 0), (0, 700), (700, 750)]

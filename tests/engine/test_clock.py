@@ -71,7 +71,7 @@ def test_run_raises_the_exception_of_the_work() -> None:
     assert clock.now() == 3
 
 
-class Elsewhere(Awaitable[None]):
+class LoopOnlyEvent(Awaitable[None]):
     """Something that only an event loop could bring."""
 
     def __await__(self) -> Generator[Any, Any, None]:
@@ -83,7 +83,7 @@ def test_waiting_for_a_real_event_is_an_internal_error() -> None:
 
     async def work() -> None:
         try:
-            await Elsewhere()
+            await LoopOnlyEvent()
         finally:
             tidy.append(True)
 

@@ -21,16 +21,16 @@ from agentrun.errors import PolicyError, StorageError
 from agentrun.journal.storage import MemoryJournal
 from agentrun.testing import FailingJournal
 
-from ..core.script import called, rule, said, tool, writing
+from ..core.script import calls_reply, rule, text_reply, tool, writing
 from ..packages import package, typed
 from ..scripted_service import BAD, GOOD
-from .driven_run import Driven
+from .driven_run import DrivenRun
 
 TOOLS = package(tools={"look": tool(), "pay": writing()}, policy={"default": "allow"})
 
 
 def test_intent_is_journaled_before_its_effect_runs() -> None:
-    run = Driven(TOOLS, called("pay"), said("Done.")).begun()
+    run = DrivenRun(TOOLS, calls_reply("pay"), text_reply("Done.")).begun()
     run.finish()
     assert [(effect, facts[-1]) for effect, facts in run.seen] == [
         ("m1.1", "model_asked"),
@@ -39,13 +39,13 @@ def test_intent_is_journaled_before_its_effect_runs() -> None:
     ]
 
 
-REPAIRED = (said(BAD), said(GOOD))
+REPAIRED = (text_reply(BAD), text_reply(GOOD))
 
 
 @pytest.mark.parametrize("at", range(2, 9))
 def test_no_effect_runs_if_its_intent_cannot_be_written(at: int) -> None:
     """Whichever record cannot be written: nothing is sent whose intent is not in the journal."""
-    run = Driven(typed(), *REPAIRED, journal=FailingJournal(at)).begun()
+    run = DrivenRun(typed(), *REPAIRED, journal=FailingJournal(at)).begun()
     with pytest.raises(StorageError, match=r"storage\.failed"):
         run.finish()
     assert len(run.facts()) == at - 1
@@ -55,7 +55,7 @@ def test_no_effect_runs_if_its_intent_cannot_be_written(at: int) -> None:
 
 def test_effect_without_a_journaled_intent_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver that writes intents afterwards is noticed."""
-    run = Driven(typed(), *REPAIRED).begun()
+    run = DrivenRun(typed(), *REPAIRED).begun()
     monkeypatch.setattr(driver, "intent", lambda effect: TimePassed())
     run.finish()
     assert run.seen[0][1][-1] != "model_asked"
@@ -63,7 +63,7 @@ def test_effect_without_a_journaled_intent_is_detected(monkeypatch: pytest.Monke
 
 def test_run_continued_from_any_record_ends_with_the_same_bytes() -> None:
     """Cut after any record at which nothing is under way: the rest of the run is the same to the byte."""
-    whole = Driven(typed(), *REPAIRED).begun()
+    whole = DrivenRun(typed(), *REPAIRED).begun()
     outcome = whole.finish()
     cuts = 0
     for length in range(1, len(whole.facts()) + 1):
@@ -74,26 +74,26 @@ def test_run_continued_from_any_record_ends_with_the_same_bytes() -> None:
             continue
         cuts += 1
         sent = sum(isinstance(record.fact, ModelAsked) for record in part.records())
-        assert Driven(typed(), *REPAIRED[sent:], journal=part).finish() == outcome
+        assert DrivenRun(typed(), *REPAIRED[sent:], journal=part).finish() == outcome
         assert part.text() == whole.journal.text()
     assert cuts == 6
 
 
 def test_request_that_no_effect_performs_is_an_internal_error() -> None:
     """A journal that ends inside a request, and nobody to perform it: an error, not an endless loop."""
-    run = Driven(typed()).begun()
+    run = DrivenRun(typed()).begun()
     run.log().commit(ModelAsked("m1.1", 1, 1, "r", 0))
     outcome = run.finish()
     assert isinstance(outcome, Outcome)
     assert (outcome.code, outcome.status) == ("internal", "failed")
     assert "m1.1" in (outcome.fault.message if outcome.fault else "")
     with pytest.raises(StorageError, match=r"recovery\.failed"):
-        Driven(typed()).finish()
+        DrivenRun(typed()).finish()
 
 
 def test_request_that_no_effect_performs_fails_before_the_time_budget() -> None:
     """With a time budget too, and at once."""
-    run = Driven(package(budgets={"time": 60_000})).begun()
+    run = DrivenRun(package(budgets={"time": 60_000})).begun()
     run.log().commit(ModelAsked("m1.1", 1, 1, "r", 0))
     outcome = run.finish()
     assert isinstance(outcome, Outcome)
@@ -102,7 +102,7 @@ def test_request_that_no_effect_performs_fails_before_the_time_budget() -> None:
 
 def test_open_question_suspends_the_run() -> None:
     asking = package(tools={"pay": writing()}, policy={"default": "deny", "rules": [rule("ask", "pay")]})
-    run = Driven(asking, called("pay")).begun()
+    run = DrivenRun(asking, calls_reply("pay")).begun()
     waiting = run.finish()
     assert isinstance(waiting, Suspended)
     assert [question.target for question in waiting.questions] == ["pay"]
@@ -112,7 +112,7 @@ def test_open_question_suspends_the_run() -> None:
 @pytest.mark.parametrize("width", [1, 2, 3, 5, 9])
 def test_width_limits_the_effects_at_once(width: int) -> None:
     calls = tuple(("look", f'{{"q": "{n}"}}') for n in range(5))
-    run = Driven(TOOLS, called(*calls), said("Done."), width=width, takes=10).begun()
+    run = DrivenRun(TOOLS, calls_reply(*calls), text_reply("Done."), width=width, takes=10).begun()
     run.finish()
     assert run.most == min(width, 5)
     assert run.clock.now() == 1000 + 20 + 10 * -(-5 // width), "and no less than that at once"
@@ -122,7 +122,7 @@ def test_driver_runs_in_an_event_loop() -> None:
     """The driver is a plain coroutine: it also runs where effects do take time."""
 
     async def main(width: int) -> Ending:
-        run = Driven(TOOLS, called(("look", '{"q": "1"}'), ("look", '{"q": "2"}')), said("Done.")).begun()
+        run = DrivenRun(TOOLS, calls_reply(("look", '{"q": "1"}'), ("look", '{"q": "2"}')), text_reply("Done.")).begun()
         clock = SystemClock()
 
         async def perform(effect: Effect) -> Fact:
@@ -161,7 +161,7 @@ def decide_that_raises_at(
 def test_exception_in_decide_stops_the_run_as_internal(
     number: int, for_good: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = Driven(typed(), *REPAIRED, takes=5).begun()
+    run = DrivenRun(typed(), *REPAIRED, takes=5).begun()
     monkeypatch.setattr(driver, "decide", decide_that_raises_at(number, ValueError("secret"), for_good=for_good))
     outcome = run.finish()
     assert isinstance(outcome, Outcome)
@@ -174,16 +174,16 @@ def test_exception_in_decide_stops_the_run_as_internal(
 
 def test_exception_in_decide_after_the_end_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The run is over: its outcome stays what it is."""
-    whole = Driven(typed(), *REPAIRED).begun()
+    whole = DrivenRun(typed(), *REPAIRED).begun()
     outcome = whole.finish()
-    run = Driven(typed(), *REPAIRED).begun()
+    run = DrivenRun(typed(), *REPAIRED).begun()
     monkeypatch.setattr(driver, "decide", decide_that_raises_at(8, ValueError()))
     assert run.finish() == outcome
     assert run.journal.text() == whole.journal.text()
 
 
 def test_agentrun_error_in_decide_keeps_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Driven(package(), said("Done.")).begun()
+    run = DrivenRun(package(), text_reply("Done.")).begun()
     error = PolicyError("policy.denied", "no", hint="ask", fields={"rules": ["r1"]})
     monkeypatch.setattr(driver, "decide", decide_that_raises_at(2, error))
     outcome = run.finish()
@@ -193,7 +193,7 @@ def test_agentrun_error_in_decide_keeps_its_code(monkeypatch: pytest.MonkeyPatch
 
 def test_keyboard_interrupt_is_recorded_as_cancellation_and_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recorded as a cancellation, and passed on."""
-    run = Driven(package(), said("Done.")).begun()
+    run = DrivenRun(package(), text_reply("Done.")).begun()
     monkeypatch.setattr(driver, "decide", decide_that_raises_at(2, KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         run.finish()
@@ -207,7 +207,7 @@ def test_keyboard_interrupt_is_recorded_as_cancellation_and_raised(monkeypatch: 
 def test_fact_of_an_unknown_effect_is_an_internal_error() -> None:
     """A fact that nobody waits for leaves its effect open: that is said, not waited out."""
 
-    class Confused(Driven):
+    class Confused(DrivenRun):
         def answer(self, effect: Any) -> Fact:
             return ToolFinished("c9.9", ())
 

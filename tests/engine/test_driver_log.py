@@ -23,25 +23,25 @@ from agentrun.engine.driver import RunLog, drive
 from agentrun.errors import InternalError, StorageError
 from agentrun.journal.storage import MemoryJournal
 
-from ..core.script import STARTED, called, said, writing
+from ..core.script import RUN_STARTED, calls_reply, text_reply, writing
 from ..packages import package
-from .driven_run import Driven
+from .driven_run import DrivenRun
 
 TOOLS = package(tools={"pay": writing()}, policy={"default": "allow"})
 
 
 def test_illegal_fact_is_not_written() -> None:
-    run = Driven(package()).begun()
+    run = DrivenRun(package()).begun()
     log, before = run.log(), run.journal.text()
     with pytest.raises(StorageError, match=r"recovery\.failed"):
-        log.commit(STARTED)
+        log.commit(RUN_STARTED)
     assert run.journal.text() == before
     log.commit(CancelRequested("ada"))
     assert log.state == fold(run.journal.records()), "and the log goes on"
 
 
 def test_commit_if_acceptable_ignores_unexpected_facts() -> None:
-    log = Driven(package()).begun().log()
+    log = DrivenRun(package()).begun().log()
     log.commit_if_acceptable(ToolFinished("c1.0", ()))
     assert log.state.seq == 1
     log.commit_if_acceptable(CancelRequested("ada"))
@@ -65,7 +65,7 @@ class FailsOnce(MemoryJournal):
 def test_nothing_is_written_after_a_failure() -> None:
     """Also when the journal would take it: what the next owner finds is what there was."""
     journal = FailsOnce(2, StorageError("storage.failed", "full", fields={"path": "journal", "errno": 28}))
-    log = Driven(package(), journal=journal).begun().log()
+    log = DrivenRun(package(), journal=journal).begun().log()
     with pytest.raises(StorageError, match=r"storage\.failed"):
         log.commit(CancelRequested("ada"))
     with pytest.raises(StorageError) as caught:
@@ -78,14 +78,14 @@ def test_nothing_is_written_after_a_failure() -> None:
 
 def test_fact_that_cannot_be_encoded_ends_the_run_as_internal() -> None:
     """The run ends over it, as over any bug."""
-    run = Driven(package(), said("half a pair: \ud800")).begun()
+    run = DrivenRun(package(), text_reply("half a pair: \ud800")).begun()
     outcome = run.finish()
     assert isinstance(outcome, Outcome)
     assert (outcome.code, outcome) == ("internal", outcome_of(fold(run.journal.records())))
 
 
 def test_take_over_records_the_resume_and_the_lost_work() -> None:
-    run = Driven(TOOLS, called("pay"), said("Done.")).begun()
+    run = DrivenRun(TOOLS, calls_reply("pay"), text_reply("Done.")).begun()
     run.log().commit(ModelAsked("m1.1", 1, 1, "r", 0))
     log = run.log()
     log.take_over("sha256:other")
@@ -96,7 +96,7 @@ def test_take_over_records_the_resume_and_the_lost_work() -> None:
 
 
 def test_first_stop_of_a_run_counts() -> None:
-    run = Driven(package()).begun()
+    run = DrivenRun(package()).begun()
     log = run.log()
     outcome = log.stop(Fault("internal", "x"))
     assert (outcome.code, log.state.phase) == ("internal", "stopped")
@@ -109,7 +109,7 @@ def test_listener_is_called_after_the_record_is_written_and_applied() -> None:
     heard: list[tuple[int, int]] = []
     journal = MemoryJournal()
     log = RunLog(journal, StepClock(), lambda record: heard.append((record.seq, log.state.seq)))
-    log.commit(STARTED)
+    log.commit(RUN_STARTED)
     log.commit(CancelRequested("ada"))
     assert heard == [(1, 1), (2, 2)]
 
@@ -119,7 +119,7 @@ def test_listeners_cannot_stop_the_run(error: Any) -> None:
     def listen(record: Record) -> None:
         raise error
 
-    run = Driven(package(), said("Done.")).begun()
+    run = DrivenRun(package(), text_reply("Done.")).begun()
     outcome = run.clock.run(drive(run.agent, RunLog(run.journal, run.clock, listen), run.crew()))
     assert isinstance(outcome, Outcome)
     assert outcome.answer == "Done."
@@ -132,7 +132,7 @@ def test_interrupt_in_a_listener_cancels_the_run_after_the_record() -> None:
         if record.seq == 3:
             raise KeyboardInterrupt
 
-    run = Driven(package(), said("Done.")).begun()
+    run = DrivenRun(package(), text_reply("Done.")).begun()
     with pytest.raises(KeyboardInterrupt):
         run.clock.run(drive(run.agent, RunLog(run.journal, run.clock, listen), run.crew()))
     assert [fact_kind(fact) for fact in run.facts()[-3:]] == ["model_replied", "cancel_requested", "run_stopped"]

@@ -23,9 +23,9 @@ from agentrun.engine.events import (
 )
 from agentrun.engine.ports import ReplyDelta
 
-from ..core.script import STARTED
+from ..core.script import RUN_STARTED
 
-STOPPED = RunStopped("completed")
+RUN_STOPPED = RunStopped("completed")
 
 
 class Runs:
@@ -41,7 +41,7 @@ class Runs:
         self.bus.publish(run, journal[-1])
 
     def start(self, run: str, agent: str = "triage") -> None:
-        self.write(run, replace(STARTED, run=run, agent=agent))
+        self.write(run, replace(RUN_STARTED, run=run, agent=agent))
 
     def passes(self, run: str, text: str = "x") -> None:
         self.bus.publish(run, ReplyDelta(run, "m1.1", text))
@@ -61,7 +61,7 @@ def test_subscriber_gets_events_in_order_and_once() -> None:
     everything = runs.subscribe()
     runs.start("a")
     runs.passes("a")
-    runs.write("a", STOPPED)
+    runs.write("a", RUN_STOPPED)
     assert list(kinds(everything)) == ["RunStarted", "ReplyDelta", "RunStopped"]
     assert list(everything) == [], "each is seen once"
 
@@ -73,8 +73,8 @@ def test_subscription_gets_only_events_of_its_scope() -> None:
     runs.start("a")
     runs.start("b", "billing")
     runs.passes("b")
-    runs.write("a", STOPPED)
-    runs.write("b", STOPPED)
+    runs.write("a", RUN_STOPPED)
+    runs.write("b", RUN_STOPPED)
     seen = [[event.run for event in subscription] for subscription in subscriptions]
     assert seen == [["a", "b", "b", "a", "b"], ["a", "a"], ["b", "b", "b"], ["a", "b"]]
 
@@ -84,7 +84,7 @@ def test_subscription_without_a_cursor_starts_now() -> None:
     runs.start("a")
     late = runs.subscribe()
     assert list(late) == []
-    runs.write("a", STOPPED)
+    runs.write("a", RUN_STOPPED)
     assert list(kinds(late)) == ["RunStopped"]
 
 
@@ -108,7 +108,7 @@ def test_subscription_from_a_cursor_gets_history_then_live_events() -> None:
     runs.start("a")
     runs.write("a", TimePassed())
     subscription = runs.subscribe(run_scope("a"), Cursor("run:a", 0))
-    runs.write("a", STOPPED)
+    runs.write("a", RUN_STOPPED)
     assert list(kinds(subscription)) == ["RunStarted", "TimePassed", "RunStopped"]
 
 
@@ -156,7 +156,7 @@ def test_lost_records_are_a_gap_that_a_new_subscription_fills() -> None:
     runs.start("a")
     for _ in range(5):
         runs.write("a", TimePassed())
-    runs.write("a", STOPPED)
+    runs.write("a", RUN_STOPPED)
     events = list(slow)
     assert [type(event.what).__name__ for event in events] == ["Record", "Record", "Gap", "Record"]
     gap = events[2].what
@@ -173,7 +173,7 @@ def test_events_continue_after_a_gap() -> None:
     runs.start("a")
     runs.write("a", TimePassed())
     assert list(kinds(slow)) == ["RunStarted", "Gap"]
-    runs.write("a", STOPPED)
+    runs.write("a", RUN_STOPPED)
     assert list(kinds(slow)) == ["RunStopped"]
 
 
@@ -193,8 +193,8 @@ def test_every_record_is_seen_once_gaps_are_filled(steps: list[str], size: int) 
             runs.passes("a")
         else:
             runs.write("a" if step == "record" else "b", TimePassed())
-    runs.write("a", STOPPED)
-    runs.write("b", STOPPED)
+    runs.write("a", RUN_STOPPED)
+    runs.write("b", RUN_STOPPED)
     seen += list(slow)
     assert [event.run for event in seen if event.is_terminal] == ["a", "b"]
     records = {event.cursor.seen: event.what for event in seen if isinstance(event.what, Record)}
@@ -216,7 +216,7 @@ def test_async_subscription_ends_with_its_run() -> None:
         subscription = runs.subscribe(run_scope("a"), Cursor("run:a", 0))
 
         async def write() -> None:
-            for fact in (TimePassed(), STOPPED):
+            for fact in (TimePassed(), RUN_STOPPED):
                 await asyncio.sleep(0)
                 runs.write("a", fact)
 
@@ -238,7 +238,7 @@ def test_closing_a_subscription_ends_its_async_iteration() -> None:
         async for _ in subscription:
             seen += 1
         subscription.close()
-        runs.write("a", STOPPED)
+        runs.write("a", RUN_STOPPED)
         return seen + len(list(subscription))
 
     assert asyncio.run(main()) == 1
@@ -249,7 +249,7 @@ def test_event_published_in_another_thread_wakes_the_subscriber() -> None:
         runs = Runs()
         runs.start("a")
         subscription = runs.subscribe(run_scope("a"))
-        told = asyncio.create_task(asyncio.to_thread(runs.write, "a", STOPPED))
+        told = asyncio.create_task(asyncio.to_thread(runs.write, "a", RUN_STOPPED))
         seen = 0
         async for _ in subscription:
             seen += 1

@@ -9,10 +9,10 @@ import pytest
 
 from agentrun.core.effects import ModelRequest, RunTool, ToolReturn
 from agentrun.core.facts import CancelRequested, RunStarted, RunStopped, fact_kind
-from agentrun.core.messages import Text, ToolResult, words
+from agentrun.core.messages import Text, ToolResult, text_of
 from agentrun.core.outcome import Outcome
 from agentrun.engine.event_loop import SystemClock
-from agentrun.testing import after, call, replies, says, text
+from agentrun.testing import after, call, replies, reply, text
 from agentrun.testing.doubles import ScriptItem
 
 from ..core.script import tool
@@ -25,7 +25,7 @@ TOOLS = package(tools={"search": tool()}, policy={"default": "allow"})
 CALLS = tuple(call("search", q=str(number)) for number in range(6))
 
 
-class Busy:
+class BusyTool:
     """A tool that takes a while, and sees what the journal says when it is stopped."""
 
     def __init__(self, seconds: float) -> None:
@@ -53,10 +53,10 @@ class Busy:
 
 def call_then_answer(request: ModelRequest) -> ScriptItem:
     done = any(isinstance(message, ToolResult) for message in request.messages)
-    return text("Done.") if done else says("", *CALLS)
+    return text("Done.") if done else reply("", *CALLS)
 
 
-def home_of(busy: Busy, model: Callable[[ModelRequest], ScriptItem] = call_then_answer, **given: Any) -> Home:
+def home_of(busy: BusyTool, model: Callable[[ModelRequest], ScriptItem] = call_then_answer, **given: Any) -> Home:
     home = Home(replies(model), clock=SystemClock(), executors={"search": busy}, **given)
     busy.home = home
     return home
@@ -77,8 +77,8 @@ def run_in_empty_loop(main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
 def test_cancel_is_journaled_before_running_tools_are_stopped() -> None:
     """It is recorded before anything stops, and then nothing is left."""
 
-    async def main() -> tuple[Busy, Home, Any]:
-        busy = Busy(60)
+    async def main() -> tuple[BusyTool, Home, Any]:
+        busy = BusyTool(60)
         home = home_of(busy)
         handle = home.start(TOOLS)
         await busy.begun.wait()
@@ -99,8 +99,8 @@ def test_cancel_is_journaled_before_running_tools_are_stopped() -> None:
 def test_cancelling_one_waiter_does_not_cancel_the_run() -> None:
     """The run goes on for whoever else waits; it ends when it is told to."""
 
-    async def main() -> tuple[Busy, Any]:
-        busy = Busy(60)
+    async def main() -> tuple[BusyTool, Any]:
+        busy = BusyTool(60)
         handle = home_of(busy).start(TOOLS)
         waiting = [asyncio.ensure_future(handle.wait()) for _ in range(3)]
         await busy.begun.wait()
@@ -121,8 +121,8 @@ def test_cancelling_one_waiter_does_not_cancel_the_run() -> None:
 def test_width_limits_the_tool_calls_at_once(width: int) -> None:
     """Never more at once than the width, and no fewer when there is work."""
 
-    async def main() -> Busy:
-        busy = Busy(0.01)
+    async def main() -> BusyTool:
+        busy = BusyTool(0.01)
         outcome = await home_of(busy, width=width).start(TOOLS).wait()
         assert isinstance(outcome, Outcome)
         assert (outcome.answer, outcome.tool_calls) == ("Done.", 6)
@@ -135,13 +135,13 @@ def test_fifty_parallel_runs_keep_separate_journals() -> None:
     """On one runtime, with one model and one tool: each journal has its own run's facts and no other's."""
 
     def echo(request: ModelRequest) -> ScriptItem:
-        name = words(request.messages.since(0)[0].parts)  # type: ignore[arg-type]  # the first is the user's
+        name = text_of(request.messages.since(0)[0].parts)  # type: ignore[arg-type]  # the first is the user's
         done = any(isinstance(message, ToolResult) for message in request.messages)
         calls = [call("search", q=f"{name}-{number}") for number in range(3)]
-        return after(2, text(f"{name} is done.") if done else says("", *calls), SystemClock())
+        return after(2, text(f"{name} is done.") if done else reply("", *calls), SystemClock())
 
     async def main() -> tuple[Home, list[Any]]:
-        busy = Busy(0.005)
+        busy = BusyTool(0.005)
         home = home_of(busy, echo)
         handles = [home.start(TOOLS, run=f"run-{number:02}", message=f"name-{number:02}") for number in range(50)]
         return home, await asyncio.gather(*(handle.wait() for handle in handles))

@@ -25,7 +25,7 @@ from agentrun.testing import (
     approving,
     calls,
     hook,
-    says,
+    reply,
     scripted,
     stub,
     text,
@@ -34,7 +34,7 @@ from agentrun.testing.doubles import ScriptItem
 
 from ..core import script
 from ..packages import package
-from .memory_runtime import ASKING, TOOLS, Home
+from .memory_runtime import ASKING_AGENT, TOOLS, Home
 
 PAY = (calls("pay", n=1), text("Done."))
 
@@ -81,7 +81,7 @@ def test_package_changed_after_the_start_stops_the_run() -> None:
 
 def test_first_answer_continues_a_suspended_run() -> None:
     home = Home(*PAY)
-    handle = home.start(ASKING)
+    handle = home.start(ASKING_AGENT)
     waiting = home.wait(handle)
     assert isinstance(waiting, Suspended)
     assert handle.status == "suspended"
@@ -98,7 +98,7 @@ def test_first_answer_continues_a_suspended_run() -> None:
 
 def test_answer_to_another_question_is_refused() -> None:
     home = Home(*PAY)
-    handle = home.start(ASKING)
+    handle = home.start(ASKING_AGENT)
     waiting = home.wait(handle)
     assert isinstance(waiting, Suspended)
     changed = replace(waiting.questions[0], question="sha256:0")
@@ -173,7 +173,7 @@ def test_cancel_during_a_call_is_journaled_and_nothing_follows() -> None:
 
 def test_cancel_ends_a_suspended_run() -> None:
     home = Home(*PAY)
-    handle = home.start(ASKING)
+    handle = home.start(ASKING_AGENT)
     home.wait(handle)
     home.runtime.cancel("r1", "ada")
     outcome = home.wait(handle)
@@ -313,7 +313,7 @@ def test_cancelled_wait_does_not_stop_the_run() -> None:
 def test_answered_run_continues_in_the_event_loop_without_wait() -> None:
     async def main() -> Ending:
         home = live(*PAY)
-        handle = home.start(ASKING)
+        handle = home.start(ASKING_AGENT)
         waiting = await handle.wait()
         assert isinstance(waiting, Suspended)
         handle.answer(waiting.questions[0], "approved", "ada")
@@ -367,14 +367,14 @@ def test_fifty_runs_finish_in_one_event_loop() -> None:
 
 def test_approver_answers_in_an_event_loop() -> None:
     async def main() -> Ending:
-        return await live(*PAY, approver=approving(delay=5, clock=SystemClock())).start(ASKING).wait()
+        return await live(*PAY, approver=approving(delay=5, clock=SystemClock())).start(ASKING_AGENT).wait()
 
     assert run_in_empty_loop(main).answer == "Done."
 
 
 def test_reply_deltas_are_events_and_not_records() -> None:
     """They are events, not records; when no reply comes of them they are taken back."""
-    home = Home(scripted(says("Hello.", pieces=("Hel", "lo."))))
+    home = Home(scripted(reply("Hello.", pieces=("Hel", "lo."))))
     everything = home.runtime.subscribe()
     handle = home.start()
     home.wait(handle)
@@ -388,7 +388,7 @@ def test_storage_error_is_raised_by_a_later_wait() -> None:
     async def main() -> None:
         home = live(journals=FailingJournals(3))
         handle = home.start()
-        await asyncio.sleep(0.02)
+        await asyncio.wait([handle._task])
         assert handle.status == "suspended"
         with pytest.raises(StorageError):
             await handle.wait()

@@ -10,14 +10,15 @@ import pytest
 from agentrun.core.facts import Continue, Deny, HookAnswered, HookFailure, Inject, Modify
 from agentrun.engine.event_loop import SystemClock
 from agentrun.engine.hooks import HookQuestion, ask_hook
+from agentrun.engine.world import world_of_run
 
 from .memory_worlds import Place, hook
 
 
 def answer_of_hook(function: Callable[[Any], Any], place: Place | None = None, **changes: Any) -> HookAnswered:
     place = place or Place()
-    world = Place(clock=place.clock, hooks={"careful": function}).world
-    return place.clock.run(ask_hook(world, "run-1", hook(**changes)))
+    world = world_of_run(Place(clock=place.clock, hooks={"careful": function}).world, "run-1")
+    return place.clock.run(ask_hook(world, hook(**changes)))
 
 
 def test_hook_gets_the_question_and_its_answer_is_recorded() -> None:
@@ -119,5 +120,5 @@ def test_plain_hook_runs_in_a_thread() -> None:
         return Continue()
 
     world = Place(clock=SystemClock(), hooks={"careful": careful}).world
-    assert asyncio.run(ask_hook(world, "run-1", hook())).answer == Continue()
+    assert asyncio.run(ask_hook(world, hook())).answer == Continue()
     assert threads != [threading.get_ident()]

@@ -11,11 +11,11 @@ from agentrun.engine.models import HttpProvider, ModelCaller
 from agentrun.providers.codec import ReadBlob
 from agentrun.providers.openai_chat import OpenAIChat
 
-from ..scripted_service import Scripted, completion
+from ..scripted_service import ScriptedSender, completion
 from .memory_worlds import Place, ask
 
 
-class Counting(OpenAIChat):
+class CountingCodec(OpenAIChat):
     """Remembers what it encodes."""
 
     def __init__(self) -> None:
@@ -30,12 +30,12 @@ def ask_model(models: ModelCaller, place: Place, effect: AskModel) -> None:
     assert isinstance(place.clock.run(models.ask(effect)), ModelReplied)
 
 
-def sent_messages(sender: Scripted) -> list[Any]:
+def sent_messages(sender: ScriptedSender) -> list[Any]:
     return [json.loads(call.body)["messages"] for call in sender.calls]
 
 
 def test_interleaved_runs_encode_each_message_once() -> None:
-    codec, sender = Counting(), Scripted([completion("ok")] * 8)
+    codec, sender = CountingCodec(), ScriptedSender([completion("ok")] * 8)
     place = Place(providers={"openai": HttpProvider(codec, sender)})
     runs = {name: ModelCaller(place.world, name) for name in ("one", "two")}
     talks = {name: Transcript([user_message(name)]) for name in runs}
@@ -50,7 +50,7 @@ def test_interleaved_runs_encode_each_message_once() -> None:
 
 
 def test_images_of_the_run_are_sent_as_data() -> None:
-    sender = Scripted([completion("ok")])
+    sender = ScriptedSender([completion("ok")])
     place = Place(providers={"openai": HttpProvider(OpenAIChat(), sender)})
     picture = Image("image/png", place.world.blobs.put(b"\x89PNG"), 4)
     ask_model(ModelCaller(place.world, "one"), place, ask([User((picture,))]))

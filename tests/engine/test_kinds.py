@@ -9,7 +9,7 @@ import pytest
 from agentrun.core.package import SINK_KINDS
 from agentrun.core.package_tools import TOOL_KINDS
 from agentrun.engine.kinds import open_executor, open_sink
-from agentrun.engine.unreachable_ports import UNREACHABLE
+from agentrun.engine.worlds.replay import UNREACHABLE
 from agentrun.secret import Secret
 
 

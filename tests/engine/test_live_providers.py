@@ -18,6 +18,7 @@ from agentrun.engine.live_providers import live_providers, live_sender
 from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.settings import Settings
 from agentrun.errors import AgentrunError, HostError, PackageError
+from agentrun.net.client import make_client
 from agentrun.providers.openai_chat import OpenAIChat
 from agentrun.testing import scripted
 
@@ -35,7 +36,7 @@ def agent(*routes: dict[str, Any], **changes: Any) -> Package:
 
 def providers(what: Package) -> set[str]:
     settings = Settings()
-    return {*live_providers(what, settings, live_sender(settings))}
+    return {*live_providers(what, settings, live_sender(settings, make_client()))}
 
 
 @pytest.fixture(autouse=True)

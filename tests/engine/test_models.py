@@ -16,8 +16,8 @@ from agentrun.errors import ProviderError, StorageError
 from agentrun.providers.registry import codec_for
 
 from ..packages import ROUTE
-from ..scripted_service import Scripted, completion, failure
-from .memory_worlds import Model, Place, ask, calls, says
+from ..scripted_service import ScriptedSender, completion, failure
+from .memory_worlds import Model, Place, ask, calls, reply
 
 
 def ask_model(model: Any, effect: AskModel | None = None, **parts: Any) -> tuple[ModelReplied | ModelFailed, Place]:
@@ -34,8 +34,8 @@ def fault_of(fact: ModelReplied | ModelFailed) -> Fault:
 
 
 def test_reply_is_recorded_as_model_replied() -> None:
-    fact, _ = ask_model(Model(says("hello")))
-    assert fact == ModelReplied("m1.1", 1, 1, says("hello"), 0)
+    fact, _ = ask_model(Model(reply("hello")))
+    assert fact == ModelReplied("m1.1", 1, 1, reply("hello"), 0)
 
 
 def test_call_ids_contain_the_turn() -> None:
@@ -44,7 +44,7 @@ def test_call_ids_contain_the_turn() -> None:
     assert [call.id for call in fact.reply.message.calls] == ["c7.0", "c7.1"]
 
 
-@pytest.mark.parametrize(("reply", "cost"), [(says("x"), 20 * 2 + 5 * 3), (says("x", usage=None), 77)])
+@pytest.mark.parametrize(("reply", "cost"), [(reply("x"), 20 * 2 + 5 * 3), (reply("x", usage=None), 77)])
 def test_cost_is_priced_by_usage_or_is_the_reservation(reply: Reply, cost: int) -> None:
     """In micro-dollars; without usage, what was reserved."""
     price = {"input": 2_000_000, "output": 3_000_000, "cached_input": 0}
@@ -56,7 +56,7 @@ def test_cost_is_priced_by_usage_or_is_the_reservation(reply: Reply, cost: int) 
 
 @pytest.mark.parametrize(("wait", "late"), [(500, False), (501, True)])
 def test_request_over_its_time_is_a_provider_timeout(wait: int, late: bool) -> None:
-    fact, place = ask_model(Model(wait, says("x")))
+    fact, place = ask_model(Model(wait, reply("x")))
     assert place.clock.now() == 1_000_500
     if late:
         assert (fault_of(fact).code, fault_of(fact).fields) == ("provider.timeout", {"status": None, "limit": 500})
@@ -86,7 +86,7 @@ def test_invalid_answer_of_a_provider_is_an_internal_fault(rubbish: Any) -> None
 
 
 def test_deltas_are_published() -> None:
-    fact, place = ask_model(Model("hel", 10, "lo", says("hello")))
+    fact, place = ask_model(Model("hel", 10, "lo", reply("hello")))
     assert isinstance(fact, ModelReplied)
     assert place.deltas() == ["hel", "lo"]
     assert {(run, news.run, news.effect) for run, news in place.heard} == {("run-1", "run-1", "m1.1")}
@@ -94,7 +94,7 @@ def test_deltas_are_published() -> None:
 
 @pytest.mark.parametrize("end", [Fault("provider.transient", "cut"), OSError(), 501])
 def test_deltas_of_a_failed_request_are_withdrawn(end: Any) -> None:
-    _, place = ask_model(Model("hel", end, says("too late")))
+    _, place = ask_model(Model("hel", end, reply("too late")))
     assert place.deltas() == ["hel", None]
 
 
@@ -103,7 +103,7 @@ def test_failed_request_without_deltas_withdraws_nothing() -> None:
 
 
 def test_deltas_of_a_stopped_request_are_withdrawn() -> None:
-    model = Model("hel", 10, says("hello"))
+    model = Model("hel", 10, reply("hello"))
     place = Place(providers={"openai": model})
     model.clock = place.clock
     asking = ModelCaller(place.world, "run-1").ask(ask())
@@ -118,7 +118,7 @@ def test_deltas_after_the_reply_are_ignored() -> None:
     class Chatty:
         async def ask(self, effect: AskModel, delta: Callable[[str], None]) -> Reply:
             kept.append(delta)
-            return says("done")
+            return reply("done")
 
     _, place = ask_model(Chatty())
     kept[0]("more")
@@ -159,7 +159,7 @@ def picture(blob: str) -> User:
 )
 def test_missing_attachment_fails_before_the_request_is_sent(message: Message, fields: dict[str, str]) -> None:
     """Nothing is sent."""
-    model = Model(says("x"))
+    model = Model(reply("x"))
     shelf = Shelf("there", broken=("broken",))
     fault = fault_of(ask_model(model, ask([picture("there"), message]), blobs=shelf)[0])
     assert (fault.code, fault.fields) == ("context.failed", fields)
@@ -195,7 +195,7 @@ def test_missing_attachment_is_reported_every_time() -> None:
 
 
 def test_http_provider_gives_replies_faults_and_internal_errors() -> None:
-    sender = Scripted([completion("hello"), failure(401), OSError("no network")])
+    sender = ScriptedSender([completion("hello"), failure(401), OSError("no network")])
     provider = HttpProvider(codec_for("openai"), sender)
     fact, _ = ask_model(provider, ask([user_message("hi")]))
     assert isinstance(fact, ModelReplied)

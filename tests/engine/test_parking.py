@@ -12,6 +12,7 @@ from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.facts import (
     ApprovalAsked,
     CancelRequested,
+    Fact,
     ModelAsked,
     Record,
     RunResumed,
@@ -25,8 +26,10 @@ from agentrun.core.outcome import Ending, Outcome, Parked, Suspended
 from agentrun.engine import driver
 from agentrun.engine.api import providers_by_name
 from agentrun.engine.clock import StepClock
+from agentrun.engine.event_loop import MAX_STOP_MS, SystemClock
 from agentrun.engine.handle import RunHandle
 from agentrun.engine.memory import MemoryJournals
+from agentrun.engine.ports import Clock
 from agentrun.engine.runtime import Runtime
 from agentrun.errors import SUSPENDED_EXIT
 from agentrun.testing import after, calls, scripted, stub, text
@@ -51,7 +54,7 @@ PERSON = 500
 """Milliseconds that the person of a shape takes to answer."""
 
 
-class Parking(MemoryJournals):
+class ParkingJournals(MemoryJournals):
     """Journals that call somebody after so many records of all runs."""
 
     def __init__(self, after: int = 0) -> None:
@@ -76,7 +79,7 @@ class Site:
         self.clock = StepClock()
         self.file: PackageFile = seal_package(shape.package)
         self.setting = shape.setting(self.clock)
-        self.journals = Parking(after)
+        self.journals = ParkingJournals(after)
         self.runtime = make_runtime(self.file, self.setting, self.clock, self.journals, 8)
         self.handle = begin_run(self.runtime, self.file, self.setting)
         self.journals.park = lambda: self.handle.park(grace)
@@ -222,7 +225,7 @@ def test_parking_a_finished_run_changes_nothing() -> None:
 # --- in real time ---------------------------------------------------------------------------------------------------
 
 
-class Slow:
+class SlowTool:
     """A tool that ends when it is told to."""
 
     def __init__(self) -> None:
@@ -241,14 +244,17 @@ class Slow:
         return ToolReturn((Text("paid"),))
 
 
-def start_in_real_time(slow: Slow, journals: MemoryJournals) -> tuple[Runtime, RunHandle]:
-    file = seal_package(package(tools={"pay": writing(), "search": tool()}, policy=ALLOW))
+def start_in_real_time(
+    slow: SlowTool, journals: MemoryJournals, *, policy: Any = ALLOW, clock: Clock | None = None
+) -> tuple[Runtime, RunHandle]:
+    file = seal_package(package(tools={"pay": writing(), "search": tool()}, policy=policy))
     setting = Setting(model=scripted(calls("pay", n=1), text("Done.")), message="Hi.")
     runtime = Runtime.in_memory(
         journals=journals,
         providers=providers_by_name(file.agent, setting.model),
         executors={"pay": slow, "search": slow},
         packages=[file],
+        clock=clock,
     )
     return runtime, begin_run(runtime, file, setting)
 
@@ -256,7 +262,7 @@ def start_in_real_time(slow: Slow, journals: MemoryJournals) -> tuple[Runtime, R
 @pytest.mark.parametrize("ends", [True, False], ids=["it ends", "it does not"])
 def test_parking_in_real_time_waits_for_the_grace_only(ends: bool) -> None:
     async def whole() -> None:
-        slow, journals = Slow(), MemoryJournals()
+        slow, journals = SlowTool(), MemoryJournals()
         runtime, handle = start_in_real_time(slow, journals)
         await slow.begun.wait()
         await asyncio.to_thread(handle.park, 3_600_000 if ends else 0)  # from any thread
@@ -274,6 +280,128 @@ def test_parking_in_real_time_waits_for_the_grace_only(ends: bool) -> None:
         assert any(isinstance(record.fact, RunResumed) for record in journals.records(RUN_ID))
 
     asyncio.run(whole())
+
+
+def test_park_directly_after_start_is_not_lost() -> None:
+    """The task of the run has not taken its first step."""
+
+    async def whole() -> None:
+        slow, journals = SlowTool(), MemoryJournals()
+        slow.go_on.set()
+        runtime, handle = start_in_real_time(slow, journals)
+        runtime.park(0)
+        parked = await handle.wait()
+        assert isinstance(parked, Parked)
+        assert (parked.seq, slow.begun.is_set()) == (1, False)
+        assert isinstance(await runtime.resume(RUN_ID).wait(), Outcome)
+        assert slow.ended == ["done"]
+
+    asyncio.run(whole())
+
+
+def test_park_before_the_first_wait_is_not_lost() -> None:
+    """Without an event loop a run does its work inside `wait`."""
+    site = Site(SHAPES["plain text"], 0, 0)
+    site.runtime.park()
+    parked = site.wait()
+    assert isinstance(parked, Parked)
+    assert parked.seq == 1
+    assert isinstance(site.clock.run(site.runtime.resume(RUN_ID).wait()), Outcome)
+
+
+def test_park_after_an_answer_is_not_lost() -> None:
+    """The run was suspended, and the answer has just made it go on."""
+
+    async def whole() -> None:
+        slow, journals = SlowTool(), MemoryJournals()
+        runtime, handle = start_in_real_time(slow, journals, policy={"default": "ask"})
+        suspended = await handle.wait()
+        assert isinstance(suspended, Suspended)
+        handle.answer(suspended.questions[0], "approved", "ada")
+        runtime.park(0)
+        assert isinstance(await handle.wait(), Parked)
+        assert not slow.begun.is_set()
+
+    asyncio.run(whole())
+
+
+class HandClock(SystemClock):
+    """Time passes only when a test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now = 0
+        self._limits: dict[asyncio.Timeout, int] = {}
+
+    def now(self) -> int:
+        return self._now
+
+    async def within(self, milliseconds: int, work: Any) -> Any:
+        async with asyncio.timeout(None) as limit:
+            self._limits[limit] = self._now + milliseconds
+            try:
+                return await work
+            finally:
+                del self._limits[limit]
+
+    async def advance(self, milliseconds: int) -> None:
+        """Let time pass, and everything happen that it brings about."""
+        self._now += milliseconds
+        for limit, end in self._limits.items():
+            if end <= self._now and limit.when() is None:
+                limit.reschedule(0)
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+
+class Stubborn(SlowTool):
+    """Ignores that it is cancelled."""
+
+    async def run(self, call: RunTool) -> Any:
+        self.begun.set()
+        while not self.go_on.is_set():
+            try:
+                await self.go_on.wait()
+            except asyncio.CancelledError:
+                self.ended.append("ignored")
+        return ToolReturn((Text("paid"),))
+
+
+def last_fact(journals: MemoryJournals) -> Fact:
+    return tuple(journals.records(RUN_ID))[-1].fact
+
+
+def test_work_that_cannot_be_stopped_is_abandoned_and_lost() -> None:
+    async def whole(stubborn: Stubborn) -> None:
+        journals, clock = MemoryJournals(), HandClock()
+        runtime, handle = start_in_real_time(stubborn, journals, clock=clock)
+        await stubborn.begun.wait()
+        handle.park(100)
+        end = asyncio.ensure_future(handle.wait())
+        await clock.advance(99)
+        assert stubborn.ended == [], "it has the grace time"
+        await clock.advance(1)
+        assert stubborn.ended == ["ignored"]
+        await clock.advance(MAX_STOP_MS - 1)
+        assert not end.done(), "it may clean up"
+        await clock.advance(1)
+        assert end.done()
+        assert isinstance(end.result(), Parked)
+        assert isinstance(last_fact(journals), ToolStarted)
+        stubborn.go_on.set()
+        await clock.advance(0)
+        assert isinstance(last_fact(journals), ToolStarted), "its result comes too late"
+        assert isinstance(await runtime.resume(RUN_ID).wait(), Suspended)
+        assert WorkLost("c1.0") in [record.fact for record in journals.records(RUN_ID)]
+
+    async def released() -> None:
+        stubborn = Stubborn()
+        try:
+            await whole(stubborn)
+        finally:
+            stubborn.go_on.set()
+
+    asyncio.run(released())
 
 
 # --- planted ------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from agentrun.errors import StorageError
 
 from ..packages import package
 from .crew_effects import question
-from .memory_worlds import Model, Place, ask, child, delivery, hook, run, says
+from .memory_worlds import Model, Place, ask, child, delivery, hook, reply, run
 
 
 def perform(effect: Effect, **parts: Any) -> Fact:
@@ -37,7 +37,7 @@ def perform(effect: Effect, **parts: Any) -> Fact:
     return fact
 
 
-class Unreadable(MemoryJournals):
+class UnreadableJournals(MemoryJournals):
     """Journals of which none can be opened."""
 
     def __init__(self, error: Exception) -> None:
@@ -48,7 +48,7 @@ class Unreadable(MemoryJournals):
         raise self._error
 
 
-class Anything:
+class SilentPort:
     """An executor and a sink that have nothing to say."""
 
     async def run(self, call: Any) -> ToolReturn:
@@ -59,13 +59,13 @@ class Anything:
 
 
 def test_every_kind_of_effect_gives_its_fact() -> None:
-    assert isinstance(perform(ask(), providers={"openai": Model(says("x"))}), ModelReplied)
-    assert perform(run(), executors={"python": Anything()}) == ToolFinished("c1.0", ())
-    assert isinstance(perform(child(), providers={"openai": Model(says("x"))}), ToolFinished)
+    assert isinstance(perform(ask(), providers={"openai": Model(reply("x"))}), ModelReplied)
+    assert perform(run(), executors={"python": SilentPort()}) == ToolFinished("c1.0", ())
+    assert isinstance(perform(child(), providers={"openai": Model(reply("x"))}), ToolFinished)
     answered = perform(hook(), hooks={"careful": lambda question: Continue()})
     assert isinstance(answered, HookAnswered)
     assert answered.answer == Continue()
-    assert perform(delivery(), sinks={"out": Anything()}) == DeliveryFinished("out")
+    assert perform(delivery(), sinks={"out": SilentPort()}) == DeliveryFinished("out")
 
 
 def fault_of(fact: Fact) -> Fault:
@@ -97,7 +97,7 @@ def test_missing_hook_closes_the_gate() -> None:
     assert answered.closes
 
 
-class Broken:
+class BrokenMapping:
     """Fails where nobody expects it."""
 
     def __getitem__(self, name: object) -> Any:
@@ -113,7 +113,7 @@ class Broken:
 )
 def test_exception_in_our_own_code_is_an_internal_fault_without_details(effect: Effect, port: str) -> None:
     """A fact all the same: the name of the error, and not a word more."""
-    broken = Unreadable(ZeroDivisionError("a secret")) if port == "journals" else Broken()
+    broken = UnreadableJournals(ZeroDivisionError("a secret")) if port == "journals" else BrokenMapping()
     fact = perform(effect, **{port: broken})
     assert (fault_of(fact).code, fault_of(fact).fields) == ("internal", {"error": "ZeroDivisionError"})
     assert "secret" not in repr(fact)
@@ -143,11 +143,11 @@ def test_failing_journal_of_a_sub_agent_is_raised(code: str) -> None:
     """It is raised: nobody knows what the child did."""
 
     with pytest.raises(StorageError, match=code):
-        perform(child(), journals=Unreadable(StorageError(code, "no")))
+        perform(child(), journals=UnreadableJournals(StorageError(code, "no")))
 
 
 def test_unreadable_journal_of_a_sub_agent_is_a_fault() -> None:
-    journals = Unreadable(StorageError("recovery.failed", "no"))
+    journals = UnreadableJournals(StorageError("recovery.failed", "no"))
     assert fault_of(perform(child(), journals=journals)).code == "recovery.failed"
 
 

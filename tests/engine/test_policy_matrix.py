@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from msgspec.structs import replace as changed
+from msgspec.structs import replace
 
 from agentrun.compiler.validate import validate_document
 from agentrun.core import gate
@@ -19,12 +19,12 @@ from agentrun.core.facts import ApprovalAsked, CallRefused, ModelReplied, Ruled,
 from agentrun.core.package import LEGAL_RULINGS, RULINGS, Package
 from agentrun.core.policy import PolicyDecision, evaluate_policy
 
-from ..projects import agent, put
-from .policy_runs import TOOLS, Came, agent_with_rules, called_name, one, run_with_policy, terminal
+from ..projects import agent, write_project
+from .policy_runs import TOOLS, RunResult, agent_with_rules, called_name, one, run_with_policy, terminal
 
 # --- 1. which ruling holds ---------------------------------------------------------------------------------------
 
-HOLDS = """
+EXPECTED_RULINGS = """
 a rule that           | default deny | default ask  | default allow
 (none)                | deny[]       | ask[]        | allow[]
 allow                 | allow[allow] | allow[allow] | allow[allow]
@@ -131,7 +131,7 @@ def rows(table: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split(" | ")] for line in lines[1:]]
 
 
-def without_reasons(came: Came) -> list[str]:
+def without_reasons(came: RunResult) -> list[str]:
     return [ruling.partition(":")[0] for ruling in came.rulings]
 
 
@@ -142,7 +142,7 @@ def rules_of(words: str) -> list[dict[str, Any]]:
 
 CELLS = [
     (words, default, cell)
-    for words, *cells in rows(HOLDS)
+    for words, *cells in rows(EXPECTED_RULINGS)
     for default, cell in zip(("deny", "ask", "allow"), cells, strict=True)
 ]
 
@@ -278,7 +278,7 @@ sinks: {{s: {{kind: stdout}}}}
 tools: {{t: {{kind: shell, description: d, argv: [df], args: {args}}}}}
 policy: {{default: allow, rules: [{{id: r, on: {stage}, {ruling}: "*"{key}{when}}}]}}
 """
-    found = {problem.code for problem in validate_document(put(tmp_path, {"spec.yaml": agent(text)}))}
+    found = {problem.code for problem in validate_document(write_project(tmp_path, {"spec.yaml": agent(text)}))}
     assert found == (set() if ruling in LEGAL_RULINGS[stage] else {"spec.illegal_ruling"})
 
 
@@ -419,18 +419,18 @@ def test_deferred_call_suspends_the_run_without_a_terminal_record() -> None:
 
 def first_wins(package: Package, stage: Any, target: str, variables: Any, *, rewritten: bool = False) -> PolicyDecision:
     for each in package.policy.rules:
-        alone = changed(package, policy=changed(package.policy, rules=(each,)))
+        alone = replace(package, policy=replace(package.policy, rules=(each,)))
         verdict = evaluate_policy(alone, stage, target, variables, rewritten=rewritten)
         if verdict.rules:
             return verdict
-    return evaluate_policy(changed(package, policy=changed(package.policy, rules=())), stage, target, variables)
+    return evaluate_policy(replace(package, policy=replace(package.policy, rules=())), stage, target, variables)
 
 
 def open_on_error(
     package: Package, stage: Any, target: str, variables: Any, *, rewritten: bool = False
 ) -> PolicyDecision:
     rules = tuple(each for each in package.policy.rules if each.when != "args.nothing == 1")
-    given = changed(package, policy=changed(package.policy, rules=rules))
+    given = replace(package, policy=replace(package.policy, rules=rules))
     return evaluate_policy(given, stage, target, variables, rewritten=rewritten)
 
 
@@ -474,7 +474,7 @@ ALL: dict[str, list[Callable[[], None]]] = {
     [(first_wins, "pairs"), (open_on_error, "holds"), (rewrites_again, "rewrites"), (allows_by_default, "holds")],
 )
 def test_tables_detect_a_wrong_policy_evaluation(planted: Any, red: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "evaluate_policy", planted)
+    monkeypatch.setattr("agentrun.core.policy.evaluate_policy", planted)
     assert count_failures(ALL[red]) > 0
 
 

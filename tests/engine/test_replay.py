@@ -23,7 +23,7 @@ from agentrun.journal.canonical import canonical
 
 from ..packages import BASE, ROUTE, package, typed
 from ..replays import replay_package
-from ..scripted_service import BAD, GOOD, Scripted, completion, failure, live, record
+from ..scripted_service import BAD, GOOD, ScriptedSender, completion, failure, live, record
 
 PRINT = text_hash("the package")
 
@@ -34,7 +34,7 @@ def replay(agent: Package, cassette: Path, message: str | None = None, **params:
 
 @pytest.fixture
 def cassette_path(tmp_path: Path) -> Path:
-    return tmp_path / "tape.yaml"
+    return tmp_path / "cassette.yaml"
 
 
 def test_replay_gives_the_recorded_answer_and_is_marked_as_replayed(cassette_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_replay_has_the_same_canonical_journal_as_the_live_run(cassette_path: Pa
     agent = typed()
     replies = [completion(BAD), completion(GOOD)]
     done = replay(agent, record(cassette_path, agent, *replies))
-    assert canonical(done.journal) == canonical(live(agent, Scripted(replies)).records("live-1"))
+    assert canonical(done.journal) == canonical(live(agent, ScriptedSender(replies)).records("live-1"))
 
 
 def test_replay_uses_the_given_message_and_params(cassette_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_replay_uses_the_given_message_and_params(cassette_path: Path) -> None:
 
 
 def test_run_id_depends_on_package_input_and_cassette(cassette_path: Path) -> None:
-    """One package, input and tape: one id. Anything else: another."""
+    """One package, input and cassette: one id. Anything else: another."""
     agent = package()
     record(cassette_path, agent, completion("ok"))
     one, two = replay(agent, cassette_path), replay(agent, cassette_path)
@@ -115,7 +115,7 @@ def test_recorded_provider_failure_is_replayed(cassette_path: Path) -> None:
 
 
 def test_retry_waits_of_a_replay_take_no_real_time(cassette_path: Path) -> None:
-    """The wait is decided again and jumped over; the tape's own moments come first."""
+    """The wait is decided again and jumped over; the cassette's own moments come first."""
     agent = package()
     failures = [failure(503), failure(429, retry_after="9")]
     done = replay(agent, record(cassette_path, agent, *failures, completion("ok")))
@@ -138,7 +138,7 @@ def test_changed_request_is_a_miss_that_says_what_differs(cassette_path: Path) -
         1,
         "temperature is 0.7, but the cassette has 0",
     )
-    assert isinstance(done.unused_error, CassetteError), "the rest of the tape is left, as a consequence"
+    assert isinstance(done.unused_error, CassetteError), "the rest of the cassette is left, as a consequence"
 
 
 def test_miss_in_a_later_turn_names_the_turn(cassette_path: Path) -> None:

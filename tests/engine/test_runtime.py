@@ -18,7 +18,7 @@ from agentrun.testing import Crash, CrashingJournals, approving, call, calls, sc
 
 from ..core.script import agent_tool, rule, writing
 from ..packages import package
-from .memory_runtime import ASKING, TOOLS, Home
+from .memory_runtime import ASKING_AGENT, TOOLS, Home
 
 PAY = (calls("pay", n=1), text("Done."))
 
@@ -51,7 +51,7 @@ def test_sink_added_later_is_used() -> None:
 
 def test_snapshot_shows_status_turns_and_spend() -> None:
     home = Home(*PAY)
-    handle = home.start(ASKING)
+    handle = home.start(ASKING_AGENT)
     first = home.runtime.snapshot("r1")
     assert (first.status, first.seq, first.turns, first.outcome) == ("admitted", 1, 0, None)
     waiting = home.wait(handle)
@@ -67,7 +67,7 @@ def test_snapshot_shows_status_turns_and_spend() -> None:
 
 def test_snapshot_of_a_run_of_another_runtime() -> None:
     home = Home(*PAY)
-    home.run(ASKING)
+    home.run(ASKING_AGENT)
     other = Home(journals=home.journals)
     assert other.runtime.snapshot("r1").status == "suspended"
     assert other.runtime.run_count == 0
@@ -254,7 +254,7 @@ def test_events_of_a_resumed_run_include_those_before_the_crash() -> None:
 
 def test_answer_by_a_former_owner_is_a_stale_owner_error() -> None:
     home = Home(*PAY)
-    old = home.start(ASKING)
+    old = home.start(ASKING_AGENT)
     waiting = home.wait(old)
     assert isinstance(waiting, Suspended)
     new = home.runtime.resume("r1")

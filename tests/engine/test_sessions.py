@@ -3,22 +3,23 @@
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from agentrun.core.facts import EarlierRuns, Modify, RunStarted
-from agentrun.core.messages import Assistant, Message, ToolCall, ToolResult, User, words
+from agentrun.core.messages import Assistant, Message, ToolCall, ToolResult, User, text_of
 from agentrun.core.outcome import Ending, Outcome, Suspended
 from agentrun.core.package import Package
 from agentrun.engine.sessions import Sessions
 from agentrun.errors import AgentrunError
-from agentrun.testing import approving, call, calls, fails, hook, says, scripted, stub, text
+from agentrun.testing import approving, call, calls, fails, hook, reply, scripted, stub, text
 
 from ..core import script
 from ..core.script import rule, tool, writing
 from ..packages import ROUTE, package
-from .memory_runtime import ASKING, TOOLS, Home
+from .memory_runtime import ASKING_AGENT, TOOLS, Home
 
 
-class Talk(Home):
+class SessionHome(Home):
     """A session, one run after the other."""
 
     def __init__(self, *items: Any, **given: Any) -> None:
@@ -44,9 +45,9 @@ class Talk(Home):
 def short(message: Message) -> str:
     match message:
         case User(parts=parts):
-            return f"user {words(parts)}"
+            return f"user {text_of(parts)}"
         case ToolResult(call=call, parts=parts):
-            return f"{call} {words(parts)}"
+            return f"{call} {text_of(parts)}"
         case Assistant():
             return " ".join(["assistant", message.text, *(call.id for call in message.calls)])
 
@@ -55,7 +56,7 @@ def short(message: Message) -> str:
 
 
 def test_full_history_is_carried_to_the_next_run() -> None:
-    talk = Talk(calls("search", q="a"), text("One."), calls("search", q="b"), text("Two."), text("Three."))
+    talk = SessionHome(calls("search", q="a"), text("One."), calls("search", q="b"), text("Two."), text("Three."))
     talk.say("First.", TOOLS)
     talk.say("Second.", TOOLS)
     talk.say("Third.", TOOLS)
@@ -78,7 +79,7 @@ def test_full_history_is_carried_to_the_next_run() -> None:
 )
 def test_session_settings_limit_the_carried_history(session: dict[str, Any], heard: list[str]) -> None:
     agent = package(tools={"search": tool()}, policy={"default": "allow"}, session=session)
-    talk = Talk("One.", calls("search", q="b"), text("Two."), text("Three."))
+    talk = SessionHome("One.", calls("search", q="b"), text("Two."), text("Three."))
     talk.say("One?", agent)
     talk.say("Two?", agent)
     talk.say("Three?", agent)
@@ -90,7 +91,7 @@ def test_failed_run_carries_its_message_only_in_full_history() -> None:
     """In full, what was said before the failure; of answers, nothing."""
     for history, heard in (("full", ["user One?"]), ("answers", [])):
         agent = package(session={"history": history})
-        talk = Talk(fails("provider.fatal"), text("Two."))
+        talk = SessionHome(fails("provider.fatal"), text("Two."))
         talk.say("One?", agent)
         talk.say("Two?", agent)
         assert talk.heard == [*heard, "user Two?"]
@@ -98,7 +99,7 @@ def test_failed_run_carries_its_message_only_in_full_history() -> None:
 
 def test_call_without_a_result_is_not_carried() -> None:
     """A call without its result is not carried."""
-    talk = Talk(calls("pay", n=1), text("Hello."), executors={"search": stub(), "pay": stub(fails="tool.fatal")})
+    talk = SessionHome(calls("pay", n=1), text("Hello."), executors={"search": stub(), "pay": stub(fails="tool.fatal")})
     talk.say("One?", TOOLS)
     talk.say("Two?", TOOLS)
     assert talk.heard == ["user One?", "user Two?"]
@@ -107,7 +108,7 @@ def test_call_without_a_result_is_not_carried() -> None:
 def test_modified_answer_is_carried_instead_of_the_original() -> None:
     """What a hook made of an answer is what was said; the original does not come back."""
     agent = package(hooks=[script.hook("on_output", id="mask")])
-    talk = Talk("The secret is 42.", "Yes.", hooks={"mask": hook(lambda question: Modify("***"))})
+    talk = SessionHome("The secret is 42.", "Yes.", hooks={"mask": hook(lambda question: Modify("***"))})
     talk.say("One?", agent)
     talk.say("Two?", agent)
     assert talk.heard == ["user One?", "assistant ***", "user Two?"]
@@ -115,7 +116,7 @@ def test_modified_answer_is_carried_instead_of_the_original() -> None:
 
 def test_result_of_a_terminal_tool_is_carried() -> None:
     agent = package(tools={"pay": writing(terminal=True)}, policy={"default": "allow"})
-    talk = Talk(calls("pay", n=1), text("Bye."))
+    talk = SessionHome(calls("pay", n=1), text("Bye."))
     talk.say("One?", agent)
     talk.say("Two?", agent)
     assert talk.heard == ["user One?", "assistant  r1.c1.0", "r1.c1.0 paid", "user Two?"]
@@ -126,7 +127,7 @@ def test_compacted_history_replaces_earlier_messages() -> None:
         context={"overflow": "compact", "keep": 1},
         model={"routes": [ROUTE | {"context_window": 400}]},
     )
-    talk = Talk("x" * 900, "A summary.", "Two.", "Three.")
+    talk = SessionHome("x" * 900, "A summary.", "Two.", "Three.")
     talk.say("One?", agent)
     talk.say("Two? " + "y" * 400, agent)
     talk.say("Three?", agent)
@@ -136,7 +137,7 @@ def test_compacted_history_replaces_earlier_messages() -> None:
 
 
 def test_carried_calls_are_renamed_once() -> None:
-    talk = Talk(calls("search", q="a"), text("One."), text("Two."), text("Three."))
+    talk = SessionHome(calls("search", q="a"), text("One."), text("Two."), text("Three."))
     agent = package(tools={"search": tool()}, policy={"default": "allow"})
     for message in ("One?", "Two?", "Three?"):
         talk.say(message, agent)
@@ -148,16 +149,31 @@ def test_carried_calls_are_renamed_once() -> None:
 # --- what is counted ------------------------------------------------------------------------------------------
 
 
-def test_repeated_batches_are_counted_across_runs() -> None:
-    talk = Talk(*[calls("search", q="1"), text("Done.")] * 3)
-    guards = {"repeated_batch": 2, "batch_scope": "session", "repeated_call": None, "cycle": None}
+IN_SESSION = {"repeated_batch": 2, "batch_scope": "session", "repeated_call": None, "cycle": None}
+
+
+@pytest.mark.parametrize("compare", ["calls", "results"])
+def test_repeated_batches_are_counted_across_runs(compare: str) -> None:
+    talk = SessionHome(*[calls("search", q="1"), text("Done.")] * 3)
+    guards = {**IN_SESSION, "batch_compare": compare}
     agent = package(tools={"search": tool()}, policy={"default": "allow"}, guards=guards)
     assert [_code(talk.say(message, agent)) for message in "abc"] == [None, None, "guard.repeated_batch"]
 
 
+def test_results_of_batches_are_carried_over_only_if_a_guard_needs_them() -> None:
+    """A session of many runs would carry the hash of every result it ever had."""
+    for scope, is_carried in (("session", True), ("consecutive", False)):
+        talk = SessionHome(*[calls("search", q="1"), text("Done.")] * 2)
+        guards = {**IN_SESSION, "batch_scope": scope}
+        agent = package(tools={"search": tool()}, policy={"default": "allow"}, guards=guards)
+        talk.say("a", agent)
+        talk.say("b", agent)
+        assert (talk.earlier(2).result_batches is not UNSET) == is_carried
+
+
 def test_stagnation_is_counted_across_runs() -> None:
     """Words that were not the last of their run: two are allowed in the session."""
-    talk = Talk(*[says("Let me look.", call("search", q="1")), text("Done.")] * 3)
+    talk = SessionHome(*[reply("Let me look.", call("search", q="1")), text("Done.")] * 3)
     guards = {"stagnation": 2, "repeated_batch": None, "repeated_call": None, "cycle": None}
     agent = package(tools={"search": tool()}, policy={"default": "allow"}, guards=guards)
     assert [_code(talk.say(message, agent)) for message in "abc"] == [None, None, "guard.stagnation"]
@@ -173,7 +189,7 @@ def test_approval_for_the_session_answers_only_the_same_question() -> None:
     agent = package(tools={"pay": writing()}, policy={"default": "deny", "rules": [rule("ask", "pay")]})
     person = approving("approved_for_session")
     asks = [calls("pay", n=1), text("Done.")]
-    talk = Talk(*asks, *asks, calls("pay", n=2), text("Done."), approver=person)
+    talk = SessionHome(*asks, *asks, calls("pay", n=2), text("Done."), approver=person)
     for message in ("One?", "Two?", "Three?"):
         assert isinstance(talk.say(message, agent), Outcome)
     assert talk.pay.count == 3
@@ -184,17 +200,17 @@ def test_approval_for_the_session_answers_only_the_same_question() -> None:
 
 
 def test_session_with_an_open_run_is_busy() -> None:
-    talk = Talk(calls("pay", n=1), text("Done."), text("Next."))
-    waiting = talk.say("One?", ASKING)
+    talk = SessionHome(calls("pay", n=1), text("Done."), text("Next."))
+    waiting = talk.say("One?", ASKING_AGENT)
     assert isinstance(waiting, Suspended)
     with pytest.raises(AgentrunError) as caught:
-        talk.say("Two?", ASKING)
+        talk.say("Two?", ASKING_AGENT)
     assert (caught.value.code, caught.value.exit_code, caught.value.retry) == ("session.busy", 9, "retryable")
     assert (caught.value.fields["session"], caught.value.fields["run"]) == ("s", "r1")
     handle = talk.runtime.resume("r1")
     handle.answer(waiting.questions[0], "approved", "me")
     assert isinstance(talk.wait(handle), Outcome)
-    assert isinstance(talk.say("Three?", ASKING), Outcome)
+    assert isinstance(talk.say("Three?", ASKING_AGENT), Outcome)
 
 
 def test_unknown_session_is_not_found() -> None:
@@ -219,7 +235,7 @@ ONCE = package(admission={"dedupe": True})
 
 
 def test_dedupe_refuses_a_repeated_message_in_one_session() -> None:
-    talk = Talk(scripted(*["Hello."] * 5))
+    talk = SessionHome(scripted(*["Hello."] * 5))
     talk.say("Hi.", ONCE)
     with pytest.raises(AgentrunError) as caught:
         talk.say("  Hi.\n", ONCE)
@@ -237,7 +253,7 @@ def test_dedupe_refuses_a_repeated_message_in_one_session() -> None:
 
 def test_goes_on_continues_the_session_after_a_failed_run() -> None:
     """The last run failed before it answered: the next one goes on without a new message."""
-    talk = Talk(fails("provider.fatal"), text("Here I am."))
+    talk = SessionHome(fails("provider.fatal"), text("Here I am."))
     talk.say("Hello?")
     outcome = talk.say(None, goes_on=True)
     assert isinstance(outcome, Outcome)

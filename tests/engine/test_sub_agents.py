@@ -21,10 +21,10 @@ from agentrun.core.facts import (
     WorkLost,
 )
 from agentrun.core.fault import Fault
-from agentrun.core.messages import Text, ToolResult, words
+from agentrun.core.messages import Text, ToolResult, text_of
 from agentrun.core.outcome import Outcome, Question, Suspended
 from agentrun.core.package import Package
-from agentrun.engine.begin import admit, begin
+from agentrun.engine.begin import admit, authorize_start, begin
 from agentrun.engine.clock import Sleep, step
 from agentrun.engine.driver import drive, open_run_log
 from agentrun.engine.event_loop import SystemClock
@@ -33,10 +33,10 @@ from agentrun.engine.request import Request
 from agentrun.engine.world import world_of_run
 
 from ..packages import package
-from .memory_worlds import AGENT, PYTHON, Model, Place, calls, child, says
+from .memory_worlds import AGENT, PYTHON, Model, Place, calls, child, reply
 
 RUN = "root.c1.0"
-ASKING = package(tools={"refund": PYTHON}, policy={"default": "ask"})
+ASKING_AGENT = package(tools={"refund": PYTHON}, policy={"default": "ask"})
 """A child that needs a person for each call."""
 
 
@@ -69,7 +69,7 @@ def finished(place: Place, effect: RunChild) -> ToolFinished:
 
 @pytest.mark.parametrize("replayed", [False, True])
 def test_sub_agent_has_its_own_run_and_journal(replayed: bool) -> None:
-    place = place_of(Model(says("paid")), replayed=replayed)
+    place = place_of(Model(reply("paid")), replayed=replayed)
     effect = child(package(), "pay", share=BudgetShare(tokens=100))
     assert finished(place, effect) == ToolFinished("c1.0", (Text("paid"),), spent=ChildSpend(tokens=25))
     first, *_, last = place.facts(RUN)
@@ -78,20 +78,20 @@ def test_sub_agent_has_its_own_run_and_journal(replayed: bool) -> None:
     assert first.package == seal_package(package()).fingerprint
     assert first.parent == effect.parent
     assert first.input is not None
-    assert words(first.input.parts) == "pay"
+    assert text_of(first.input.parts) == "pay"
     assert last == RunStopped("completed")
     assert [run for run, _ in place.heard] == [RUN] * len(place.facts(RUN))
 
 
 def test_sub_agent_without_a_message_uses_its_own_input() -> None:
-    place = place_of(Model(says("x")))
+    place = place_of(Model(reply("x")))
     work(place, child(message=None))
     (first, *_) = place.facts(RUN)
-    assert words(first.input.parts) == "The printer of support is on fire."
+    assert text_of(first.input.parts) == "The printer of support is on fire."
 
 
 def test_result_of_a_sub_agent_has_its_spend() -> None:
-    place = place_of(Model(calls(("refund", {})), says("done")), executors={"python": Refunds()})
+    place = place_of(Model(calls(("refund", {})), reply("done")), executors={"python": Refunds()})
     agent = package(tools={"refund": PYTHON}, policy={"default": "allow"})
     assert finished(place, child(agent)).spent == ChildSpend(tokens=50, cost=0, tool_calls=1)
 
@@ -101,8 +101,8 @@ def test_result_of_a_sub_agent_has_its_spend() -> None:
     [
         (package(), Fault("provider.fatal", "no key", {"status": 401}), "provider.fatal"),
         (package(), ZeroDivisionError(), "internal"),
-        (package(budgets={"tokens": 1}), says("x"), "budget.tokens"),
-        (package(output={"schema": {"type": "object"}, "repairs": 0}), says("no JSON"), "output.invalid"),
+        (package(budgets={"tokens": 1}), reply("x"), "budget.tokens"),
+        (package(output={"schema": {"type": "object"}, "repairs": 0}), reply("no JSON"), "output.invalid"),
     ],
 )
 def test_failed_sub_agent_is_a_tool_execution_fault(agent: Package, answer: Any, code: str) -> None:
@@ -110,12 +110,12 @@ def test_failed_sub_agent_is_a_tool_execution_fault(agent: Package, answer: Any,
     fact = finished(place, child(agent))
     assert fact.fault is not None
     assert (fact.fault.code, fact.fault.fields) == ("tool.execution", {"tool": "billing", "code": code})
-    assert words(fact.parts).startswith(f"tool.execution: the sub-agent failed: {code}")
+    assert text_of(fact.parts).startswith(f"tool.execution: the sub-agent failed: {code}")
     assert fact.spent is not None
 
 
 def test_cassette_miss_in_a_sub_agent_is_passed_on() -> None:
-    miss = Fault("cassette.miss", "not on the tape", {"nearest": 3})
+    miss = Fault("cassette.miss", "not on the cassette", {"nearest": 3})
     fault = finished(place_of(Model(miss)), child()).fault
     assert fault is not None
     assert fault.code == "cassette.miss"
@@ -124,17 +124,17 @@ def test_cassette_miss_in_a_sub_agent_is_passed_on() -> None:
 
 def test_budget_share_of_the_parent_limits_the_sub_agent() -> None:
     """Whatever the child's own budgets say."""
-    fact = finished(place_of(Model(says("x"))), child(share=BudgetShare(tokens=1)))
+    fact = finished(place_of(Model(reply("x"))), child(share=BudgetShare(tokens=1)))
     assert fact.fault is not None
     assert fact.fault.fields["code"] == "budget.tokens"
 
 
 def test_long_answer_of_a_sub_agent_is_stored_as_a_blob() -> None:
-    place = place_of(Model(says("x" * 1000)))
+    place = place_of(Model(reply("x" * 1000)))
     fact = finished(place, child(max_bytes=100))
     assert fact.blob is not None
     assert place.blobs.get(fact.blob) == b"x" * 1000
-    assert len(words(fact.parts)) < 200
+    assert len(text_of(fact.parts)) < 200
 
 
 DENIES: dict[str, Any] = {
@@ -170,7 +170,7 @@ def test_refused_sub_agent_leaves_no_run_and_gives_a_fault(agent: Package, messa
 
 
 def test_finished_sub_agent_is_not_run_again() -> None:
-    model = Model(says("paid"))
+    model = Model(reply("paid"))
     place = place_of(model)
     before = work(place, child())
     text = place.journals.text(RUN)
@@ -181,17 +181,17 @@ def test_finished_sub_agent_is_not_run_again() -> None:
 
 def test_suspended_sub_agent_continues_after_its_approval() -> None:
     refunds = Refunds()
-    place = place_of(Model(calls(("refund", {"amount": 7})), says("paid")), executors={"python": refunds})
-    assert work(place, child(ASKING)) == ChildSuspended("c1.0", ("c1.0",))
-    assert work(place, child(ASKING)) == ChildSuspended("c1.0", ("c1.0",))
+    place = place_of(Model(calls(("refund", {"amount": 7})), reply("paid")), executors={"python": refunds})
+    assert work(place, child(ASKING_AGENT)) == ChildSuspended("c1.0", ("c1.0",))
+    assert work(place, child(ASKING_AGENT)) == ChildSuspended("c1.0", ("c1.0",))
     assert refunds.keys == []
     asked = open_run_log(world_of_run(place.world, RUN)).state.calls[0].gate.question
     assert asked is not None
     open_run_log(world_of_run(place.world, RUN)).commit_if_acceptable(
         ApprovalAnswered("c1.0", asked, "approved", "ada")
     )
-    fact = finished(place, child(ASKING))
-    assert (words(fact.parts), len(refunds.keys)) == ("paid", 1)
+    fact = finished(place, child(ASKING_AGENT))
+    assert (text_of(fact.parts), len(refunds.keys)) == ("paid", 1)
     facts = place.facts(RUN)
     assert sum(isinstance(each, RunStarted) for each in facts) == 1
     assert sum(isinstance(each, RunResumed) for each in facts) == 2
@@ -203,27 +203,27 @@ class Ada:
 
 
 def test_approver_of_the_parent_answers_for_the_sub_agent() -> None:
-    place = place_of(Model(calls(("refund", {})), says("paid")), executors={"python": Refunds()}, approver=Ada())
-    assert words(finished(place, child(ASKING)).parts) == "paid"
+    place = place_of(Model(calls(("refund", {})), reply("paid")), executors={"python": Refunds()}, approver=Ada())
+    assert text_of(finished(place, child(ASKING_AGENT)).parts) == "paid"
 
 
 def test_sub_agent_continues_after_a_crash_with_work_lost() -> None:
     """What was under way is named, and the child goes on."""
-    place = place_of(Model(500, says("never read")))
+    place = place_of(Model(500, reply("never read")))
     lost = run_child(place.world, child())
     assert isinstance(step(lost), Sleep)
     records = place.journals.records(RUN)
     lost.close()
     place.journals.restore(RUN, records)
-    model = Model(says("paid"))
+    model = Model(reply("paid"))
     again = Place(providers={"openai": model}, journals=place.journals)
-    assert words(finished(again, child()).parts) == "paid"
+    assert text_of(finished(again, child()).parts) == "paid"
     facts = place.facts(RUN)
     assert [type(each) for each in facts[len(records) :][:2]] == [RunResumed, WorkLost]
 
 
 def test_stopped_sub_agent_is_recorded_as_cancelled() -> None:
-    place = place_of(Model(500, says("never read")))
+    place = place_of(Model(500, reply("never read")))
     stopped = run_child(place.world, child())
     assert isinstance(step(stopped), Sleep)
     stopped.close()
@@ -247,14 +247,15 @@ def root(place: Place, agent: Package) -> Any:
     world = world_of_run(place.world, "root")
     log = open_run_log(world)
     if log.state.phase == "fresh":
-        begin(world, agent, Request(agent=agent.name, package="sha256:0"), admit(agent, "hello", {}), log=log)
+        request = Request(agent=agent.name, package="sha256:0")
+        begin(world, authorize_start(world, agent, request, admit(agent, "hello", {})), log)
     else:
         log.take_over("sha256:0")
     return drive(agent, log, make_crew(world, agent))
 
 
 def test_spend_of_a_sub_agent_is_added_to_the_parent_once() -> None:
-    model = Model(calls(("billing", {"message": "pay"})), says("paid"), says("all done"))
+    model = Model(calls(("billing", {"message": "pay"})), reply("paid"), reply("all done"))
     place = place_of(model)
     outcome = place.clock.run(root(place, parent_of(package())))
     assert isinstance(outcome, Outcome)
@@ -266,14 +267,14 @@ def test_spend_of_a_sub_agent_is_added_to_the_parent_once() -> None:
 
 def test_parallel_sub_agents_run_at_the_same_time() -> None:
     """Two children that take half a second each take half a second together."""
-    slow = Model(calls(("billing", {"message": "a"}), ("billing", {"message": "b"})), says("done"))
+    slow = Model(calls(("billing", {"message": "a"}), ("billing", {"message": "b"})), reply("done"))
 
     class Half:
         async def ask(self, effect: Any, delta: Any) -> Any:
             if effect.request.instructions.startswith("You sort") and effect.request.tools:
                 return await slow.ask(effect, delta)
             await place.clock.sleep_until(place.clock.now() + 500)
-            return says("paid")
+            return reply("paid")
 
     place = Place(providers={"openai": Half()})
     outcome = place.clock.run(root(place, parent_of(package())))
@@ -283,10 +284,10 @@ def test_parallel_sub_agents_run_at_the_same_time() -> None:
 
 def test_parent_is_suspended_while_its_sub_agent_is() -> None:
     place = place_of(
-        Model(calls(("billing", {"message": "pay"})), calls(("refund", {})), says("paid"), says("all done")),
+        Model(calls(("billing", {"message": "pay"})), calls(("refund", {})), reply("paid"), reply("all done")),
         executors={"python": Refunds()},
     )
-    agent = parent_of(ASKING)
+    agent = parent_of(ASKING_AGENT)
     waiting = place.clock.run(root(place, agent))
     assert isinstance(waiting, Suspended)
     assert waiting.waits_for == ("c1.0",)

@@ -212,10 +212,10 @@ def test_keep_only_stops_the_other_effects() -> None:
 
 
 def test_exception_of_a_stopped_effect_is_ignored() -> None:
-    complaints: list[Any] = []
+    failures: list[Any] = []
 
     async def root() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: failures.append(context))
 
         async def perform(effect: Effect) -> Fact:
             try:
@@ -233,7 +233,7 @@ def test_exception_of_a_stopped_effect_is_ignored() -> None:
         gc.collect()
 
     run(root)
-    assert complaints == []
+    assert failures == []
 
 
 def test_fact_of_a_stopped_effect_is_not_taken_for_the_restarted_one() -> None:
@@ -307,7 +307,7 @@ def test_next_fact_returns_none_at_the_deadline() -> None:
     run(root)
 
 
-class Hasty(SystemClock):
+class EarlyClock(SystemClock):
     """A clock whose first alarm rings at once."""
 
     def __init__(self) -> None:
@@ -321,7 +321,7 @@ class Hasty(SystemClock):
 
 def test_early_timeout_of_the_clock_is_waited_out() -> None:
     async def root() -> None:
-        clock = Hasty()
+        clock = EarlyClock()
         deadline = clock.now() + 20
         assert await TaskCrew(Gates().perform, width=1, clock=clock).next_fact(deadline) is None
         assert clock.now() >= deadline

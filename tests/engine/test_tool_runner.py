@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.facts import ToolFinished
 from agentrun.core.fault import Fault
-from agentrun.core.messages import Content, File, Image, Text, words
+from agentrun.core.messages import Content, File, Image, Text, text_of
 from agentrun.core.tool_results import clip_text
 from agentrun.engine.tool_runner import run_tool, truncate_result
 from agentrun.errors import CassetteError, ToolError
@@ -66,7 +66,7 @@ def test_call_over_its_timeout_is_a_tool_timeout(wait: int, late: bool) -> None:
     assert finished.fault is not None
     fields = {"tool": "refund", "limit": 1000, "abandoned": True}
     assert (finished.fault.code, finished.fault.fields) == ("tool.timeout", fields)
-    assert words(finished.parts).startswith("tool.timeout: ")
+    assert text_of(finished.parts).startswith("tool.timeout: ")
 
 
 @pytest.mark.parametrize("error", [ValueError("bad id"), TimeoutError("its own"), SystemExit(2), KeyError("x")])
@@ -75,7 +75,7 @@ def test_tool_that_raises_is_a_tool_execution_fault(error: BaseException) -> Non
     kind = type(error).__name__
     assert finished.fault is not None
     assert (finished.fault.code, finished.fault.fields) == ("tool.execution", {"tool": "refund", "error": kind})
-    assert words(finished.parts) == f"tool.execution: {kind}: {error}"
+    assert text_of(finished.parts) == f"tool.execution: {kind}: {error}"
 
 
 def test_error_shows_no_secret() -> None:
@@ -137,7 +137,7 @@ def test_long_result_is_a_blob() -> None:
     whole = "\n".join(str(number) for number in range(1000))
     executor = returning(ToolReturn((Text(whole),)))
     finished = executor.call(run(max_lines=10, max_bytes=100))
-    assert words(finished.parts) == clip_text(whole, 10, 100)
+    assert text_of(finished.parts) == clip_text(whole, 10, 100)
     assert finished.blob is not None
     assert executor.place.blobs.get(finished.blob) == whole.encode()
 
@@ -166,16 +166,16 @@ def test_truncation_keeps_images_and_files_and_stores_the_whole_text(
     result = truncate_result(ToolReturn(parts), blobs, run(max_lines=lines, max_bytes=size))
     read, blob = result.parts, result.whole
     assert [part for part in read if not isinstance(part, Text)] == [p for p in parts if not isinstance(p, Text)]
-    assert words(read) == clip_text(words(parts), lines, size)
+    assert text_of(read) == clip_text(text_of(parts), lines, size)
     if blob is None:
         assert read == parts
     else:
-        assert blobs.get(blob).decode() == words(parts)
+        assert blobs.get(blob).decode() == text_of(parts)
 
 
 def test_lone_surrogate_in_a_result_is_replaced() -> None:
     finished = returning(ToolReturn((Text("a\ud800b"),))).call(run())
-    assert (words(finished.parts), finished.blob) == ("a?b", None)
+    assert (text_of(finished.parts), finished.blob) == ("a?b", None)
 
 
 def test_executor_is_found_by_tool_then_server_then_kind() -> None:
@@ -185,14 +185,14 @@ def test_executor_is_found_by_tool_then_server_then_kind() -> None:
         (("docs", "python"), "docs"),
         (("python",), "python"),
     ):
-        executors = {name: _Named(name) for name in names}
+        executors = {name: _NamedObject(name) for name in names}
         place = Place(executors=executors)
         finished = place.clock.run(run_tool(place.world, run("docs.search", tool=tool())))
         assert isinstance(finished, ToolFinished)
-        assert words(finished.parts) == wanted
+        assert text_of(finished.parts) == wanted
 
 
-class _Named:
+class _NamedObject:
     def __init__(self, name: str) -> None:
         self.name = name
 

@@ -27,7 +27,7 @@ CALLS = {"calls": [{"tool": "search", "args": {}}]}
 REFUSAL = {"refusal": "I will not."}
 
 
-class Counted(NamedTuple):
+class CountedUsage(NamedTuple):
     """What the first model call of a run counted for."""
 
     usage: Usage | None
@@ -39,13 +39,13 @@ class Counted(NamedTuple):
     """Of the whole run, if it had one call."""
 
 
-def run_with_usage(provider: str, stream: bool, turn: dict[str, Any], **usage: int) -> Counted:
+def run_with_usage(provider: str, stream: bool, turn: dict[str, Any], **usage: int) -> CountedUsage:
     turns = [{**turn, "usage": usage}, *([TEXT] if "calls" in turn else [])]
     with ScriptedProvider(json.dumps({"agentrun": "1", "turns": turns})) as server:
         return run(server.url, provider, stream)
 
 
-def run(url: str, provider: str, stream: bool = False) -> Counted:
+def run(url: str, provider: str, stream: bool = False) -> CountedUsage:
     base = url + ("/v1beta" if provider == "gemini" else "" if provider == "anthropic" else "/v1")
     route = ROUTE | {"provider": provider, "name": "m-1", "base_url": base, "price": PRICE}
     made = package(
@@ -60,7 +60,7 @@ def run(url: str, provider: str, stream: bool = False) -> Counted:
     facts = [record.fact for record in journals.records(outcome.run)]
     asked = next(fact for fact in facts if isinstance(fact, ModelAsked))
     replied = next(fact for fact in facts if isinstance(fact, ModelReplied))
-    return Counted(replied.reply.usage, replied.cost, asked.reserved, asked.cost, outcome.tokens)
+    return CountedUsage(replied.reply.usage, replied.cost, asked.reserved, asked.cost, outcome.tokens)
 
 
 @pytest.mark.parametrize("stream", [False, True])

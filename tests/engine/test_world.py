@@ -7,8 +7,8 @@ import pytest
 
 from agentrun.core.facts import CancelRequested, Record
 from agentrun.core.package import Package
-from agentrun.engine.begin import admit, begin
-from agentrun.engine.driver import open_run_log
+from agentrun.engine.begin import admit, authorize_start, begin
+from agentrun.engine.driver import RunLog, open_run_log
 from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.request import Request
 from agentrun.engine.world import World, find_executor, find_missing_port, find_sink, world_of_run
@@ -18,7 +18,7 @@ from ..packages import ROUTE, package
 from .memory_worlds import AGENT, HOOK, MCP, PYTHON, Place, delivery, tool
 
 SINK = {"kind": "stdout", "delivery": "optional", "timeout": 1000}
-ANYTHING: Any = object()
+ANY_PORT: Any = object()
 
 REQUEST = Request(agent="triage", package="sha256:0")
 
@@ -45,7 +45,7 @@ def world(*names: str) -> World:
     parts: dict[str, Any] = {"providers": {}, "hooks": {}, "executors": {}, "sinks": {}}
     for name in names:
         sort, _, key = name.partition(":")
-        parts[sort][key] = ANYTHING
+        parts[sort][key] = ANY_PORT
     return Place(**parts).world
 
 
@@ -117,10 +117,15 @@ def test_names_win_over_kinds() -> None:
         find_executor(Place().world, "refund", tool())
 
 
+def begin_run(place: Place) -> RunLog:
+    world = world_of_run(place.world, "run-1")
+    return begin(world, authorize_start(world, package(), REQUEST, admit(package(), "hello", {})))
+
+
 def test_listener_gets_every_written_record() -> None:
     """After it is written, and only then."""
     place = Place()
-    log = begin(world_of_run(place.world, "run-1"), package(), REQUEST, admit(package(), "hello", {}))
+    log = begin_run(place)
     log.commit(CancelRequested("me"))
     assert place.heard == [("run-1", record) for record in place.journals.records("run-1")]
     assert open_run_log(world_of_run(place.world, "run-1")).state == log.state
@@ -133,5 +138,5 @@ def test_listener_gets_no_record_that_was_not_written() -> None:
 
     place = Place(journals=Full())
     with pytest.raises(StorageError):
-        begin(world_of_run(place.world, "run-1"), package(), REQUEST, admit(package(), "hello", {}))
+        begin_run(place)
     assert place.heard == []

@@ -11,7 +11,7 @@ Inside an event loop use `await Runtime.in_memory(...).start(Request(...)).wait(
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
@@ -127,10 +127,8 @@ def resume(
     finished_ok: bool = False,
     **world: Unpack[RunOptions],
 ) -> Ending:
-    """Continue a run with the package that is stored with it, or with another one.
-
-    Raises `run.invalid_state` if the run is finished; with `finished_ok` its outcome is returned instead.
-    """
+    """Continue a run with the package that is stored with it, or with another one. If the run is finished, raise
+    `run.invalid_state`, or with `finished_ok` return its outcome."""
     refuse_unknown_keywords(world, RunOptions.__annotations__)
     file = stored_package(journals, run) if package is None else load_package_source(package)
     project = _project_path(file if package is None else package, world)
@@ -140,19 +138,16 @@ def resume(
 
 
 def audit(journal: Iterable[Record] | str | Path, package: PackageSource) -> None:
-    """Raise `audit.diverged` at the first recorded decision that this release would not make. `journal`: records or a
-    file."""
+    """Raise `audit.diverged` at the first decision of a journal that this release would not make."""
     records = read_journal_file(Path(journal)) if isinstance(journal, str | Path) else journal
     divergence = find_divergence(load_package_source(package).agent, records)
     if divergence is None:
         return
     recorded, now = divergence.was, divergence.instead[0] if divergence.instead else None
     name = "nothing" if now is None else fact_kind(now)
-    raise AuditError(
-        "audit.diverged",
-        f"record {divergence.seq} is {fact_kind(recorded)}, but this release would write {name}",
-        fields={"seq": divergence.seq, "was": msgspec.to_builtins(recorded), "is": msgspec.to_builtins(now)},
-    )
+    message = f"record {divergence.seq} is {fact_kind(recorded)}, but this release would write {name}"
+    fields = {"seq": divergence.seq, "was": msgspec.to_builtins(recorded), "is": msgspec.to_builtins(now)}
+    raise AuditError("audit.diverged", message, fields=fields)
 
 
 def load_package_source(package: PackageSource) -> PackageFile:
@@ -166,14 +161,12 @@ def load_package_source(package: PackageSource) -> PackageFile:
 
 
 def providers_by_name(package: Package, model: Provider | Mapping[str, Provider] | None) -> dict[str, Provider]:
-    """The models by provider. A single model serves all providers of a package and its sub-agents."""
     if model is None or isinstance(model, Mapping):
         return dict(model or {})
     return dict.fromkeys(sorted({route.provider for _, route in iterate_routes(package)}), model)
 
 
 def _project_path(package: PackageSource, world: RunOptions) -> Path:
-    """A path in the project of a run."""
     if "project" in world:
         return world["project"] / "package.json"
     is_spec = isinstance(package, str | Path) and Path(package).suffix != ".json"
@@ -183,7 +176,6 @@ def _project_path(package: PackageSource, world: RunOptions) -> Path:
 def _run_to_end(
     package: Package, journals: Journals, world: RunOptions, project: Path, begin: Callable[[Runtime], RunHandle]
 ) -> Ending:
-    """Run on a step clock or in a new event loop, and return the ending."""
     refuse_unknown_ports(package, world)
     clock = world.get("clock")
     if isinstance(clock, StepClock):
@@ -208,7 +200,6 @@ def _run_to_end(
 
 
 def _runtime_arguments(package: Package, journals: Journals, world: RunOptions) -> dict[str, Any]:
-    """The arguments of a runtime that the caller gave."""
     return {
         "journals": journals,
         "providers": providers_by_name(package, world.get("model")),
@@ -219,23 +210,20 @@ def _runtime_arguments(package: Package, journals: Journals, world: RunOptions) 
     }
 
 
-# --- checks of the caller's arguments -------------------------------------------------------------------------
-
-
 def refuse_unknown_keywords(options: Collection[str], known: Collection[str]) -> None:
-    """Raise TypeError for an unknown keyword, as Python does."""
     for word in options:
         if word not in known:
             hint = did_you_mean(word, known)
-            raise TypeError(f"there is no keyword {word!r}" + (f": {hint}" if hint else ""))
+            raise TypeError(f"unknown keyword argument {word!r}" + (f": {hint}" if hint else ""))
 
 
 def refuse_unknown_ports(package: Package, options: Mapping[str, Any]) -> None:
-    """Raise `host.missing` for a tool, hook or sink that the package and its sub-agents do not have, or that lacks the
-    method of a tool or sink."""
+    """Raise `host.missing` for a tool, hook or sink that no package has or that lacks its method."""
     packages = tuple(iterate_packages(package))
+    tools = [item for each in packages for item in each.tools.items()]
+    served = {f"{name}.{inner}" for name, tool in tools if isinstance(tool, McpTool) for inner in tool.pinned}
     known = {
-        "tools": {*TOOL_KINDS, *(name for each in packages for name in _tool_names(each))},
+        "tools": {*TOOL_KINDS, *dict(tools), *served},
         "hooks": {hook.id for each in packages for hook in each.hooks},
         "sinks": {*SINK_KINDS, *(name for each in packages for name in each.sinks)},
     }
@@ -253,7 +241,6 @@ def refuse_unknown_ports(package: Package, options: Mapping[str, Any]) -> None:
 
 
 def _refuse_without_method(options: Mapping[str, Any]) -> None:
-    """Raise `host.missing` for an object without the required method, such as a plain function as a tool."""
     needed = {
         "model": ("ask", "effect, delta -> Reply | Fault"),
         "tools": ("run", "call -> Returned"),
@@ -267,10 +254,3 @@ def _refuse_without_method(options: Mapping[str, Any]) -> None:
                 label = f"{what} {quote_text(name)}" if name else what
                 message = f"the object for the {label} has no method `{method}`: {form}"
                 raise HostError("host.missing", message, fields={"name": name, "what": what})
-
-
-def _tool_names(package: Package) -> Iterator[str]:
-    for name, tool in package.tools.items():
-        yield name
-        if isinstance(tool, McpTool):
-            yield from (f"{name}.{inner}" for inner in tool.pinned)

@@ -1,8 +1,7 @@
 """Ask for approvals.
 
-Rule 1  A question never waits forever: without an answer in time the answer is `timed_out`.
-Rule 2  The approver gets a copy of the question, so it cannot change the call.
-Rule 3  Only an explicit answer approves. An exception or an invalid answer counts as `unavailable`.
+Rule 1  The approver gets a copy of the question, so it cannot change the call.
+Rule 2  Only an explicit answer approves. An exception or an invalid answer counts as `unavailable`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from agentrun.errors import CassetteError
 
 APPROVAL_ANSWERS: tuple[str, ...] = get_args(ApprovalAnswer)
 HOW_TO_ANSWER = "answer at a terminal, or in advance: --approve all, none or FILE"
-"""The hint if there is no terminal to ask at."""
 NO_ANSWER: tuple[ApprovalAnswer, str] = ("unavailable", "nobody")
 """No approver gave an answer. A preset answer can also be `unavailable`, but has another author."""
 APPROVAL_STAGES = ("input", "output")
@@ -36,23 +34,19 @@ CallbackAnswer: TypeAlias = ApprovalAnswer | bool
 ApprovalCallback: TypeAlias = Callable[[Question], CallbackAnswer | Awaitable[CallbackAnswer]]
 """A function as approver, plain or async. It returns `approved`, `approved_for_session`, `denied` or a bool."""
 
-
 _BY_CAUTION: tuple[ApprovalAnswer, ...] = ("approved", "unavailable", "denied")
 """The answers that can be preset, the most careful last."""
 
 
 class DetailedQuestion(Question, frozen=True, kw_only=True):
-    """A question with the details that an approver shows to a person."""
+    """A question with what an approver shows to a person: the tool or sink, and the file of the command."""
 
     agent: str
     tool: Tool | None
-    """The tool that would run. Null: the question is not about a call."""
     sink: Sink | None
-    """The sink of the delivery. Null: the question is not about a delivery."""
     program: str | None
-    """The file of the command that would run. Null: no command would run."""
     limit: int
-    """The time limit of the answer, in milliseconds."""
+    """Milliseconds."""
 
 
 class NoApprover:
@@ -80,8 +74,6 @@ class PresetApprover:
 
 
 class ApproverChain:
-    """Asks approvers one after the other until one has an answer."""
-
     def __init__(self, *approvers: Approver) -> None:
         self._approvers = approvers
         self.keeps_time = any(map(keeps_time, approvers))
@@ -109,11 +101,12 @@ class CallbackApprover:
         reply = await self._clock.aside(lambda: self._function(question))
         if isawaitable(reply):
             reply = await reply
-        return ("approved" if reply else "denied") if isinstance(reply, bool) else reply, "callback"
+        if isinstance(reply, bool):
+            reply = "approved" if reply else "denied"
+        return reply, "callback"
 
 
 def unanswered_targets(*journals: Iterable[Record]) -> tuple[str, ...]:
-    """The tools, sinks and stages whose questions had no answer."""
     facts = [record.fact for journal in journals for record in journal]
     targets = {fact.question: fact.target for fact in facts if isinstance(fact, ApprovalAsked)}
     open_ = [fact.question for fact in facts if isinstance(fact, ApprovalAnswered) and fact.answer == "unavailable"]
@@ -121,20 +114,17 @@ def unanswered_targets(*journals: Iterable[Record]) -> tuple[str, ...]:
 
 
 def to_approver(approver: Approver | ApprovalCallback | None, clock: Clock) -> Approver | None:
-    """Turn a callback function into an approver."""
     return CallbackApprover(approver, clock) if callable(approver) and not hasattr(approver, "answer") else approver
 
 
 def keeps_time(approver: Approver) -> bool:
-    """Whether the approver itself applies the time limit. An approver that asks one question after the other must do
-    so, because the time of a question starts when it is shown."""
+    """Whether the approver itself applies the time limit, because the time starts when it shows the question."""
     return bool(getattr(approver, "keeps_time", False))
 
 
 async def ask_approver(
     clock: Clock, approver: Approver, package: Package, programs: Mapping[str, str], question: Question
 ) -> ApprovalAnswered:
-    """Ask the approver. `programs`: the file of each command."""
     detailed = _add_details(package, programs, question)
     if keeps_time(approver):
         answer, by = await call_approver(approver, detailed)
@@ -166,7 +156,6 @@ def _add_details(package: Package, programs: Mapping[str, str], question: Questi
 
 
 async def call_approver(approver: Approver, question: Question) -> tuple[ApprovalAnswer, str]:
-    """Call the approver. An exception or an invalid answer becomes `unavailable`."""
     match await call_guarded(lambda: approver.answer(question)):
         case (str() as answer, str() as by) if answer in APPROVAL_ANSWERS:
             return answer, by

@@ -4,9 +4,7 @@
 2  Check that there is a provider for each route, and every hook, executor and sink that the package names.
 3  Admit the request: its input is not empty, not too long and not a duplicate.
 4  Ask the policy for the stage `run_start`: only `allow` passes.
-5  Write `run_started`. From then on the run exists.
-
-The world of a replay always passes step 2. A sub-agent gets its package from its parent.
+5  Write `run_started`. From then on the run exists. Whatever can refuse it comes before this step.
 """
 
 from __future__ import annotations
@@ -40,13 +38,11 @@ class StartPolicy(Protocol):
 
 
 class PackagePolicy:
-    """Applies the rules of the package for the stage `run_start`."""
-
     def ruling(self, package: Package, started: RunStarted) -> PolicyDecision:
         return evaluate_policy(package, "run_start", "run_start", condition_variables(State(start=started)))
 
 
-def begin(
+def authorize_start(
     world: World,
     package: Package,
     request: Request,
@@ -54,17 +50,20 @@ def begin(
     *,
     earlier: EarlierRuns = EarlierRuns(),  # noqa: B008  # frozen
     policy: StartPolicy = PackagePolicy(),  # noqa: B008  # it has no state
-    register: Callable[[], None] = lambda: None,
-    log: RunLog | None = None,
-) -> RunLog:
-    """Start the run of a world: ask the policy and write the first record.
-
-    `register` is called in between and may raise to refuse the run. `log`: the log of the run if it is already open.
-    Raises `policy.denied`, `policy.interrupted`.
-    """
+) -> RunStarted:
+    """The first fact of a run that the policy allows. Raises `policy.*`."""
     started = make_run_started(world, package, request, admitted, earlier)
-    refuse_unless_allowed(policy.ruling(package, started), started)
-    register()
+    verdict = policy.ruling(package, started)
+    if verdict.ruling != "allow":
+        code = "policy.interrupted" if verdict.ruling == "interrupt" else "policy.denied"
+        message = verdict.reason or texts.START_DENIED.format(verdict.ruling)
+        fields = {"run": started.run, "rules": list(verdict.rules), "ruling": verdict.ruling}
+        raise PolicyError(code, message, fields=fields)
+    return started
+
+
+def begin(world: World, started: RunStarted, log: RunLog | None = None) -> RunLog:
+    """`log`: None if it is not open yet."""
     log = log or open_run_log(world)
     log.commit(started)
     return log
@@ -77,8 +76,8 @@ def make_run_started(
     admitted: AdmittedRequest,
     earlier: EarlierRuns = EarlierRuns(),  # noqa: B008  # frozen
 ) -> RunStarted:
-    commands = [command for tool in package.tools.values() if (command := tool_command(tool)) is not None]
-    programs = {command: world.programs[command] for command in sorted(commands) if command in world.programs}
+    commands = {tool_command(tool) for tool in package.tools.values()}
+    programs = {command: file for command, file in sorted(world.programs.items()) if command in commands}
     message = admitted.message
     return RunStarted(
         run=world.run,
@@ -97,22 +96,12 @@ def make_run_started(
     )
 
 
-def refuse_unless_allowed(verdict: PolicyDecision, started: RunStarted) -> None:
-    """Raises `policy.denied` or `policy.interrupted` unless the ruling is `allow`."""
-    if verdict.ruling == "allow":
-        return
-    code = "policy.interrupted" if verdict.ruling == "interrupt" else "policy.denied"
-    message = verdict.reason or texts.START_DENIED.format(verdict.ruling)
-    fields = {"run": started.run, "rules": list(verdict.rules), "ruling": verdict.ruling}
-    raise PolicyError(code, message, fields=fields)
-
-
-# --- the package ------------------------------------------------------------------------------------------------
-
-
 def find_package(packages: Mapping[str, PackageFile], request: Request) -> PackageFile:
-    """The package for a request, with the output schema of the request."""
-    file = _find_by_fingerprint(packages, request.package)
+    wanted = request.package
+    if isinstance(wanted, str) and wanted not in packages:
+        message = f"the runtime has no package with the fingerprint {wanted}"
+        raise PackageError("package.invalid", message, fields={"place": wanted})
+    file = packages[wanted] if isinstance(wanted, str) else wanted
     package = file.agent if request.output is None else _with_output_schema(file.agent, request.output)
     validate_package(package)
     if package.name != request.agent:
@@ -123,17 +112,8 @@ def find_package(packages: Mapping[str, PackageFile], request: Request) -> Packa
     return file if package is file.agent else seal_package(package)
 
 
-def _find_by_fingerprint(packages: Mapping[str, PackageFile], wanted: PackageFile | str) -> PackageFile:
-    if isinstance(wanted, PackageFile):
-        return wanted
-    if wanted not in packages:
-        message = f"the runtime has no package with the fingerprint {wanted}"
-        raise PackageError("package.invalid", message, fields={"place": wanted})
-    return packages[wanted]
-
-
 def _with_output_schema(package: Package, schema: dict[str, Any]) -> Package:
-    """The package with another output schema. An existing schema is replaced only by one with the same id."""
+    """An existing schema is replaced only by one with the same id."""
     present = package.output.schema
     if (
         present is not None
@@ -152,7 +132,6 @@ def _schema_id(schema: dict[str, Any]) -> Any:
 
 
 def refuse_changed_package(file: PackageFile) -> None:
-    """Refuse a package whose content does not match its fingerprint."""
     found = fingerprint(file.agent)
     if found != file.fingerprint:
         message, fields = "the package was changed after it was compiled", {"pinned": file.fingerprint, "found": found}
@@ -160,25 +139,18 @@ def refuse_changed_package(file: PackageFile) -> None:
 
 
 def refuse_missing_ports(world: World, package: Package) -> None:
-    """Raise `host.missing` or `provider.not_found` if the world lacks a port that the package names."""
     if error := find_missing_port(world, package):
         error.fields["run"] = world.run
         raise error
 
 
-# --- the request ------------------------------------------------------------------------------------------------
-
-
 def admit_request(
     package: Package, request: Request, run: str, session: Session, read: Callable[[str], Iterable[Record]]
 ) -> tuple[EarlierRuns, AdmittedRequest]:
-    """The history of the session, and the admitted request. `read` returns the records of a run of the session.
-
-    Raises `input.rejected`, `run.invalid_continuation`, `input.admission_failed`.
-    """
+    """Raises `input.rejected`, `run.invalid_continuation`, `input.admission_failed`."""
     input_id = f"{run}.1"
     try:
-        before = earlier_runs(session.runs, package.session, read)
+        before = earlier_runs(session.runs, package, read)
         before = replace(before, messages=(*before.messages, *request.history))
         admitted = admit(package, request.message, request.params, goes_on=request.goes_on)
         if admitted.message is None:
@@ -196,11 +168,9 @@ def admit_request(
 
 
 def refuse_without_open_message(before: EarlierRuns) -> None:
-    """Refuse to continue a conversation without an unanswered message."""
-    last = before.messages[-1] if before.messages else None
-    if last is None or isinstance(last, Assistant):
+    if not before.messages or isinstance(before.messages[-1], Assistant):
         message = "there is no input, and the conversation has no unanswered message"
-        fields = {"expected": "user or tool", "actual": "empty" if last is None else "assistant"}
+        fields = {"expected": "user or tool", "actual": "assistant" if before.messages else "empty"}
         raise RequestError("run.invalid_continuation", message, fields=fields)
 
 
@@ -211,23 +181,17 @@ def refuse_duplicate_input(package: Package, session: Session, text: str, input_
 
 
 class AdmittedRequest(Struct, frozen=True):
-    """A checked request with rendered texts."""
-
     params: dict[str, Any]
     instructions: str
     message: str | None
     """None: continue the existing conversation."""
     prompts: dict[str, str]
-    """The texts that the runtime may send to the model."""
 
 
 def admit(
     package: Package, message: str | None, params: Mapping[str, Any], *, goes_on: bool = False
 ) -> AdmittedRequest:
-    """Check a request against its package. Raises `input.rejected`.
-
-    Without a message the input of the package is used; with `goes_on` the existing conversation continues instead.
-    """
+    """Without a message, use the input of the package, or continue if `goes_on`. Raises `input.rejected`."""
     values = complete_params(package, params)
     if message is None and not goes_on:
         message = render_input(package, values)
@@ -245,7 +209,6 @@ def jitter_seed(package: Package, admitted: AdmittedRequest) -> str:
 
 
 def _render_prompts(package: Package, values: Mapping[str, Any]) -> dict[str, str]:
-    """The prompts that this package can need."""
     prompts = {}
     if package.guards.empty_outcome is not None:
         prompts["nudge"] = render_prompt(package.guards.nudge, values, "guards.nudge")

@@ -7,6 +7,7 @@
 
 Rule 1  A request contains only what the answer depends on: no ids and no keys, so that the same call in another turn
         is the same request. An approval is valid for exactly its question.
+        Defaults that were filled in are left out, so that a request does not change when a parameter gets a default.
 Rule 2  A result that is a single text is written as text. Everything else is JSON. A truncated text is written with the
         part that the model read, and the full text.
 Rule 3  A cassette may have been edited. A reply that cannot be decoded means that the cassette is damaged.
@@ -58,15 +59,13 @@ class _Delivery(Struct, frozen=True, forbid_unknown_fields=True):
     fault: Fault | None = None
 
 
-# --- requests ---------------------------------------------------------------------------------------------------
-
-
 def encode_tool_call(effect: RunTool) -> HttpCall:
-    return _encode_call("tool", effect.name, effect.arguments)
+    return _encode_call("tool", effect.name, _without_defaults(effect.arguments, effect.arguments_without_defaults))
 
 
 def encode_question(question: Question) -> HttpCall:
-    body = {"reason": question.reason, "rules": question.rules, "value": question.value}
+    value = _without_defaults(question.value, question.value_without_defaults)
+    body = {"reason": question.reason, "rules": question.rules, "value": value}
     return _encode_call("approval", question.target, body)
 
 
@@ -77,7 +76,8 @@ def approval_target(call: HttpCall) -> str | None:
 
 
 def encode_hook_question(hook: str, question: HookQuestion) -> HttpCall:
-    return _encode_call("hook", hook, {"point": question.point, "target": question.target, "value": question.value})
+    value = _without_defaults(question.value, question.value_without_defaults)
+    return _encode_call("hook", hook, {"point": question.point, "target": question.target, "value": value})
 
 
 def encode_delivery(delivery: Deliver) -> HttpCall:
@@ -85,11 +85,12 @@ def encode_delivery(delivery: Deliver) -> HttpCall:
     return _encode_call("sink", delivery.name, {"text": delivery.text, **output})
 
 
+def _without_defaults(value: Any, arguments: dict[str, Any] | None) -> Any:
+    return value if arguments is None else arguments
+
+
 def _encode_call(scheme: str, name: str, body: Any) -> HttpCall:
     return HttpCall(CALL_METHOD, f"{scheme}://{name}", _JSON, sorted_json(body))
-
-
-# --- replies ----------------------------------------------------------------------------------------------------
 
 
 def encode_tool_result(returned: ToolReturn, blobs: Blobs) -> HttpReply:
@@ -127,7 +128,6 @@ def decode_answer(reply: HttpReply) -> tuple[ApprovalAnswer, str]:
 
 
 def recorded_answer(interaction: Interaction) -> ApprovalAnswer | None:
-    """The approval answer of an interaction, or None."""
     if interaction.failure is not None or interaction.stopped:
         return None
     try:

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeAlias
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from agentrun.cassette.interactions import Interaction
 from agentrun.cassette.miss_context import OverruledAnswer
 from agentrun.cassette.player import Player
 from agentrun.cassette.recorder import ChunkCallback, Recorder
+from agentrun.compiler.url_templates import UnusableUrl
 from agentrun.core.effect_ids import CallId, parse_effect_id
 from agentrun.core.effects import Deliver, RunTool, ToolReturn
 from agentrun.core.facts import ApprovalAnswer, HookAnswer
@@ -33,11 +35,10 @@ from agentrun.engine.ports import Approver, Clock, Executor, HookFunction, Provi
 from agentrun.engine.tool_runner import TruncatingExecutor, call_executor, truncate_result
 from agentrun.engine.world import World, Wrapper
 from agentrun.errors import AgentrunError, CassetteError, ProviderError
-from agentrun.tools.http import HttpTools
+from agentrun.tools.http import HttpTools, build_request
 from agentrun.wire import HttpCall, HttpReply, Sender
 
 LiveCall: TypeAlias = Callable[[ChunkCallback | None], Coroutine[Any, Any, HttpReply]]
-"""Performs the real exchange."""
 
 FOREVER_MS = 2**62
 
@@ -48,6 +49,9 @@ class CassetteExchanger(Protocol):
     ) -> HttpReply:
         """The reply to a request. Raises the error of the request, or `cassette.miss`."""
 
+    def has_repeat(self, call: HttpCall, path: str) -> bool:
+        """Whether the same request was recorded once more in the current turn."""
+
     def skip_next(self, url: str, path: str) -> None:
         """Skip the next interaction with this address."""
 
@@ -55,14 +59,13 @@ class CassetteExchanger(Protocol):
         """An approver answers instead of the cassette."""
 
 
-class ReplayExchanger:
+class ReplayExchanger(Struct, frozen=True):
     """Replays everything from the cassette. Without a step clock, real time passes during the replay."""
 
-    def __init__(self, player: Player, clock: StepClock | None, step: int | None = None) -> None:
-        """`step`: the duration of each exchange in milliseconds. None: as recorded."""
-        self._player = player
-        self._clock = clock
-        self._step = step
+    _player: Player
+    _clock: StepClock | None
+    _step: int | None = None
+    """The duration of each exchange in milliseconds. None: as recorded."""
 
     async def exchange(
         self,
@@ -77,6 +80,9 @@ class ReplayExchanger:
         elif interaction.stopped:
             await _wait_forever()
         return replay_reply(interaction, heard)
+
+    def has_repeat(self, call: HttpCall, path: str) -> bool:
+        return self._player.has_repeat(call, path)
 
     def skip_next(self, url: str, path: str) -> None:
         self._player.play_next(url, path)
@@ -93,8 +99,7 @@ class RecordingExchanger:
     """Performs and records exchanges. Interactions of an existing cassette can be reused instead."""
 
     def __init__(self, recorder: Recorder, old_player: Player | None = None, until: int | None = None) -> None:
-        """`old_player`: the cassette to reuse. `until`: the first `until` interactions are reused and must match; None:
-        every interaction that matches is reused."""
+        """The first `until` interactions are reused and must match. None: every interaction that matches is reused."""
         self._recorder = recorder
         self._old_player = old_player
         self._until = until
@@ -119,6 +124,11 @@ class RecordingExchanger:
             raise
         take.end(reply)
         return reply
+
+    def has_repeat(self, call: HttpCall, path: str) -> bool:
+        """Only among the interactions that must match."""
+        is_open = self._until is not None and self._recorder.count < self._until
+        return is_open and self._old_player is not None and self._old_player.has_repeat(call, path)
 
     def skip_next(self, url: str, path: str) -> None:
         """Nothing to do: only requested interactions are reused."""
@@ -178,11 +188,7 @@ async def _wait_forever() -> None:
     await Event().wait()
 
 
-# --- the ports of one run ---------------------------------------------------------------------------------------
-
-
 def models_wrapper(exchanger: CassetteExchanger) -> Wrapper:
-    """Wraps the models of a world with a cassette."""
 
     def wrapper(world: World) -> World:
         providers = {name: _wrap_model(each, exchanger, world.path) for name, each in world.providers.items()}
@@ -246,21 +252,29 @@ def _with_call(error: CassetteError, call: str) -> CassetteError:
 
 def _wrap_tool(exchanger: CassetteExchanger, path: str, executor: Executor, world: World) -> Executor:
     if isinstance(executor, HttpTools):
-        return _CassetteHttpTools(executor.with_sender(lambda sender: _CassetteSender(exchanger, path, sender)))
+        tools = executor.with_sender(lambda sender: _CassetteSender(exchanger, path, sender))
+        return _CassetteHttpTools(tools, exchanger, path)
     return _CassetteTool(exchanger, path, executor, world)
 
 
-class _CassetteHttpTools:
+class _CassetteHttpTools(Struct, frozen=True):
     """The requests and replies of an HTTP tool are recorded as they are, before they become a tool result."""
 
-    def __init__(self, tools: HttpTools) -> None:
-        self._tools = tools
+    _tools: HttpTools
+    _exchanger: CassetteExchanger
+    _path: str
 
     async def run(self, call: RunTool) -> ToolReturn:
         try:
             return await self._tools.run(call)
         except CassetteError as error:
             raise _with_call(error, call.id) from None
+
+    def has_recorded_result(self, call: RunTool) -> bool:
+        try:
+            return self._exchanger.has_repeat(build_request(call), self._path)
+        except UnusableUrl:
+            return False
 
 
 class _CassetteTool(TruncatingExecutor):
@@ -284,6 +298,9 @@ class _CassetteTool(TruncatingExecutor):
         except CassetteError as error:
             raise _with_call(error, call.id) from None
         return encoding.decode_tool_result(reply, self._blobs)
+
+    def has_recorded_result(self, call: RunTool) -> bool:
+        return self._exchanger.has_repeat(encoding.encode_tool_call(call), self._path)
 
 
 class _CassetteApprover:
@@ -344,11 +361,10 @@ def _wrap_hook(exchanger: CassetteExchanger, path: str, name: str, hook: HookFun
     return hook_through_cassette
 
 
-class _CassetteSink:
-    def __init__(self, exchanger: CassetteExchanger, path: str, sink: SinkPort) -> None:
-        self._exchanger = exchanger
-        self._path = path
-        self._sink = sink
+class _CassetteSink(Struct, frozen=True):
+    _exchanger: CassetteExchanger
+    _path: str
+    _sink: SinkPort
 
     async def deliver(self, delivery: Deliver) -> Fault | None:
         async def live(_: ChunkCallback | None) -> HttpReply:

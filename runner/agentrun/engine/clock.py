@@ -1,9 +1,8 @@
 """A clock that is advanced step by step: replays and tests take no real time and need no event loop.
 
-Rule 1  The clock never goes back.
-Rule 2  A coroutine that waits yields a `Sleep` to its caller: a crew, a time limit, or `run` at the top.
-Rule 3  Only `run` advances the clock, directly to the end of the sleep.
-Rule 4  A coroutine on this clock must not wait for real events: they would never happen.
+Rule 1  A coroutine that waits yields a `Sleep` to its caller: a crew, a time limit, or `run` at the top.
+Rule 2  Only `run` advances the clock, directly to the end of the sleep.
+Rule 3  A coroutine on this clock must not wait for real events: they would never happen.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ _T = TypeVar("_T")
 
 
 class Sleep(Struct, frozen=True):
-    """Yielded by a coroutine that waits."""
-
     until: int
     due: int | None = None
     """The time that is compared with time limits, if it is not `until`."""
@@ -34,7 +31,6 @@ class Done(Struct, Generic[_T], frozen=True):
 
 
 def step(work: Coroutine[Any, Any, _T]) -> Sleep | Done[_T]:
-    """Run a coroutine until it sleeps or ends."""
     try:
         yielded = work.send(None)
     except StopIteration as end:
@@ -54,7 +50,6 @@ class StepClock:
         return self._now
 
     def move_to(self, at: int) -> None:
-        """Advance the clock to this moment. It never goes back."""
         self._now = max(self._now, at)
 
     async def sleep_until(self, at: int) -> None:
@@ -62,7 +57,6 @@ class StepClock:
             await Sleep(at)
 
     async def sleep_with_due(self, at: int, due: int) -> None:
-        """Sleep until `at`, but compare `due` with time limits."""
         while self._now < at:
             await Sleep(at, due)
 
@@ -82,7 +76,6 @@ class StepClock:
         return function()
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run a coroutine to its end and return the result."""
         while isinstance(now := step(work), Sleep):
             self.move_to(now.until)
         return now.value

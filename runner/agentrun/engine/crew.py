@@ -2,11 +2,8 @@
 
 Rule 1  Effects count against the width; questions do not.
 Rule 2  Each question is asked once. A question that is no longer open is dropped, and asked again if it comes back.
-
-On a step clock every piece of work is a coroutine that `StepCrew` advances:
-
-Rule 3  One step at a time, and only of work that is ready. The work that was started first goes first, unless `order`
-        chooses another, so that tests can try any order of completion.
+Rule 3  A `StepCrew` advances one coroutine at a time, if it is ready. The work that was started first goes first,
+        unless `order` chooses another, so that tests can try any order of completion.
 Rule 4  If all work sleeps, the crew sleeps until the first wakes up. So the crew of a sub-agent sleeps in its parent's.
 Rule 5  Work that is stopped is closed immediately, and its exceptions are ignored.
 """
@@ -17,8 +14,10 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from typing import Any, Generic, TypeAlias, TypeVar
+
+from msgspec import Struct, field
 
 from agentrun.core.effects import Effect
 from agentrun.core.facts import Fact
@@ -32,15 +31,11 @@ TaskT = TypeVar("TaskT")
 CompletionOrder: TypeAlias = Callable[[Sequence[str]], int]
 """Chooses one of several ready effects: gets their ids and returns an index."""
 
-
 MAX_PARALLEL_EFFECTS = 8
-"""The maximum of parallel effects of a run. It is the same in a replay: if a call stops the others, the recorded times
-decide which of them were still running."""
+"""Of a run. Equal in a replay: if a call stops the others, the recorded times decide which of them were running."""
 
 
 class BaseCrew(ABC, Generic[TaskT]):
-    """`TaskT` is the type of started work."""
-
     def __init__(self, perform: PerformEffect, width: int, consult: AskPerson | None) -> None:
         self._perform = perform
         self._width = width
@@ -75,7 +70,6 @@ class BaseCrew(ABC, Generic[TaskT]):
                 self._questions[key] = self._begin(key, self._consult(question))
 
     def post(self, fact: Fact) -> None:
-        """Add a fact from outside."""
         self._posted.append(fact)
 
     @property
@@ -106,15 +100,12 @@ class BaseCrew(ABC, Generic[TaskT]):
     def _stop(self, task: TaskT) -> None: ...
 
 
-class _Task:
+class _Task(Struct):
     """Started work, and when it wakes up. Like an asyncio task, it has its own context."""
 
-    __slots__ = ("context", "wakes", "work")
-
-    def __init__(self, work: Coroutine[Any, Any, Fact | None]) -> None:
-        self.context = copy_context()
-        self.work = work
-        self.wakes = 0
+    work: Coroutine[Any, Any, Fact | None]
+    context: Context = field(default_factory=copy_context)
+    wakes: int = 0
 
 
 class StepCrew(BaseCrew[_Task]):
@@ -140,13 +131,15 @@ class StepCrew(BaseCrew[_Task]):
             tasks = {**self._effects, **self._questions}
             ready = [key for key, task in tasks.items() if task.wakes <= now]
             if ready:
-                fact = self._advance(ready[self._order(ready)])
-                if fact is not None:
+                if (fact := self._advance(ready[self._order(ready)])) is not None:
                     return fact
             elif deadline is not None and deadline <= now:
                 return None
             else:
-                await self._clock.sleep_until(_next_wakeup([task.wakes for task in tasks.values()], deadline))
+                wakes = [task.wakes for task in tasks.values()] + ([] if deadline is None else [deadline])
+                if not wakes:
+                    raise InternalError("internal", "the run waits, but no effect is running")
+                await self._clock.sleep_until(min(wakes))
         return self._posted.popleft()
 
     async def close(self) -> None:
@@ -160,7 +153,6 @@ class StepCrew(BaseCrew[_Task]):
             task.context.run(task.work.close)
 
     def _advance(self, key: str) -> Fact | None:
-        """Advance one piece of work. Returns its fact if it ended."""
         tasks = self._effects if key in self._effects else self._questions
         task = tasks[key]
         try:
@@ -173,10 +165,3 @@ class StepCrew(BaseCrew[_Task]):
             return None
         del tasks[key]
         return now.value
-
-
-def _next_wakeup(wakes: list[int], deadline: int | None) -> int:
-    moments = wakes if deadline is None else [*wakes, deadline]
-    if not moments:
-        raise InternalError("internal", "the run waits, but no effect is running")
-    return min(moments)

@@ -11,8 +11,6 @@ from agentrun.engine.ports import AskPerson, Clock, Crew, PerformEffect
 
 
 class CrewRegistry:
-    """Creates crews, and passes facts from outside to them."""
-
     def __init__(
         self, clock: Clock, width: int = MAX_PARALLEL_EFFECTS, order: CompletionOrder = lambda ready: 0
     ) -> None:
@@ -21,11 +19,9 @@ class CrewRegistry:
         self._order = order
         self._crews: dict[str, Crew] = {}
         self._waiting: dict[str, list[Fact]] = defaultdict(list)
-        """Facts for runs that have no crew yet."""
         self._parks_at: int | None = None
 
     def __contains__(self, run: object) -> bool:
-        """Whether a run is active."""
         return run in self._crews
 
     def make(self, run: str, work: PerformEffect, consult: AskPerson | None) -> Crew:
@@ -38,9 +34,9 @@ class CrewRegistry:
             crew = TaskCrew(work, width=self._width, clock=self._clock, consult=consult)
         for fact in self._waiting.pop(run, ()):
             crew.post(fact)
-        if self._parks_at is not None:
-            crew.park(self._parks_at)
         self._crews[run] = crew
+        if self._parks_at is not None:  # after the line above: another thread may park the run at this moment
+            crew.park(self._parks_at)
         return crew
 
     def post(self, run: str, fact: Fact) -> None:
@@ -51,16 +47,13 @@ class CrewRegistry:
             self._waiting[run].append(fact)
 
     def is_busy(self, run: str) -> bool:
-        """Whether a run has running effects, open questions or posted facts."""
         return run in self._crews and self._crews[run].busy
 
     def park(self, grace: int) -> None:
-        """Park the run and its sub-agents within `grace` milliseconds."""
         self._parks_at = self._clock.now() + grace
         for crew in tuple(self._crews.values()):
             crew.park(self._parks_at)
 
     def clear(self) -> None:
-        """Remove all crews: the run is no longer active."""
         self._crews.clear()
         self._parks_at = None

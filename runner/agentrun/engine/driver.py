@@ -4,10 +4,10 @@ Rule 1  A run has one writer. Only `evolve` changes the state, and only after th
 Rule 2  An illegal fact is refused before it is written.
 Rule 3  The intent of an effect is written before the effect starts.
 Rule 4  When the loop ends, no effect is running and the journal ends with one terminal record. If the journal itself
-        fails, nothing more is written or started, and the run can be resumed.
+        fails, nothing more is written or started, and the run can be resumed. Rule 6 has the exceptions.
 Rule 5  Listeners get a record after it is committed and cannot stop the run.
-Rule 6  A parked run makes no more decisions: it records effects that end within the grace time, stops the others and
-        writes no terminal record.
+Rule 6  A parked run makes no more decisions: it records effects that end within the grace time, stops the others,
+        abandons those that cannot be stopped, and writes no terminal record.
 Rule 7  A sub-agent does not outlive its parent: if it is suspended or lost, it is cancelled when the parent ends.
 """
 
@@ -35,8 +35,6 @@ from agentrun.errors import AgentrunError, InternalError, StorageError, poisoned
 
 
 class RunLog:
-    """The journal of a run and the state that follows from it."""
-
     def __init__(
         self,
         journal: Journal,
@@ -72,7 +70,6 @@ class RunLog:
         return (record.fact for record in self._journal.records())
 
     def commit_if_acceptable(self, fact: core_facts.Fact) -> None:
-        """Commit a fact from outside if the state still accepts it."""
         if is_acceptable(self.state, fact):
             self.commit(fact)
 
@@ -83,7 +80,6 @@ class RunLog:
             self.commit(fact)
 
     def stop(self, fault: Fault) -> Outcome:
-        """End the run with a fault from outside the core, if it is not finished."""
         at = self.state.now
         with suppress(Exception):  # the clock itself may have failed
             at = self._clock.now()
@@ -102,7 +98,6 @@ class RunLog:
 
 
 def open_run_log(world: World) -> RunLog:
-    """Open the journal of the world's run. The world's listener gets each record that is written."""
     clean = partial(redact_struct, world.redactor) if world.redactor else None
     return RunLog(world.journals.open(world.run), world.clock, partial(world.listen, world.run), clean)
 
@@ -127,7 +122,6 @@ async def _end_child(world: World, package: Package) -> None:
 
 
 async def drive(package: Package, log: RunLog, crew: Crew) -> Ending:
-    """Continue a run from the end of its journal until it is finished, suspended or parked."""
     try:
         return await _loop(package, log, crew)
     except AgentrunError as error:
@@ -175,7 +169,6 @@ async def _loop(package: Package, log: RunLog, crew: Crew) -> Ending:
 
 
 async def _park(log: RunLog, crew: Crew, until: int) -> Ending:
-    """Record the effects that end within the grace time and leave the run, unless that finished it."""
     crew.consult(())
     while crew.busy and (fact := await crew.next_fact(until)) is not None:
         log.commit_if_acceptable(fact)

@@ -1,9 +1,9 @@
 """Real time in an event loop: its clock, and the crew, in which every piece of work is a task.
 
-Rule 1  Facts are returned in the order in which work ends.
-Rule 2  `post` can be called from any thread at any time, also before and after the run.
-Rule 3  When `close` returns, no task is running. A cancellation of `close` is raised after that.
-Rule 4  Results and exceptions of stopped work are ignored. An exception of other work is a bug in agentrun, and
+Rule 1  `post` can be called from any thread at any time, also before and after the run.
+Rule 2  When `close` returns, no task is running. A cancellation of `close` is raised after that. Only a parked run does
+        not wait for work that ignores its cancellation: after `MAX_STOP_MS` it is abandoned, and lost as after a crash.
+Rule 3  Results and exceptions of stopped work are ignored. An exception of other work is a bug in agentrun, and
         `next_fact` raises it.
 """
 
@@ -22,6 +22,9 @@ from agentrun.engine.guarded_call import RaisedException
 from agentrun.engine.ports import AskPerson, Clock, PerformEffect
 from agentrun.errors import InternalError
 from agentrun.tools.threads import run_in_thread
+
+MAX_STOP_MS = 1_000
+"""Milliseconds that the work of a parked run may take to end after it was stopped."""
 
 _T = TypeVar("_T")
 _Task: TypeAlias = "asyncio.Task[Fact | None]"
@@ -56,19 +59,18 @@ class SystemClock:
             raise RuntimeError("the work cancelled itself") from None
 
     async def aside(self, function: Callable[[], _T]) -> _T:
-        """Run a function in a thread. A thread cannot be stopped: after a cancellation it still runs to its end, but
-        the exit of the process does not wait for it."""
-        result = await run_in_thread(lambda: _call_guarded(function), "aside")
+        """A thread cannot be stopped: after a cancellation it runs on, but the process exits without it."""
+
+        def call() -> _T | RaisedException:
+            try:
+                return function()
+            except BaseException as error:  # noqa: BLE001  # raised again below
+                return RaisedException(error)
+
+        result = await run_in_thread(call, "aside")
         if isinstance(result, RaisedException):
             raise result.error
         return result
-
-
-def _call_guarded(function: Callable[[], _T]) -> _T | RaisedException:
-    try:
-        return function()
-    except BaseException as error:  # noqa: BLE001  # raised again by the caller
-        return RaisedException(error)
 
 
 class TaskCrew(BaseCrew[_Task]):
@@ -100,8 +102,7 @@ class TaskCrew(BaseCrew[_Task]):
             self._news.clear()
             if self._posted:
                 return self._posted.popleft()
-            fact = self._next_ended()
-            if fact is not None:
+            if (fact := self._next_ended()) is not None:
                 return fact
             if self._parks_at is not None and not (was_parking and self.busy):
                 return None
@@ -117,13 +118,23 @@ class TaskCrew(BaseCrew[_Task]):
     async def close(self) -> None:
         self._stop_all()
         cancelled: asyncio.CancelledError | None = None
+        deadline = None if self._parks_at is None else self._clock.now() + MAX_STOP_MS
         while self._stopped:
             try:
-                await asyncio.wait(self._stopped)
+                await self._wait_for_stopped(deadline)
             except asyncio.CancelledError as error:
                 cancelled = error
+            except TimeoutError:
+                break
         if cancelled is not None:
             raise cancelled
+
+    async def _wait_for_stopped(self, deadline: int | None) -> None:
+        stopped = asyncio.wait(self._stopped)
+        if deadline is None:
+            await stopped
+        else:
+            await self._clock.within(max(deadline - self._clock.now(), 0), stopped)
 
     def _begin(self, key: str, work: Coroutine[Any, Any, Fact | None]) -> _Task:
         task = asyncio.get_running_loop().create_task(work, name=key)
@@ -142,7 +153,6 @@ class TaskCrew(BaseCrew[_Task]):
         self._news.set()
 
     def _next_ended(self) -> Fact | None:
-        """The fact of the next work that ended and was not stopped."""
         while self._ended:
             task = self._ended.popleft()
             for tasks in (self._effects, self._questions):

@@ -1,7 +1,7 @@
 """Events in memory: committed records and transient events.
 
 Rule 1  An event is published after its record is in the journal. Subscribers cannot influence a run.
-Rule 2  A cursor contains the number of records of all runs so far. It is valid only for its own scope.
+Rule 2  A cursor is the number of records of all runs so far, and is valid only for its own scope.
 Rule 3  A subscriber has a queue of limited size. If it is full, transient events are dropped first. Then a `Gap`
         replaces the following records until it is read; subscribe from its cursor to get the lost records.
 Rule 4  The terminal record of a run is never dropped.
@@ -21,25 +21,21 @@ from agentrun.engine.ports import TransientEvent
 
 MAX_QUEUED_EVENTS = 256
 """The queue size of a subscriber. Terminal records and a gap are added to it."""
+ReadRecords: TypeAlias = Callable[[str], Iterable[Record]]
 
 
 class Cursor(Struct, frozen=True):
-    """A position in the events of a scope."""
-
     scope: str
     seen: int
 
 
 class Gap(Struct, frozen=True):
-    """Records were lost here."""
-
     since: Cursor
     """Subscribe from here to get them."""
 
 
 class Event(Struct, frozen=True):
     cursor: Cursor
-    """Subscribe from here to get the following events."""
     run: str | None
     """Null for a gap."""
     agent: str | None
@@ -51,12 +47,9 @@ class Event(Struct, frozen=True):
 
 
 class Scope(Struct, frozen=True):
-    """The events that a subscriber gets."""
-
     name: str
     sees: Callable[[Event], bool]
     ends: bool = False
-    """Whether the subscription ends with a terminal record."""
 
 
 ALL_EVENTS = Scope("all", lambda event: True)
@@ -71,11 +64,8 @@ def agent_scope(agent: str) -> Scope:
 
 
 def filter_scope(name: str, sees: Callable[[Event], bool]) -> Scope:
-    """A scope with a filter function. Filters with the same name are the same scope."""
+    """Filters with the same name are the same scope."""
     return Scope(f"filter:{name}", sees)
-
-
-ReadRecords: TypeAlias = Callable[[str], Iterable[Record]]
 
 
 class EventBus:
@@ -103,7 +93,6 @@ class EventBus:
         return run in self._agents
 
     def subscribe(self, scope: Scope, read: ReadRecords, cursor: Cursor | None = None) -> Subscription:
-        """Events from now on, or from a cursor. `read` returns the records of a run."""
         if cursor is not None and cursor.scope != scope.name:
             raise ValueError(f"a cursor of the scope {cursor.scope} cannot be used for {scope.name}")
         now = len(self._places)
@@ -127,11 +116,8 @@ class EventBus:
 
 
 class Subscription:
-    """The events that one subscriber has not read yet.
-
-    `for event in subscription` yields the available events. `async for event in subscription` also waits for more,
-    until the subscription is closed or, in the scope of one run, the run is finished.
-    """
+    """The events that one subscriber has not read yet. `for` yields the available events; `async for` also waits for
+    more, until the subscription is closed or, in the scope of one run, the run is finished."""
 
     def __init__(
         self, scope: Scope, limit: int, before: Iterator[Event], leave: Callable[[Any], None], start: Cursor
@@ -148,7 +134,6 @@ class Subscription:
         self._wake: Callable[[], object] = _wake_nobody
 
     def offer(self, event: Event) -> None:
-        """Queue an event of the scope if there is room."""
         if not self.scope.sees(event):
             return
         if event.is_terminal or (not self._has_gap and self._has_room(event)):

@@ -1,7 +1,6 @@
 """Run user code and turn its exceptions and timeouts into values.
 
-Rule 1  The time limit is never confused with a `TimeoutError` that the code itself raises.
-Rule 2  `sys.exit` in a tool ends the tool and not the host. Ctrl-C and cancellation are passed on.
+The time limit is never confused with a `TimeoutError` of the code itself. `sys.exit` in a tool ends only the tool.
 """
 
 from __future__ import annotations
@@ -35,9 +34,7 @@ class RaisedException(Struct, frozen=True):
 
     @property
     def message(self) -> str:
-        """The type and text of the exception, without secrets and shortened."""
-        text = mask(f"{self.kind}: {self.error}").encode("utf-8", "replace").decode()
-        return text[:MAX_EXCEPTION_TEXT]
+        return mask(f"{self.kind}: {self.error}").encode("utf-8", "replace").decode()[:MAX_EXCEPTION_TEXT]
 
 
 def is_journalable(value: Any) -> bool:
@@ -49,7 +46,6 @@ def is_journalable(value: Any) -> bool:
 
 
 def is_valid_fault(fault: Fault) -> bool:
-    """Whether a fault of user code can be recorded: its code is known, and its fields are plain data."""
     return fault.code in ERROR_CODES and is_journalable(fault)
 
 

@@ -1,13 +1,12 @@
 """The handle of a run.
 
-Rule 1  In an event loop a run continues on its own. Without one, the run does its work inside `wait`.
-Rule 2  If the run is active, facts from outside are posted to it; otherwise they are written to the journal directly.
-Rule 3  The outcome is read from the journal. If the run has another owner, the handle cannot write.
+In an event loop a run continues on its own. Without one, the run does its work inside `wait`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
 from agentrun.compiler.package_file import PackageFile
@@ -28,7 +27,6 @@ from agentrun.errors import PackageError, RequestError
 
 CallSettlement: TypeAlias = Literal["retry", "result", "stop"]
 """The decision about a call with an unknown outcome: run it again, use this result, or stop the run."""
-
 
 PARK_GRACE_MS = 10_000
 """Milliseconds that running effects may still take when a run is parked."""
@@ -104,7 +102,12 @@ class RunHandle:
     def begin(self) -> None:
         """Continue the run if there is an event loop. A parked run continues only after `resume`."""
         if not isinstance(self._ended, Parked) and (self._task is None or self._task.done()):
-            self._task = self._spawn()
+            self._task = None
+            if not isinstance(self._world.clock, StepClock):
+                import asyncio  # late: a step clock needs no event loop
+
+                with suppress(RuntimeError):  # there is no event loop
+                    self._task = asyncio.get_running_loop().create_task(self._work())
 
     async def _work(self) -> None:
         if self.is_worked_on:
@@ -117,23 +120,11 @@ class RunHandle:
             self._world.crews.clear()
 
     async def _drive(self) -> Ending:
-        agent = self._package.agent
         try:
             refuse_changed_package(self._package)
         except PackageError as error:
             self._log.commit(facts.RunStopped("failed", fault_of(error)))
-        return await drive_with_children(self._world, agent, self._log)
-
-    def _spawn(self) -> Any:
-        """Start the work as a task of the running event loop. None: there is no loop."""
-        if isinstance(self._world.clock, StepClock):
-            return None
-        import asyncio  # late: a step clock needs no event loop
-
-        try:
-            return asyncio.get_running_loop().create_task(self._work())
-        except RuntimeError:
-            return None
+        return await drive_with_children(self._world, self._package.agent, self._log)
 
     # --- input from outside --------------------------------------------------------------------------------------
 
@@ -144,9 +135,15 @@ class RunHandle:
 
     def park(self, grace: int = PARK_GRACE_MS) -> None:
         """Park the run: no new effects are started, and running effects may end within `grace` milliseconds. `wait`
-        returns a `Parked`, and the run can be resumed. If the run is not active, this does nothing."""
-        if self.is_worked_on:
+        returns a `Parked`, and the run can be resumed. If the run is finished or suspended, this does nothing."""
+        if self.is_worked_on or self._is_about_to_work:
             self._world.crews.park(grace)
+
+    @property
+    def _is_about_to_work(self) -> bool:
+        if self._task is not None and not self._task.done():
+            return True
+        return self._ended is None and self._error is None and self.outcome is None
 
     def send(self, text: str) -> None:
         """Queue a user message for the model's next stop. Raises `input.rejected`, `run.invalid_state`."""

@@ -1,8 +1,6 @@
 """Call hooks.
 
-Rule 1  A hook gets a copy of the value, so it cannot change it. Only its answer counts, after it is in the journal.
-Rule 2  A hook fails if it raises, takes too long or returns an invalid answer. `core/hooks.py` decides whether a failed
-        hook denies.
+A hook gets a copy of the value, so it cannot change it. `core/hook_answers.py` decides whether a failed hook denies.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from msgspec import Struct
 from agentrun.core.effects import AskHook
 from agentrun.core.facts import HookAnswer, HookAnswered, HookFailure, HookPoint
 from agentrun.core.fault import Fault
-from agentrun.core.hooks import answer_or_failure, is_legal_answer, make_hook_answered
+from agentrun.core.hook_answers import answer_or_failure, is_legal_answer, make_hook_answered
 from agentrun.engine.guarded_call import RaisedException, TimedOut, call_guarded, call_with_timeout, is_journalable
 from agentrun.engine.ports import Clock, HookFunction
 from agentrun.engine.world import World, find_hook
@@ -33,14 +31,16 @@ class HookQuestion(Struct, frozen=True):
     target: str
     """The tool of a call, otherwise the subject."""
     value: Any
-    """The arguments of a call, or a text."""
+    """The arguments of a call, including defaults, or a text."""
+    value_without_defaults: dict[str, Any] | None = None
+    """The arguments of a call without the defaults that were filled in. None: there were none to fill in."""
 
 
-async def ask_hook(world: World, run: str, effect: AskHook) -> HookAnswered:
+async def ask_hook(world: World, effect: AskHook) -> HookAnswered:
     hook = effect.hook
     function = find_hook(world, hook.id)
-    question = HookQuestion(run, effect.point, effect.subject, effect.target, deepcopy(effect.value))
-
+    values = deepcopy((effect.value, effect.value_without_defaults))
+    question = HookQuestion(world.run, effect.point, effect.subject, effect.target, *values)
     answer: object = await call_with_timeout(
         world.clock, hook.timeout, lambda: call_hook(world.clock, hook.id, function, question)
     )
@@ -53,7 +53,6 @@ async def ask_hook(world: World, run: str, effect: AskHook) -> HookAnswered:
 
 
 async def call_hook(clock: Clock, name: str, function: HookFunction, question: HookQuestion) -> HookAnswer:
-    """Call a hook. An exception or an invalid answer becomes a `HookFailure`."""
 
     async def call() -> Any:
         answer = await clock.aside(lambda: function(question))
@@ -65,7 +64,7 @@ async def call_hook(clock: Clock, name: str, function: HookFunction, question: H
         case RaisedException() as raised:
             return _hook_failure(name, f"raised {raised.kind}", reason="exception", error=raised.kind)
         case answer if is_legal_answer(question.point, answer) and not is_journalable(answer):
-            return _hook_failure(name, "gave an answer that cannot be written down", reason="answer")
+            return _hook_failure(name, "returned a value that is not JSON", reason="answer")
         case answer:
             return answer_or_failure(name, question.point, answer)
 

@@ -1,6 +1,6 @@
 """What is particular to each kind of tool and sink: what runs it in a live run, and what a person is shown before.
 
-A new kind gets one case in each `match` of its sort. The modules of a kind are imported when it is used.
+The modules of a kind are imported when it is used.
 """
 
 from __future__ import annotations
@@ -55,7 +55,6 @@ def open_executor(
 
 
 def tool_items(question: DetailedQuestion, tool: Tool) -> Iterator[QuestionItem]:
-    """What a call of the tool will do."""
     match tool:
         case PythonTool():
             yield text_item("function", escape_name(f"{tool.module}:{tool.function}"))
@@ -73,7 +72,6 @@ def tool_items(question: DetailedQuestion, tool: Tool) -> Iterator[QuestionItem]
 
 
 def _shell_items(question: DetailedQuestion, tool: ShellTool) -> Iterator[QuestionItem]:
-    """The command as it will be started, or the reason why it will not run."""
     from agentrun.tools.commands import CommandRefused, build_argv, build_stdin  # late: only for this kind
 
     values = {**question.params, "args": question.value}
@@ -89,7 +87,6 @@ def _shell_items(question: DetailedQuestion, tool: ShellTool) -> Iterator[Questi
 
 
 def _http_items(question: DetailedQuestion, tool: HttpTool) -> Iterator[QuestionItem]:
-    """The request as it will be sent. Environment variables are shown by name."""
     from agentrun.tools.http import IDEMPOTENCY_KEY, build_request  # late: only for this kind
 
     call = RunTool(question.subject, question.target, tool, question.value, "", 0, 0, question.params)
@@ -127,7 +124,6 @@ def open_sink(kind: str, root: Path, sender: Sender, write: Callable[[str], None
 
 
 def sink_items(sink: Sink) -> Iterator[QuestionItem]:
-    """Where the sink delivers to."""
     match sink:
         case FileSink() | JsonlSink():
             yield text_item("file", escape_text(sink.path))

@@ -35,13 +35,16 @@ async def run_in_event_loop(
     rest, live = _without_replaced_ports(package, arguments), arguments.pop("live")
     if not live and not _needs_real_ports(rest):
         return await wait_or_cancel(begin(Runtime.in_memory(**arguments)))
-    from agentrun.engine.worlds.live import live_world  # late: Rule 2
+    from agentrun.engine.live_providers import live_settings  # late: Rule 2
 
-    async with live_world(package, find_project(project), models=live, parts=rest, env_file=env_file) as world:
-        for name in ("executors", "hooks", "sinks"):
-            arguments[name] = {**getattr(world, name), **arguments[name]}
-        arguments["providers"] = world.providers if live else arguments["providers"]
-        runtime = Runtime.in_memory(**arguments, programs=world.programs, redactor=world.redactor)
+    found = find_project(project)
+    options = {"models": live, "parts": rest, "settings": live_settings(package, found.root, env_file)}
+    async with (
+        Runtime.in_memory(**arguments) as runtime,
+        runtime.live_world(package, found, **options) as world,
+    ):
+        runtime.add_ports(world)
+        await world.prepare()
         return await wait_or_cancel(begin(runtime))
 
 
@@ -57,7 +60,6 @@ async def wait_or_cancel(handle: RunHandle) -> Ending:
 
 
 def _without_replaced_ports(package: Package, arguments: Mapping[str, Mapping[str, Any]]) -> Package:
-    """The package without the tools, hooks and sinks that the caller replaces."""
     executors, hooks, sinks = arguments["executors"], arguments["hooks"], arguments["sinks"]
     servers = {name.partition(".")[0] for name in executors}
     return replace(

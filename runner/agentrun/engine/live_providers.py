@@ -9,15 +9,20 @@ Importing this module takes a second, so only live runs do.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from urllib.parse import urlsplit
+
+import httpx
 
 from agentrun.core.effects import ModelRequest, route_name
 from agentrun.core.messages import Transcript
-from agentrun.core.package import Package, Route
+from agentrun.core.package import Package, Route, Sink
 from agentrun.core.package_lookup import credential_texts
+from agentrun.core.package_tools import Tool
+from agentrun.engine.env_file import read_env_file, read_project_env_file
 from agentrun.engine.models import HttpProvider
 from agentrun.engine.ports import Provider
-from agentrun.engine.settings import Settings
+from agentrun.engine.settings import Settings, load_settings
 from agentrun.engine.world import iterate_packages, iterate_routes
 from agentrun.errors import HostError
 from agentrun.net import environment as net_environment
@@ -25,10 +30,26 @@ from agentrun.net.sender import HttpxSender
 from agentrun.providers.registry import PROVIDER_HOMES, codec_for, refuse_unsupported
 from agentrun.wire import HttpCall, Sender
 
+NOT_SECRET_VARIABLES = (
+    *("HOME", "HOSTNAME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "PWD", "SHELL", "TERM", "TMPDIR", "TZ", "USER"),
+)
+"""Variables that are never secrets, even if a package names them."""
+_NOT_SECRET_PREFIXES = ("LC_", "XDG_")
 
-def live_sender(settings: Settings) -> HttpxSender:
-    """A sender with the credentials of the environment. The caller closes it."""
-    return HttpxSender(settings.secret, trust_env=settings.trust_env, elsewhere=overridden_addresses(settings))
+
+def live_settings(package: Package, root: Path, env_file: Path | None = None) -> Settings:
+    """The settings of a live run, with the variables of `env_file` or else of the project's `.env`.
+
+    Raises `host.missing`.
+    """
+    if env_file is not None:
+        return load_settings(read_env_file(env_file))
+    return load_settings(read_project_env_file(root, {*_named_variables(package)}))
+
+
+def live_sender(settings: Settings, client: httpx.AsyncClient) -> HttpxSender:
+    """A sender with the credentials of the environment. The caller closes the client."""
+    return HttpxSender(client, settings.secret, overridden_addresses(settings))
 
 
 def overridden_addresses(settings: Settings) -> dict[str, str]:
@@ -83,29 +104,26 @@ def _is_address(text: str) -> bool:
     return parts.scheme in ("http", "https") and bool(parts.hostname) and text.isascii() and text.isprintable()
 
 
-# --- secret values --------------------------------------------------------------------------------------------
-
-
-NOT_SECRET_VARIABLES = (
-    *("HOME", "HOSTNAME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "PWD", "SHELL", "TERM", "TMPDIR", "TZ", "USER"),
-)
-"""Variables that are never secrets, even if a package names them."""
-_NOT_SECRET_PREFIXES = ("LC_", "XDG_")
-
-
 def known_secrets(package: Package, environment: Mapping[str, str]) -> net_environment.NamedCredentials:
     """The secret values of the environment, each with its name."""
     named = {
         name
-        for name in _named_variables(package)
+        for name in _named_variables(package, addresses=False)
         if name not in NOT_SECRET_VARIABLES and not name.startswith(_NOT_SECRET_PREFIXES)
     }
     return net_environment.find_credentials(environment, named)
 
 
-def _named_variables(package: Package) -> Iterator[str]:
+def _named_variables(package: Package, *, addresses: bool = True) -> Iterator[str]:
+    """The variables that a package names. `addresses`: also those of addresses, which are not secrets."""
     for call in probe_calls(package):
-        yield from net_environment.credential_variables(call)
+        yield from (net_environment.request_variables if addresses else net_environment.credential_variables)(call)
     for agent in iterate_packages(package):
         for part in (*agent.tools.values(), *agent.sinks.values()):
-            yield from (name for text in credential_texts(part) for name in net_environment.variables_in(text))
+            yield from part_variables(part, addresses=addresses)
+
+
+def part_variables(part: Tool | Sink, *, addresses: bool = True) -> Iterator[str]:
+    """The variables that a tool or sink names."""
+    for text in (getattr(part, "url", None) or "" if addresses else "", *credential_texts(part)):
+        yield from net_environment.variables_in(text)

@@ -1,7 +1,6 @@
 """Journals with their packages, and blobs by hash, in memory.
 
-Rule 1  The package is stored with the run, before its first record.
-Rule 2  A journal has one owner. A new owner gets the next epoch, and then the previous owner cannot write.
+A journal has one owner. A new owner gets the next epoch, and then the previous owner cannot write.
 """
 
 from __future__ import annotations
@@ -22,21 +21,17 @@ class Journals(Protocol):
     def __contains__(self, run: object) -> bool:
         """Whether a run has a record."""
 
-    def keep(self, run: str, package: PackageFile) -> None:
-        """Store the package of a run that is about to start or to continue."""
+    def keep(self, run: str, package: PackageFile) -> None: ...
+    def open(self, run: str) -> Journal: ...
 
     def package(self, run: str, fingerprint: str) -> PackageFile:
-        """A package that was stored with a run. Raises `recovery.failed`."""
-
-    def open(self, run: str) -> Journal:
-        """Open or create the journal of a run for its next owner."""
+        """A package that was kept with a run. Raises `recovery.failed`."""
 
     def records(self, run: str) -> Iterable[Record]:
-        """The records of a run. Raises `run.not_found`."""
+        """Raises `run.not_found`."""
 
 
 def stored_package(journals: Journals, run: str) -> PackageFile:
-    """The package with which a run continues. Raises `run.not_found`, `recovery.failed`."""
     facts = (record.fact for record in journals.records(run))
     *_, pinned = (fact.package for fact in facts if isinstance(fact, RunStarted | RunResumed))
     package = journals.package(run, pinned)
@@ -57,7 +52,6 @@ class MemoryJournals:
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """All runs, sub-agents included, in the order of their start."""
         return tuple(run for run in self._journals if run in self)
 
     def keep(self, run: str, package: PackageFile) -> None:
@@ -80,19 +74,14 @@ class MemoryJournals:
         return self._journals[run].records()
 
     def text(self, run: str) -> bytes:
-        """The journal of a run as the content of a file."""
         return self._journals[run].text()
 
     def restore(self, run: str, records: Iterable[Record]) -> None:
-        """Add the journal of a run that was started elsewhere."""
-        journal, epoch = MemoryJournal(), 0
-        for record in records:
-            journal.append(record)
-            epoch = record.epoch
-        self._journals[run], self._epochs[run] = journal, epoch
+        self._journals[run] = MemoryJournal(records)
+        self._epochs[run] = self._journals[run].epoch - 1
 
     def append(self, run: str, record: Record) -> None:
-        """Write a record. Raises `journal.stale_owner` if its owner is not the latest."""
+        """Raises `journal.stale_owner` if the owner of the record is not the latest."""
         if record.epoch != self._epochs[run]:
             fields = {"seq": record.seq, "epoch": record.epoch, "owner": self._epochs[run]}
             raise StorageError("journal.stale_owner", f"another process has taken over the run {run}", fields=fields)
@@ -100,13 +89,13 @@ class MemoryJournals:
 
 
 class _OwnedJournal:
-    """The journal of one owner."""
-
     def __init__(self, journals: MemoryJournals, run: str, journal: MemoryJournal, epoch: int) -> None:
         self._journals = journals
         self._run = run
         self._journal = journal
         self.epoch = epoch
+        self.records = journal.records
+        self.lines_after = journal.lines_after
 
     @property
     def head(self) -> str:
@@ -114,12 +103,6 @@ class _OwnedJournal:
 
     def append(self, record: Record) -> None:
         self._journals.append(self._run, record)
-
-    def records(self) -> tuple[Record, ...]:
-        return self._journal.records()
-
-    def lines_after(self, seq: int) -> Iterable[bytes]:
-        return self._journal.lines_after(seq)
 
 
 class MemoryBlobs:

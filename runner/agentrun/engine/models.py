@@ -26,6 +26,8 @@ from agentrun.providers.codec import Codec, ConversationEncoder
 from agentrun.redactor import Redactor
 from agentrun.wire import HttpCall, HttpReply, Sender
 
+_CUT_CONNECTION = ("provider.zero_output", "provider.timeout")
+
 
 class ModelCaller:
     def __init__(self, world: World, run: str) -> None:
@@ -172,9 +174,6 @@ class HttpProvider:
 def _no_blob(blob: str) -> bytes:
     """Outside of a run there are no blobs."""
     raise KeyError(blob)
-
-
-_CUT_CONNECTION = ("provider.zero_output", "provider.timeout")
 
 
 async def ask_over_http(

@@ -1,13 +1,12 @@
 """Perform effects: the boundary to the world. The result is a fact, also after a failure.
 
-Rule 1  Only these errors are raised: those that end the host, a failed journal of a sub-agent, and a cassette that does
-        not match.
-Rule 2  An `AgentrunError` keeps its code. Any other exception becomes `internal` with the name of its type and no text.
-Rule 3  A sub-agent is a run of its own, with its own journal, in the world of its parent.
+Only these errors are raised: those that end the host, a failed journal of a sub-agent, and a cassette that does not
+match. A sub-agent is a run of its own, with its own journal, in the world of its parent.
 """
 
 from __future__ import annotations
 
+from contextlib import closing
 from copy import deepcopy
 from functools import partial
 from typing import assert_never
@@ -19,13 +18,13 @@ from agentrun.canonical_json import fingerprint
 from agentrun.core.effects import AskHook, AskModel, Deliver, Effect, RunChild, RunTool
 from agentrun.core.facts import ChildSuspended, DeliveryFinished, Fact, HookFailure, ModelFailed, ToolFinished
 from agentrun.core.fault import Fault, fault_of
-from agentrun.core.hooks import make_hook_answered
+from agentrun.core.hook_answers import make_hook_answered
 from agentrun.core.outcome import Outcome, Parked, Suspended
 from agentrun.core.package import Package
 from agentrun.core.tool_results import child_failed, child_finished, child_refused, child_suspended, fault_parts
 from agentrun.engine.approvals import ask_approver
-from agentrun.engine.begin import admit, begin
-from agentrun.engine.driver import RunLog, drive_with_children, open_run_log
+from agentrun.engine.begin import admit, authorize_start, begin
+from agentrun.engine.driver import drive_with_children, open_run_log
 from agentrun.engine.guarded_call import RaisedException, TimedOut, call_guarded, call_with_timeout
 from agentrun.engine.hooks import ask_hook
 from agentrun.engine.models import ModelCaller
@@ -43,7 +42,6 @@ class Performer:
         self._models = ModelCaller(world, world.run)
 
     async def perform(self, effect: Effect) -> Fact | None:
-        """Return the resulting fact. None: the effect is a sub-agent that was parked."""
         try:
             return await self._perform(effect)
         except AgentrunError as error:
@@ -59,34 +57,25 @@ class Performer:
             case AskModel():
                 return await self._models.ask(effect)
             case RunTool():
-                return await self._run_tool(effect)
+                with closing(CallProgress(self._world, effect)) as progress, listen_to_progress(progress):
+                    return await run_tool(self._world, effect)
             case RunChild():
                 return await run_child(self._world, effect)
             case AskHook():
-                return await ask_hook(self._world, self._world.run, effect)
+                return await ask_hook(self._world, effect)
             case Deliver():
                 return await deliver_to_sink(self._world, effect)
             case _:
                 assert_never(effect)
 
-    async def _run_tool(self, effect: RunTool) -> Fact:
-        progress = CallProgress(self._world, self._world.run, effect)
-        try:
-            with listen_to_progress(progress):
-                return await run_tool(self._world, effect)
-        finally:
-            progress.close()
-
 
 def _is_passed_on(effect: Effect, error: AgentrunError) -> bool:
-    """Whether an error is raised instead of becoming a fact (rule 1)."""
     if isinstance(effect, AskHook | Deliver):
         return isinstance(error, CassetteError)
     return isinstance(effect, RunChild) and error.code.startswith(("journal.", "storage."))
 
 
 def make_failure_fact(effect: Effect, fault: Fault) -> Fact:
-    """The fact for an effect that failed outside of the tool, model, hook or sink."""
     match effect:
         case AskModel():
             return ModelFailed(effect.id, effect.turn, effect.attempt, fault)
@@ -101,30 +90,23 @@ def make_failure_fact(effect: Effect, fault: Fault) -> Fact:
 
 
 def make_crew(world: World, package: Package) -> Crew:
-    """Create the crew that performs the effects of a run and asks the approver."""
     consult = None
     if world.approver is not None:
         consult = partial(ask_approver, world.clock, world.approver, package, world.programs)
     return world.crews.make(world.run, Performer(world).perform, consult)
 
 
-# --- sinks ----------------------------------------------------------------------------------------------------
-
-
 async def deliver_to_sink(world: World, effect: Deliver) -> DeliveryFinished:
     sink = find_sink(world, effect.name, effect.sink)
-    match await call_with_timeout(world.clock, effect.sink.timeout, lambda: call_sink(sink, effect)):
-        case TimedOut():
-            fault = _delivery_fault(effect, f"took longer than {effect.sink.timeout} ms", reason="timeout")
-            return DeliveryFinished(effect.name, fault)
-        case RaisedException(error):
-            raise error
-        case fault:
-            return DeliveryFinished(effect.name, fault)
+    fault = await call_with_timeout(world.clock, effect.sink.timeout, lambda: call_sink(sink, effect))
+    if isinstance(fault, RaisedException):
+        raise fault.error
+    if isinstance(fault, TimedOut):
+        fault = _delivery_fault(effect, f"took longer than {effect.sink.timeout} ms", reason="timeout")
+    return DeliveryFinished(effect.name, fault)
 
 
 async def call_sink(sink: SinkPort, effect: Deliver) -> Fault | None:
-    """Deliver to a sink. Returns the fault, or None on success."""
     copied = effect if effect.output is UNSET else replace(effect, output=deepcopy(effect.output))
     result: object = await call_guarded(lambda: sink.deliver(copied))
     match result:
@@ -146,35 +128,27 @@ def _delivery_fault(effect: Deliver, what: str, **fields: str) -> Fault:
     return Fault("delivery.failed", f"the sink {effect.name} {what}", {"sink": effect.name, **fields})
 
 
-# --- sub-agents -----------------------------------------------------------------------------------------------
-
-
 async def run_child(parent: World, effect: RunChild) -> ToolFinished | ChildSuspended | None:
     world = world_of_child(parent, effect.run, effect.id, effect.name)
-    log = open_run_log(world)
+    log, package = open_run_log(world), effect.package
     try:
-        _begin_child(world, effect, log)
+        if log.state.phase == "fresh":
+            admitted = admit(package, effect.message, effect.params)
+            begin(world, authorize_start(world, package, child_request(effect), admitted), log)
+        elif log.state.stopped is None:
+            log.take_over(fingerprint(package))
     except (RequestError, PolicyError) as error:
         return child_refused(effect, error.code, error.message)
     except BaseException:
         log.abandon()  # it may have started, and its parent will not resume it
         raise
-    match await drive_with_children(world, effect.package, log):
+    match await drive_with_children(world, package, log):
         case Outcome() as outcome:
             return _child_result(world, effect, outcome)
         case Suspended() as suspended:
             return child_suspended(effect, suspended)
         case Parked():
             return None
-
-
-def _begin_child(world: World, effect: RunChild, log: RunLog) -> None:
-    """Start the sub-agent, or continue it from the end of its journal."""
-    package = effect.package
-    if log.state.phase == "fresh":
-        begin(world, package, child_request(effect), admit(package, effect.message, effect.params), log=log)
-    elif log.state.stopped is None:
-        log.take_over(fingerprint(package))
 
 
 def _child_result(world: World, effect: RunChild, outcome: Outcome) -> ToolFinished:

@@ -18,27 +18,29 @@ from agentrun.core.messages import Reply
 from agentrun.core.outcome import Question
 
 _T = TypeVar("_T")
+HookFunction: TypeAlias = Callable[[Any], Any]
+"""Called with a `HookQuestion`, returns a `HookAnswer`. Plain or async."""
+PerformEffect: TypeAlias = Callable[[Effect], Coroutine[Any, Any, Fact | None]]
+"""None: there is no fact, because a sub-agent was parked."""
+AskPerson: TypeAlias = Callable[[Question], Coroutine[Any, Any, Fact]]
 
 
 class Clock(Protocol):
     def now(self) -> int:
         """Milliseconds since 1970. Never goes back."""
 
-    async def sleep_until(self, at: int) -> None:
-        """Wait until this moment. Returns at once if it is in the past."""
+    async def sleep_until(self, at: int) -> None: ...
 
     async def within(self, milliseconds: int, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run work with a time limit. If it takes longer, stop it and raise TimeoutError."""
+        """If the work takes longer, stop it and raise TimeoutError."""
 
     async def aside(self, function: Callable[[], _T]) -> _T:
         """Run a function that may block."""
 
 
 class Provider(Protocol):
-    """A model behind a route."""
-
     async def ask(self, effect: AskModel, delta: Callable[[str], None]) -> Reply | Fault:
-        """Ask the model and return the complete reply. `delta` is called with parts of the text as they arrive."""
+        """Return the complete reply. `delta` is called with parts of the text as they arrive."""
 
 
 class Executor(Protocol):
@@ -47,19 +49,14 @@ class Executor(Protocol):
     async def run(self, call: RunTool) -> ToolReturn: ...
 
 
-HookFunction: TypeAlias = Callable[[Any], Any]
-"""Called with a `HookQuestion`, returns a `HookAnswer`. Plain or async."""
-
-
 class SinkPort(Protocol):
     async def deliver(self, delivery: Deliver) -> Fault | None: ...
 
 
 class Blobs(Protocol):
-    """Storage for contents that are too large for a journal, by hash."""
+    """Storage for contents that are too large for a journal, by `sha256:` and their hash."""
 
-    def put(self, data: bytes) -> str:
-        """Store data and return `sha256:` and its hash."""
+    def put(self, data: bytes) -> str: ...
 
     def get(self, blob: str) -> bytes:
         """Raises KeyError if there is no such blob."""
@@ -80,17 +77,16 @@ class Journal(Protocol):
         """The hash of the last line, which is `prev` of the next record."""
 
     def append(self, record: Record) -> None:
-        """Write a record. Raises a `StorageError` if it cannot be written."""
+        """Raises a `StorageError`."""
 
-    def records(self) -> Iterable[Record]:
-        """All records so far."""
+    def records(self) -> Iterable[Record]: ...
 
     def lines_after(self, seq: int) -> Iterable[bytes]:
         """The lines after a sequence number, without line ends."""
 
 
 class Crew(Protocol):
-    """Performs effects, and collects facts from outside."""
+    """Performs effects, and collects the facts that are posted from outside."""
 
     @property
     def free(self) -> int:
@@ -100,23 +96,18 @@ class Crew(Protocol):
     def busy(self) -> bool:
         """Whether there are running effects, open questions or posted facts."""
 
+    @property
+    def parks_at(self) -> int | None: ...
+
     def start(self, effect: Effect) -> None: ...
+    def post(self, fact: Fact) -> None: ...
+    def take_posted(self) -> Sequence[Fact]: ...
 
     def consult(self, questions: Sequence[Question]) -> None:
         """Ask the approver, each question once. Without an approver this does nothing."""
 
-    def post(self, fact: Fact) -> None:
-        """Add a fact from outside."""
-
     def park(self, until: int) -> None:
-        """Park the run. Running effects may end until this moment."""
-
-    @property
-    def parks_at(self) -> int | None:
-        """When running effects are stopped because the run is parked. None: the run is not parked."""
-
-    def take_posted(self) -> Sequence[Fact]:
-        """Remove and return the facts from outside."""
+        """Running effects may end until this moment, and are stopped then."""
 
     def keep_only(self, effects: Iterable[str]) -> None:
         """Stop all running effects except these."""
@@ -125,16 +116,11 @@ class Crew(Protocol):
         """Wait for the next fact of an effect or from outside. None: the deadline passed or the run is parked."""
 
     async def close(self) -> None:
-        """Stop all work. When this returns, nothing is running."""
-
-
-PerformEffect: TypeAlias = Callable[[Effect], Coroutine[Any, Any, Fact | None]]
-"""Performs an effect. None: there is no fact, because a sub-agent was parked."""
-AskPerson: TypeAlias = Callable[[Question], Coroutine[Any, Any, Fact]]
+        """Stop all work. When this returns, nothing is running, except work of a parked run that cannot be stopped."""
 
 
 class ReplyDelta(Struct, frozen=True):
-    """A part of a reply that is still arriving. It is not written to the journal."""
+    """A part of a reply that is still arriving."""
 
     run: str
     effect: str
@@ -143,11 +129,8 @@ class ReplyDelta(Struct, frozen=True):
 
 
 class ToolProgress(Struct, frozen=True):
-    """The progress of a call. It is not written to the journal."""
-
     run: str
     effect: str
-    """The id of the call."""
     tool: str
     text: str
     """One line, redacted."""

@@ -22,11 +22,14 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentrun.cassette.file import dump_cassette, save_cassette
+from agentrun.cassette.file import save_cassette
 from agentrun.cassette.interactions import Interaction, is_recordable_failure
 from agentrun.cassette.player import Player
 from agentrun.cassette.recorder import Recorder
+from agentrun.cassette.redact_cassette import redact_cassette
 from agentrun.cassette.redaction import RunRedaction
+from agentrun.cassette.tool_sources import TOOL_SOURCES_KEY, recorded_tool_sources
+from agentrun.cassette.writer import dump_cassette
 from agentrun.compiler.package_file import PackageFile
 from agentrun.core.facts import ToolFinished
 from agentrun.core.outcome import Outcome
@@ -34,19 +37,19 @@ from agentrun.distribution import version
 from agentrun.engine import cassette_encoding as encoding
 from agentrun.engine.approvals import HOW_TO_ANSWER, NO_ANSWER, ApproverChain, PresetApprover
 from agentrun.engine.begin import admit, jitter_seed
+from agentrun.engine.cassette_ports import RecordingExchanger, models_wrapper, other_ports_wrapper
 from agentrun.engine.event_loop import SystemClock
 from agentrun.engine.live_providers import overridden_addresses
 from agentrun.engine.ports import Approver
 from agentrun.engine.request import Request, new_run_id
-from agentrun.engine.run import FinishedRun, run_in_world
+from agentrun.engine.run import Announce, FinishedRun, announce_nothing, run_in_world
 from agentrun.engine.settings import Settings
 from agentrun.engine.spending import Spending, sum_spending
 from agentrun.engine.world import World, Wrapper, wrap
-from agentrun.engine.worlds.record import recording_wrapper
 from agentrun.errors import PolicyError, StorageError, storage_failed
 from agentrun.files import ProjectTree
 from agentrun.spec.project import Project
-from agentrun.store.cassettes import lock_cassette, staged_path
+from agentrun.store.staged_cassettes import lock_cassette, staged_path
 from agentrun.wire import SCRIPTED_PROVIDER_NAME
 
 NOT_ANSWERED = (NO_ANSWER, ("unavailable", "approver"))
@@ -85,7 +88,6 @@ class CassetteRecording:
 
     @property
     def destination(self) -> tuple[ProjectTree, Path]:
-        """Where the new cassette is written."""
         if self._is_staged:
             return self.project.data_tree, staged_path(self.project, self.path)
         return self.project.cassette_tree, self.path
@@ -104,7 +106,8 @@ class CassetteRecording:
             if self._old_player is not None and self._until is None:
                 skip_overruled_answers(self._old_player, approver)
             self._recorder, self._began = Recorder(SystemClock().now), datetime.now(UTC)
-            yield recording_wrapper(self._recorder, self._old_player, self._until)
+            exchanger = RecordingExchanger(self._recorder, self._old_player, self._until)
+            yield lambda world: other_ports_wrapper(exchanger)(models_wrapper(exchanger)(world))
 
     def finish(
         self, package: PackageFile, runs: Sequence[FinishedRun], after_save: Callable[[], None]
@@ -124,12 +127,13 @@ class CassetteRecording:
             else:
                 after_save()
         spent = sum_spending(package.agent, self._recorder.new_interactions())
-        return RecordingResult((*runs[:-1], done), len(interactions), self._recorder.reused, refusal, unanswered, spent)
+        earlier = (replace(run, redaction=done.redaction) for run in runs[:-1])  # it has learned the values of all runs
+        return RecordingResult((*earlier, done), len(interactions), self._recorder.reused, refusal, unanswered, spent)
 
     def _save(self, package: PackageFile, redaction: RunRedaction, interactions: Sequence[Interaction]) -> None:
         """Write the cassette. Raises `storage.failed`, also if it is larger than the limit."""
-        written = redaction.redact_interactions(interactions)
-        text = dump_cassette(written, redaction.data(self._metadata(package, len(written))))
+        clean = redact_cassette(redaction, interactions, self._metadata(package, len(interactions)))
+        text = dump_cassette(clean.interactions, clean.metadata)
         tree, path = self.destination
         save_cassette(tree, path, text, self.project.cassette_limit)
 
@@ -146,6 +150,8 @@ class CassetteRecording:
             "fingerprint": package.fingerprint,
             "sections": package.sections,
         }
+        if sources := recorded_tool_sources(package.agent, before, self._recorder.reused_interactions()):
+            about[TOOL_SOURCES_KEY] = sources
         if reused:
             line = {"at": now, "kept": reused, "recorded": total - reused, "fingerprint": package.fingerprint}
             about["history"] = [*_metadata_list(before, "history"), line]
@@ -156,17 +162,13 @@ class RecordingResult(Struct, frozen=True):
     runs: tuple[FinishedRun, ...]
     interactions: int
     reused: int
-    """How many interactions are from the previous cassette."""
     refusal: str | None = None
-    """Why the cassette was not written."""
     unanswered: tuple[str, ...] = ()
     """The tools, sinks and stages whose approval questions had no answer."""
     spent: Spending = Spending()
-    """The usage of the requests that were sent."""
 
     @property
     def run(self) -> FinishedRun:
-        """The last run."""
         return self.runs[-1]
 
     @property
@@ -189,10 +191,11 @@ async def record_runs(
     approver: Approver,
     *,
     wrappers: tuple[Wrapper, ...] = (),
+    announce: Announce = announce_nothing,
     after_save: Callable[[], None] = lambda: None,
 ) -> RecordingResult:
     """Run live and write a cassette. Several requests are a conversation. `open_world`: opens the live world of a run.
-    `wrappers`: wrap the cassette."""
+    `wrappers`: wrap the cassette. `announce`: for the first run."""
     with recording.start(approver) as recorder:
         runs: list[FinishedRun] = []
         for request in requests:
@@ -201,7 +204,8 @@ async def record_runs(
             async with open_world(run) as world:
                 before = [each.journal for each in runs]
                 world = wrap(world, recorder, *wrappers)
-                runs.append(await run_in_world(world, replace(request, run=run, seed=seed), before))
+                first = announce if not runs else announce_nothing
+                runs.append(await run_in_world(world, replace(request, run=run, seed=seed), before, first))
             if runs[-1].ending.exit_code:
                 break
         return recording.finish(package, runs, after_save)

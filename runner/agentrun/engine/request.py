@@ -1,7 +1,6 @@
 """Requests for runs, and the status of a run.
 
-An input is submitted by `start` or `send`. It is rejected with an error that names it, or it is admitted, and then the
-status of the run shows its progress. A rejected input creates no run and no message.
+A rejected input creates no run and no message.
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ class Request(Struct, frozen=True, kw_only=True):
     params: dict[str, Any] = {}
     """The values of the template variables."""
     attachments: tuple[Image | File | Attachment, ...] = ()
-    """Images and files of the message. An `Attachment` contains its bytes; the bytes of others are in the content
-    port."""
+    """Images and files of the message. The bytes are in the `Attachment`, otherwise in the content port."""
     run: str | None = None
     """The run id. Null: the runtime creates one."""
     seed: str | None = None
@@ -75,7 +73,6 @@ class Attachment(Struct, frozen=True):
 
 
 def store_attachments(blobs: Blobs, attachments: tuple[Image | File | Attachment, ...]) -> tuple[Image | File, ...]:
-    """Store the bytes of attachments, and return the message parts that name them."""
     for attachment in attachments:
         if isinstance(attachment, Attachment):
             blobs.put(attachment.data)
@@ -83,13 +80,10 @@ def store_attachments(blobs: Blobs, attachments: tuple[Image | File | Attachment
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """The state of a run at a moment."""
-
     run: str
     agent: str
     status: RunStatus
     seq: int
-    """The number of records."""
     turns: int
     tokens: int
     cost: int
@@ -100,7 +94,6 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
 
 def new_run_id() -> str:
-    """A random run id, for runs in real time."""
     return f"run-{token_hex(8)}"
 
 

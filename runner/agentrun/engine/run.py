@@ -1,12 +1,9 @@
-"""Run one request to its end: request → world → begin → drive.
-
-run_in_world    in any world: live, recorded, or with the model or the tools from a cassette
-replay_run      everything from a cassette: no network, no real time, the same bytes every time
-"""
+"""Run one request to its end: request → world → begin → drive."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,7 +16,15 @@ from agentrun.compiler.package_file import PackageFile
 from agentrun.core.facts import ChildStarted, Record, RunStarted
 from agentrun.core.outcome import Ending, Outcome
 from agentrun.core.package_validation import validate_package
-from agentrun.engine.begin import AdmittedRequest, admit, admit_request, begin, jitter_seed, refuse_missing_ports
+from agentrun.engine.begin import (
+    AdmittedRequest,
+    admit,
+    admit_request,
+    authorize_start,
+    begin,
+    jitter_seed,
+    refuse_missing_ports,
+)
 from agentrun.engine.clock import StepClock
 from agentrun.engine.driver import drive_with_children
 from agentrun.engine.memory import Journals
@@ -29,23 +34,19 @@ from agentrun.engine.sessions import restore_session
 from agentrun.engine.world import Listener, World, Wrapper
 from agentrun.engine.worlds.replay import replay_world
 from agentrun.errors import AgentrunError, CassetteError
-from agentrun.journal.canonical import canonical
+from agentrun.journal.canonical import canonical, plain_facts
 
 
 class FinishedRun(Struct, frozen=True):
-    """A run that is no longer active, with its journals."""
-
     ending: Ending
     journal: tuple[Record, ...]
     children: dict[str, tuple[Record, ...]]
-    """The journals of sub-agents, by run id."""
     redaction: RunRedaction
     tier: MatchTier | None = None
     """The least exact match of a request with the cassette. Null: nothing was replayed."""
     unused_error: CassetteError | None = None
     """Interactions of the cassette were not requested. If the run failed, that is a consequence of the failure."""
     save_error: AgentrunError | None = None
-    """Why the cassette could not be saved."""
 
     @property
     def error(self) -> AgentrunError | None:
@@ -62,23 +63,44 @@ class FinishedRun(Struct, frozen=True):
         return self.ending.exit_code or (self.error.exit_code if self.error else 0)
 
     def canonical(self) -> str:
-        """The canonical form of the journal, redacted."""
-        return canonical(self.journal, self.children, self.redaction.text if self.redaction.is_active else None)
+        return canonical(self.journal, self.children, self._clean)
+
+    def canonical_facts(self) -> Iterator[dict[str, Any]]:
+        """The canonical form as plain data."""
+        return plain_facts(self.journal, self.children, self._clean)
+
+    @property
+    def _clean(self) -> Callable[[str], str] | None:
+        return self.redaction.text if self.redaction.is_active else None
 
 
-async def run_in_world(world: World, request: Request, before: Sequence[Sequence[Record]] = ()) -> FinishedRun:
-    """Run a request in its world. `before`: the journals of earlier runs of the same session or conversation.
+Announce: TypeAlias = Callable[[], Awaitable[None]]
+"""Called when only the import of the project's code can still refuse the run, and before it exists. It may raise to
+refuse the run itself."""
 
-    Raises `host.missing`, `provider.not_found`, `input.rejected` and `policy.*` before the run exists. Later failures
-    are in the outcome.
-    """
+
+async def announce_nothing() -> None:
+    return
+
+
+async def run_in_world(
+    world: World,
+    request: Request,
+    before: Sequence[Sequence[Record]] = (),
+    announce: Announce = announce_nothing,
+) -> FinishedRun:
+    """`before`: the journals of earlier runs of the same session or conversation. Raises `host.missing`, `tool.drift`,
+    `provider.not_found`, `input.rejected` and `policy.*` before the run exists. Later failures are in the outcome."""
     package = _package_file(request)
     refuse_missing_ports(world, package.agent)
     journals = {journal_run_id(records): records for records in before}
     earlier, admitted = admit_request(
         package.agent, request, world.run, restore_session(request.session, journals), journals.__getitem__
     )
-    log = begin(world, package.agent, request, admitted, earlier=earlier)
+    started = authorize_start(world, package.agent, request, admitted, earlier=earlier)
+    await announce()
+    await world.prepare()
+    log = begin(world, started)
     return FinishedRun(
         ending=await drive_with_children(world, package.agent, log),
         journal=tuple(world.journals.records(world.run)),
@@ -97,16 +119,11 @@ def replay_run(
     start: int | None = None,
     step: int | None = None,
     wrappers: tuple[Wrapper, ...] = (),
+    announce: Announce = announce_nothing,
 ) -> FinishedRun:
-    """Replay a request from a cassette.
-
-    `approver`: gives answers that replace the recorded ones. `after`: earlier runs of the same conversation, with the
-    same player. `start`: the start of the clock in milliseconds since 1970; None: when the cassette was recorded.
-    `step`: the duration of each exchange in milliseconds; None: as recorded. `wrappers`: wrap the cassette, for example
-    to inject faults.
-
-    Raises the errors of `run_in_world`, and `package.invalid`, before the run exists.
-    """
+    """Raises the errors of `run_in_world`, and `package.invalid`. `approver`: its answers replace the recorded ones.
+    `after`: earlier runs of the conversation, with the same player. `start`: of the clock, in milliseconds since 1970;
+    None: as recorded. `step`: the milliseconds of each exchange; None: as recorded. `wrappers`: wrap the cassette."""
     package = _package_file(request).agent
     validate_package(package)
     admitted = admit(package, request.message, request.params)
@@ -118,7 +135,7 @@ def replay_run(
     world = replay_world(
         package, request.run or "", player, clock, step=step, approver=approver, wrappers=wrappers, listen=listen
     )
-    done = clock.run(run_in_world(world, request, [each.journal for each in after]))
+    done = clock.run(run_in_world(world, request, [each.journal for each in after], announce))
     unused = player.unused()
     return replace(
         done,
@@ -142,7 +159,6 @@ def _package_file(request: Request) -> PackageFile:
 
 
 def _child_journals(journals: Journals, run: str) -> Iterator[tuple[str, tuple[Record, ...]]]:
-    """The journals of all sub-agents of a run, in the order of their start."""
     started = (record.fact.run for record in journals.records(run) if isinstance(record.fact, ChildStarted))
     for child in dict.fromkeys(started):
         if child in journals:

@@ -6,11 +6,13 @@
 
 Rule 1  A runtime can be created without any port. A missing port is an error when a run needs it.
 Rule 2  A name is registered only once.
+Rule 3  The live worlds of a runtime share one HTTP client for each project. Close the runtime, or use `async with`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, Self, TypeVar
 
 from msgspec.structs import replace
@@ -20,6 +22,7 @@ from agentrun.core.evolve import fold
 from agentrun.core.facts import ApprovalAnswer, ApprovalAnswered, CallSettled, CancelRequested, Fact, Record
 from agentrun.core.messages import Content
 from agentrun.core.outcome import Question, outcome_of
+from agentrun.core.package import Package
 from agentrun.core.package_validation import validate_package
 from agentrun.core.transitions import is_acceptable
 from agentrun.engine.approvals import ApprovalCallback, to_approver
@@ -27,6 +30,7 @@ from agentrun.engine.begin import (
     PackagePolicy,
     StartPolicy,
     admit_request,
+    authorize_start,
     begin,
     find_package,
     refuse_changed_package,
@@ -37,6 +41,7 @@ from agentrun.engine.crew_registry import CrewRegistry
 from agentrun.engine.driver import RunLog, open_run_log
 from agentrun.engine.events import ALL_EVENTS, Cursor, EventBus, Scope, Subscription, run_scope
 from agentrun.engine.handle import PARK_GRACE_MS, CallSettlement, RunHandle
+from agentrun.engine.http_clients import HttpClients
 from agentrun.engine.memory import Journals, MemoryBlobs, MemoryJournals, stored_package
 from agentrun.engine.ports import Approver, Blobs, Clock, Executor, HookFunction, Provider, SinkPort
 from agentrun.engine.request import Request, RunStatus, Snapshot, new_run_id, run_not_found_error, wrong_state_error
@@ -45,6 +50,9 @@ from agentrun.engine.world import World, Wrapper, world_of_run
 from agentrun.engine.worlds.hosted import hosted_world
 from agentrun.errors import HostError, RequestError
 from agentrun.redactor import Redactor
+from agentrun.spec.project import Project
+
+_T = TypeVar("_T")
 
 
 class Runtime:
@@ -95,12 +103,40 @@ class Runtime:
         self._redactor = redactor
         self._runs: dict[str, RunHandle] = {}
         self._policy = policy
+        self._clients = HttpClients()
 
     @classmethod
     def in_memory(cls, **arguments: Any) -> Self:
         """A runtime with in-memory defaults for journals, events, content and policy."""
         ports = {"journals": MemoryJournals, "events": EventBus, "content": MemoryBlobs, "policy": PackagePolicy}
         return cls(**{name: make() for name, make in ports.items() if arguments.get(name) is None}, **arguments)
+
+    # --- live worlds ---------------------------------------------------------------------------------------------
+
+    def live_world(
+        self, package: Package, project: Project, run: str = "", **options: Any
+    ) -> AbstractAsyncContextManager[World]:
+        """A live world with the HTTP client of this runtime. `options`: those of a live world."""
+        from agentrun.engine.worlds.live import live_world  # late: the import takes a second
+
+        return live_world(package, project, run, clients=self._clients, **options)
+
+    def add_ports(self, world: World) -> None:
+        """Use the ports of a world where this runtime has none."""
+        for registry in (self.providers, self.executors, self.hooks, self.sinks):
+            registry.add_missing(getattr(world, f"{registry.kind}s"))
+        self._programs = {**world.programs, **self._programs}
+        self._redactor = world.redactor
+
+    async def close(self) -> None:
+        """Close the connections of the live worlds."""
+        await self._clients.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     # --- starting ------------------------------------------------------------------------------------------------
 
@@ -114,14 +150,12 @@ class Runtime:
         refuse_missing_ports(world, package.agent)
         session = self._session(request, run)
         before, admitted = admit_request(package.agent, request, run, session, journals.records)
-
-        def register() -> None:
-            if run in journals:
-                message = f"a run with the id {run} already exists"
-                raise RequestError("run.duplicate", message, fields={"run": run})
-            journals.keep(run, package)
-
-        log = begin(world, package.agent, request, admitted, earlier=before, policy=policy, register=register)
+        started = authorize_start(world, package.agent, request, admitted, earlier=before, policy=policy)
+        if run in journals:
+            message = f"a run with the id {run} already exists"
+            raise RequestError("run.duplicate", message, fields={"run": run})
+        journals.keep(run, package)
+        log = begin(world, started)
         session.runs.append(run)
         if admitted.message is not None:
             session.remember(admitted.message)
@@ -283,14 +317,11 @@ def _system_clock() -> Clock:
     return SystemClock()
 
 
-_T = TypeVar("_T")
-
-
 class Registry(Mapping[str, _T], Generic[_T]):
     """Ports of one kind by name."""
 
     def __init__(self, kind: str, entries: Mapping[str, _T] | Iterable[tuple[str, _T]] = ()) -> None:
-        self._kind = kind
+        self.kind = kind
         self._entries: dict[str, _T] = {}
         for name, entry in entries.items() if isinstance(entries, Mapping) else entries:
             self.add(name, entry)
@@ -298,8 +329,12 @@ class Registry(Mapping[str, _T], Generic[_T]):
     def add(self, name: str, entry: _T) -> None:
         """Raises ValueError if the name is taken."""
         if name in self._entries:
-            raise ValueError(f"a {self._kind} with the name {name!r} already exists")
+            raise ValueError(f"a {self.kind} with the name {name!r} already exists")
         self._entries[name] = entry
+
+    def add_missing(self, entries: Mapping[str, _T]) -> None:
+        """Add the entries whose names are not taken."""
+        self._entries = {**entries, **self._entries}
 
     def __getitem__(self, name: str) -> _T:
         return self._entries[name]

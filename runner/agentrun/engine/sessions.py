@@ -1,30 +1,28 @@
 """Sessions in memory: lists of runs, and the history that the next run gets.
 
-Rule 1  A session has one run at a time. If its latest run is not finished, a new one fails with `session.busy`.
-Rule 2  The history is read from the journals of the earlier runs.
-Rule 3  Every run numbers its calls from the start, so in later runs the id of a call contains its run: r1.c1.0.
-Rule 4  If a run compacted its history, the runs before it are not read.
+Rule 1  A session has one run at a time.
+Rule 2  Every run numbers its calls from the start, so in later runs the id of a call contains its run: r1.c1.0.
+Rule 3  If a run compacted its history, the runs before it are not read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentrun.canonical_json import text_hash
 from agentrun.core.evolve import fold
 from agentrun.core.facts import ContextCompacted, EarlierRuns, Record, RunStarted
-from agentrun.core.messages import Assistant, Message, Text, ToolCall, ToolResult, words
+from agentrun.core.messages import Assistant, Message, Text, ToolCall, ToolResult, text_of
 from agentrun.core.outcome import answer_of
-from agentrun.core.package import SessionSettings
+from agentrun.core.package import Package, SessionSettings
 from agentrun.core.state import State
 from agentrun.errors import RequestError
 
 
 class Session:
-    """One session. A run without a session gets a new one."""
-
     def __init__(self, name: str | None = None) -> None:
         self.name = name
         self.runs: list[str] = []
@@ -38,13 +36,12 @@ class Session:
 
 
 def restore_session(name: str | None, journals: Mapping[str, Sequence[Record]]) -> Session:
-    """A session with its earlier runs, also of other processes."""
     session = Session(name)
     for run, records in journals.items():
         session.runs.append(run)
         started = records[0].fact
         if isinstance(started, RunStarted) and started.input is not None:
-            session.remember(words(started.input.parts))
+            session.remember(text_of(started.input.parts))
     return session
 
 
@@ -53,21 +50,17 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
 
     def create(self, name: str) -> Session:
-        """Create a session. Raises ValueError if the name is taken."""
         if name in self._sessions:
             raise ValueError(f"a session with the name {name!r} already exists")
         self._sessions[name] = Session(name)
         return self._sessions[name]
 
     def find(self, name: str | None, is_over: Callable[[str], bool]) -> Session:
-        """The session for a new run. Raises `session.not_found`, `session.busy`."""
         if name is None:
             return Session()
         if name not in self._sessions:
-            hint = "create it with runtime.sessions.create"
-            raise RequestError(
-                "session.not_found", f"there is no session {name!r}", hint=hint, fields={"session": name}
-            )
+            message, hint = f"there is no session {name!r}", "create it with runtime.sessions.create"
+            raise RequestError("session.not_found", message, hint=hint, fields={"session": name})
         session = self._sessions[name]
         if session.runs and not is_over(session.runs[-1]):
             fields = {"session": name, "run": session.runs[-1]}
@@ -75,12 +68,11 @@ class Sessions:
         return session
 
 
-def earlier_runs(
-    runs: Sequence[str], settings: SessionSettings, read: Callable[[str], Iterable[Record]]
-) -> EarlierRuns:
-    """The history for the next run of a session."""
+def earlier_runs(runs: Sequence[str], package: Package, read: Callable[[str], Iterable[Record]]) -> EarlierRuns:
     if not runs:
         return EarlierRuns()
+    settings, guards = package.session, package.guards
+    compares_session = guards.batch_scope == "session" and guards.batch_compare == "results"
     recent = runs[-settings.max_runs :] if settings.max_runs else runs
     last = fold(read(runs[-1]))
     return EarlierRuns(
@@ -90,6 +82,7 @@ def earlier_runs(
         texts=last.detector.texts.totals(),
         batches=last.detector.batches.totals(),
         grants=last.grants,
+        result_batches=last.detector.result_batches.totals() if compares_session else UNSET,
     )
 
 
@@ -111,7 +104,6 @@ def _history(
 
 
 def _question_and_answer(state: State) -> list[Message]:
-    """The input and the answer of a completed run."""
     if state.stopped is None or state.stopped.status != "completed":
         return []
     asked = [] if state.started.input is None else [state.started.input]
@@ -122,15 +114,10 @@ def _conversation(state: State, *, whole: bool) -> list[Message]:
     """The messages of a run since its own input, or with `whole` all messages that it knew."""
     messages = list(state.conversation.transcript.since(0 if whole else len(state.started.earlier.messages)))
     if state.stopped is not None and state.stopped.status == "completed" and state.ending.ended_by is None:
-        messages.append(_final_message(state))
+        assert state.replies.latest is not None
+        answer, last = answer_of(state), state.replies.latest.message  # rules and hooks may have changed the answer
+        messages.append(last if last.text == answer else Assistant((Text(answer),)))
     return [_with_run_number(state.started.earlier.runs + 1, message) for message in messages]
-
-
-def _final_message(state: State) -> Message:
-    """The delivered answer, which rules and hooks may have changed."""
-    assert state.replies.latest is not None
-    answer = answer_of(state)
-    return state.replies.latest.message if state.replies.latest.message.text == answer else Assistant((Text(answer),))
 
 
 def _with_run_number(run: int, message: Message) -> Message:

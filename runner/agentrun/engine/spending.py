@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from operator import add
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from agentrun.cassette.interactions import Interaction
 from agentrun.cassette.parsed_interaction import parse_reply, requested_model
 from agentrun.cassette.parsed_request import parse_request
 from agentrun.core.budget import charged_cost, charged_tokens
 from agentrun.core.messages import Reply
-from agentrun.core.package import Package, Price
+from agentrun.core.package import Package
 from agentrun.engine.world import iterate_routes
 from agentrun.report.formatting import format_count, format_dollars
 from agentrun.spec.safe_text import plural
 
 
 class Spending(Struct, frozen=True):
-    """The usage that providers reported."""
-
     requests: int = 0
     tokens: int = 0
     cost: int = 0
@@ -28,12 +28,7 @@ class Spending(Struct, frozen=True):
     """The number of requests whose model has no price in the package."""
 
     def __add__(self, other: Spending) -> Spending:
-        return Spending(
-            self.requests + other.requests,
-            self.tokens + other.tokens,
-            self.cost + other.cost,
-            self.unpriced + other.unpriced,
-        )
+        return Spending(*map(add, astuple(self), astuple(other)))
 
     def __str__(self) -> str:
         """`2 requests, 1.2k tokens, $0.0031`"""
@@ -45,12 +40,8 @@ class Spending(Struct, frozen=True):
 
 
 def sum_spending(package: Package, interactions: Iterable[Interaction]) -> Spending:
-    """The usage of interactions, with the prices of the package and its sub-agents."""
     prices = {route.name: route.price for _, route in iterate_routes(package) if route.price is not None}
-    return sum(_spending_per_reply(prices, interactions), Spending())
-
-
-def _spending_per_reply(prices: dict[str, Price], interactions: Iterable[Interaction]) -> Iterator[Spending]:
+    total = Spending()
     for interaction in interactions:
         question = parse_request(interaction.call)
         if question is None or interaction.failure is not None or interaction.stopped:
@@ -59,4 +50,5 @@ def _spending_per_reply(prices: dict[str, Price], interactions: Iterable[Interac
         if isinstance(reply, Reply):
             price = prices.get(requested_model(question))
             cost = charged_cost(price, reply.usage, 0)
-            yield Spending(1, charged_tokens(reply.usage, 0), cost, int(price is None))
+            total += Spending(1, charged_tokens(reply.usage, 0), cost, int(price is None))
+    return total

@@ -1,11 +1,11 @@
 """Run tool calls and report their progress.
 
 Rule 1  A failed call is a result for the model: the code and one line, without traceback and without secrets.
-Rule 2  If a tool returns a fault that ends the run, the fault is passed on unchanged.
-Rule 3  A tool gets a copy of its arguments, so it cannot change them.
-Rule 4  If the outcome of a call is unknown and the call must not be repeated, it is lost and a person has to decide.
-Rule 5  A long result is truncated for the model, and the full text is stored as a blob. Secrets are redacted before
-        truncation, because a part of a secret could not be recognised.
+Rule 2  A tool gets a copy of its arguments, so it cannot change them.
+Rule 3  If the outcome of a call is unknown and the call must not be repeated, it is lost and a person has to decide.
+Rule 4  Secrets are redacted before a long result is truncated, because a part of a secret could not be recognised.
+Rule 5  A call that shares the result of an identical one does not run, and a cassette does not contain it. Earlier
+        releases ran and recorded every call: a result of its own on such a cassette is replayed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from copy import deepcopy
 from functools import partial
+from typing import Any, Protocol, runtime_checkable
 
 from msgspec import convert, to_builtins
 from msgspec.structs import replace
@@ -36,11 +37,18 @@ from agentrun.errors import AgentrunError
 from agentrun.secret import mask
 from agentrun.spec.problems import escape_invisible
 
+MAX_PROGRESS_TEXT = 300
+PROGRESS_GAP_MS = 100
+"""Minimum of milliseconds between two progress lines."""
+MAX_PROGRESS_LINES = 1000
+
 
 async def run_tool(world: World, effect: RunTool) -> ToolFinished | WorkLost:
     executor = find_executor(world, effect.name, effect.tool)
-    limit = effect.tool.timeout
-    returned = await call_with_timeout(world.clock, limit, lambda: call_executor(executor, effect))
+    if effect.shared is not None and not has_recorded_result(executor, effect):
+        shared = effect.shared.returned
+        return ToolFinished(effect.id, shared.parts, shared.fault, shared.whole)
+    returned = await call_with_timeout(world.clock, effect.tool.timeout, lambda: call_executor(executor, effect))
     if isinstance(returned, TimedOut):
         fault = tool_timeout_fault(effect)
         return ToolFinished(effect.id, fault_parts(fault), fault)
@@ -56,22 +64,29 @@ async def run_tool(world: World, effect: RunTool) -> ToolFinished | WorkLost:
 
 def tool_timeout_fault(effect: RunTool) -> Fault:
     limit = effect.tool.timeout
-    fields = {"tool": effect.name, "limit": limit, **_abandoned_field(effect)}
+    fields: dict[str, Any] = {"tool": effect.name, "limit": limit}
+    if isinstance(effect.tool, PythonTool) and effect.tool.isolation == "thread":
+        fields["abandoned"] = True  # a thread cannot be stopped: it may still be running
     return Fault("tool.timeout", texts.TIMED_OUT.format(limit), fields)
-
-
-def _abandoned_field(effect: RunTool) -> dict[str, bool]:
-    """A thread cannot be stopped: it may still be running, and its result is ignored."""
-    in_thread = isinstance(effect.tool, PythonTool) and effect.tool.isolation == "thread"
-    return {"abandoned": True} if in_thread else {}
 
 
 class TruncatingExecutor:
     """An executor whose results are already truncated. `whole` in the results of other executors is ignored."""
 
 
+@runtime_checkable
+class RecordedExecutor(Protocol):
+    """An executor that replays a cassette."""
+
+    def has_recorded_result(self, call: RunTool) -> bool:
+        """Whether a call that shares a result has one of its own."""
+
+
+def has_recorded_result(executor: Executor, call: RunTool) -> bool:
+    return isinstance(executor, RecordedExecutor) and executor.has_recorded_result(call)
+
+
 def truncate_result(returned: ToolReturn, blobs: Blobs, effect: RunTool) -> ToolReturn:
-    """The part of a result that the model reads."""
     if returned.whole is not None:
         return returned
     parts = returned.parts or (fault_parts(returned.fault) if returned.fault else ())
@@ -80,7 +95,6 @@ def truncate_result(returned: ToolReturn, blobs: Blobs, effect: RunTool) -> Tool
 
 
 async def call_executor(executor: Executor, effect: RunTool) -> ToolReturn:
-    """Call a tool. Exceptions and invalid results become faults."""
     copied = replace(effect, arguments=deepcopy(effect.arguments))
     answer = await call_guarded(lambda: executor.run(copied))
     if isinstance(answer, RaisedException):
@@ -110,20 +124,9 @@ def _validate_result(answer: object) -> ToolReturn | None:
     return returned if returned.fault is None or is_valid_fault(returned.fault) else None
 
 
-# --- progress of calls ----------------------------------------------------------------------------------------
-
-
-MAX_PROGRESS_TEXT = 300
-PROGRESS_GAP_MS = 100
-"""Minimum of milliseconds between two progress lines."""
-MAX_PROGRESS_LINES = 1000
-"""Progress lines of one call."""
-
-
 class CallProgress:
-    def __init__(self, world: World, run: str, call: RunTool) -> None:
+    def __init__(self, world: World, call: RunTool) -> None:
         self._world = world
-        self._run = run
         self._call = call
         self._next = 0
         """Lines before this moment are dropped."""
@@ -145,8 +148,9 @@ class CallProgress:
     def _publish(self, text: str) -> None:
         clean = mask(redact_text(text, self._world.redactor)).encode("utf-8", "replace").decode()
         line = escape_invisible(clean)[:MAX_PROGRESS_TEXT]
+        run = self._world.run
         with suppress(Exception):  # a listener cannot make a call fail
-            self._world.listen(self._run, ToolProgress(self._run, self._call.id, self._call.name, line))
+            self._world.listen(run, ToolProgress(run, self._call.id, self._call.name, line))
 
 
 def _scheduler(clock: Clock) -> Callable[[Callable[[], None]], object]:

@@ -3,7 +3,6 @@
 Rule 1  The JSON Schema of the type is the output schema of the run: providers with structured output get it, and the
         answer is checked against it and repaired.
 Rule 2  Validators that are not part of the schema run at the end and raise `output.invalid`.
-Rule 3  A failed run has no output.
 """
 
 from __future__ import annotations
@@ -34,12 +33,9 @@ class TypedOutcome(Outcome, Generic[_T], frozen=True, kw_only=True):
 
 
 class OutputType(Generic[_T]):
-    """A Python type as the output schema of a run."""
-
     def __init__(self, kind: type[_T]) -> None:
         """Raises `package.invalid` if the schema of the type cannot be used."""
-        from pydantic import TypeAdapter  # late: it takes half a second
-        from pydantic.errors import PydanticUserError  # late: as above
+        from pydantic import PydanticUserError, TypeAdapter  # late: it takes half a second
 
         try:
             self._adapter: TypeAdapter[_T] = TypeAdapter(kind)
@@ -50,7 +46,6 @@ class OutputType(Generic[_T]):
         self.schema = _plain_schema(kind, schema)
 
     def convert_outcome(self, outcome: Outcome) -> TypedOutcome[_T]:
-        """Convert the output to the type. Raises `output.invalid`."""
         from pydantic import ValidationError  # late: it takes half a second
 
         fields = asdict(outcome)
@@ -87,9 +82,8 @@ def _without_discriminators(schema: Any) -> Any:
 
 def _unusable_type_error(kind: Any, why: str, hint: str | None = None) -> PackageError:
     fields = {"pointer": "/output/schema", "type": _type_name(kind)}
-    return PackageError(
-        "package.invalid", f"{_type_name(kind)} cannot be used as output: {why}", hint=hint, fields=fields
-    )
+    message = f"{_type_name(kind)} cannot be used as output: {why}"
+    return PackageError("package.invalid", message, hint=hint, fields=fields)
 
 
 def _type_name(kind: Any) -> str:

@@ -2,14 +2,13 @@
 
 Rule 1  A name takes precedence over a kind: the executor `lookup` runs the tool of that name, and the executor `http`
         runs all other HTTP tools.
-Rule 2  Everything that a package or its sub-agents name must exist before the run starts. It is checked in this order:
-        providers, hooks, executors, sinks.
+Rule 2  Everything that a package or its sub-agents name must exist before the run starts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     from agentrun.engine.crew_registry import CrewRegistry
     from agentrun.engine.memory import Journals
 
+_T = TypeVar("_T")
+
 Listener: TypeAlias = Callable[[str, Record | ports.TransientEvent], None]
 """Called with the run id and a committed record or a transient event."""
 
@@ -32,41 +33,39 @@ Wrapper: TypeAlias = Callable[["World"], "World"]
 """Wraps the ports of a world: with a cassette that records or replays, with stubs, or with faults."""
 
 
-class World(Struct, frozen=True, kw_only=True):
-    """The ports of one run. The world of a sub-agent has another run and path (`world_of_child`)."""
+async def _prepare_nothing() -> None:
+    return
 
+
+class World(Struct, frozen=True, kw_only=True):
     clock: ports.Clock
     blobs: ports.Blobs
     journals: Journals
-    """The journals of all runs."""
     crews: CrewRegistry
-    """The active crews of the run and its sub-agents."""
     crew: Callable[[World, Package], ports.Crew]
-    """Creates the crew of the run."""
     providers: Mapping[str, ports.Provider] = {}
-    """By provider name."""
     executors: Mapping[str, ports.Executor] = {}
     """By tool name or tool kind."""
     hooks: Mapping[str, ports.HookFunction] = {}
-    """By hook id."""
     sinks: Mapping[str, ports.SinkPort] = {}
     """By sink name or sink kind."""
     approver: ports.Approver | None = None
     """Answers approval questions. None: the run is suspended until an answer comes from outside."""
     listen: Listener = lambda run, news: None
     replayed: bool = False
-    """Whether everything comes from a cassette."""
     run: str = ""
     path: str = ""
     """The ids of the calls that lead from the top-level run to this one, such as `c1.0.c2.1`."""
     parent_tools: tuple[str, ...] = ()
     """The tools of those calls."""
     wrappers: tuple[Wrapper, ...] = ()
-    """The wrappers of the ports, in the order of their application."""
     unwrapped: World | None = None
     """The world without its wrappers. None: it has no wrappers."""
     programs: Mapping[str, str] = {}
     """The file of each command that tools may start, found before the run."""
+    prepare: Callable[[], Awaitable[None]] = _prepare_nothing
+    """Called before the run starts, when nothing else can refuse it: imports the project's code. Raises
+    `host.missing`, `tool.drift`."""
     redactor: Redactor = Redactor(())
     """Knows the secret values. They are replaced in every fact before it is committed, and in transient events."""
 
@@ -76,23 +75,20 @@ def wrap(world: World, *wrappers: Wrapper) -> World:
     wrapped = world
     for wrapper in wrappers:
         wrapped = wrapper(wrapped)
-    inner = world if world.unwrapped is None else world.unwrapped
-    return replace(wrapped, wrappers=(*world.wrappers, *wrappers), unwrapped=inner) if wrappers else world
+    if not wrappers:
+        return world
+    return replace(wrapped, wrappers=(*world.wrappers, *wrappers), unwrapped=world.unwrapped or world)
 
 
 def _rewrap(world: World, **changes: Any) -> World:
-    """Change fields of the world below its wrappers."""
-    inner = world if world.unwrapped is None else world.unwrapped
-    return wrap(replace(inner, **changes), *world.wrappers)
+    return wrap(replace(world.unwrapped or world, **changes), *world.wrappers)
 
 
 def world_of_run(world: World, run: str) -> World:
-    """The world of a top-level run."""
     return _rewrap(world, run=run)
 
 
 def world_of_child(world: World, run: str, call: str, tool: str) -> World:
-    """The world of a sub-agent that a tool call starts."""
     path = f"{world.path}.{call}" if world.path else call
     return _rewrap(world, run=run, path=path, parent_tools=(*world.parent_tools, tool))
 
@@ -104,28 +100,26 @@ def find_provider(world: World, name: str) -> ports.Provider:
 
 
 def find_hook(world: World, name: str) -> ports.HookFunction:
-    if name not in world.hooks:
-        raise _missing_port_error(name, "hook")
-    return world.hooks[name]
+    return _find(world.hooks, "hook", name)
 
 
 def find_executor(world: World, name: str, tool: Tool) -> ports.Executor:
     """The executor of a tool. The tools of an MCP server are called server.tool."""
-    for key in (name, name.partition(".")[0], kind_tag(tool)):
-        if key in world.executors:
-            return world.executors[key]
-    raise _missing_port_error(name, "executor")
+    return _find(world.executors, "executor", name, name.partition(".")[0], kind_tag(tool))
 
 
 def find_sink(world: World, name: str, sink: Sink) -> ports.SinkPort:
-    for key in (name, kind_tag(sink)):
-        if key in world.sinks:
-            return world.sinks[key]
-    raise _missing_port_error(name, "sink")
+    return _find(world.sinks, "sink", name, kind_tag(sink))
+
+
+def _find(known: Mapping[str, _T], what: str, name: str, *other_keys: str) -> _T:
+    for key in (name, *other_keys):
+        if key in known:
+            return known[key]
+    raise HostError("host.missing", f"there is no {what} for {name!r}", fields={"name": name, "what": what})
 
 
 def find_missing_port(world: World, package: Package) -> HostError | None:
-    """The error for the first port that the package names and the world lacks."""
     packages = tuple(iterate_packages(package))
     try:
         for _, route in iterate_routes(package):
@@ -133,8 +127,9 @@ def find_missing_port(world: World, package: Package) -> HostError | None:
         for hook in (hook for each in packages for hook in each.hooks):
             find_hook(world, hook.id)
         for name, tool in (item for each in packages for item in each.tools.items()):
-            if not _has_executor(world, name, tool):
-                return _missing_port_error(name, "executor")
+            is_served = isinstance(tool, McpTool) and any(key.startswith(f"{name}.") for key in world.executors)
+            if not is_served and not isinstance(tool, AgentTool):
+                find_executor(world, name, tool)
         for name, sink in (item for each in packages for item in each.sinks.items()):
             if sink.delivery != "disabled":
                 find_sink(world, name, sink)
@@ -144,27 +139,15 @@ def find_missing_port(world: World, package: Package) -> HostError | None:
 
 
 def iterate_packages(package: Package) -> Iterator[Package]:
-    """A package and the packages of its sub-agents."""
     yield package
     for agent in package.agents.values():
         yield from iterate_packages(agent)
 
 
 def iterate_routes(package: Package) -> Iterator[tuple[Package, Route]]:
-    """The routes of a package and its sub-agents, each with its package."""
     return ((agent, route) for agent in iterate_packages(package) for route in agent.model.routes)
-
-
-def _has_executor(world: World, name: str, tool: Tool) -> bool:
-    if isinstance(tool, AgentTool) or name in world.executors or kind_tag(tool) in world.executors:
-        return True
-    return isinstance(tool, McpTool) and any(key.startswith(f"{name}.") for key in world.executors)
 
 
 def kind_tag(part: Tool | Sink) -> str:
     """The kind of a tool or sink: `python`, `http` and so on."""
     return str(type(part).__struct_config__.tag)
-
-
-def _missing_port_error(name: str, what: str) -> HostError:
-    return HostError("host.missing", f"there is no {what} for {name!r}", fields={"name": name, "what": what})

@@ -2,8 +2,7 @@
 
     .agentrun/sessions/<name>/0001.jsonl, 0001.c1.0.jsonl, 0002.jsonl, …, lock      (the second is of a sub-agent)
 
-Rule 1  A session has one run at a time, across processes. A second one fails at once with `session.busy`.
-Rule 2  The journals are all there is. If a run crashed, its last line is ignored if it is incomplete.
+A session has one run at a time, across processes. If a run crashed, its last line is ignored if it is incomplete.
 """
 
 from __future__ import annotations
@@ -19,32 +18,18 @@ from agentrun.errors import RequestError, storage_failed
 from agentrun.journal.records import read_records
 from agentrun.journal.storage import is_child_journal
 from agentrun.spec.project import Project
-from agentrun.store.lock import LockBusy, hold_lock
+from agentrun.store.process_lock import LockBusy, hold_lock
 
 
 class StoredSession(Struct, frozen=True):
-    """A session that this process has locked."""
-
     name: str
     runs: tuple[tuple[Record, ...], ...]
-    """The records of the runs so far."""
     next: Path
-    """The path for the journal of the next run."""
 
 
 @contextmanager
 def open_session(project: Project, name: str) -> Iterator[StoredSession]:
-    """Open a session, or create it. Raises `session.busy`, and the errors of its journals."""
     home = project.data_directory / "sessions" / name
-    with _lock_session(project, home, name):
-        files = sorted(path for path in home.glob("[0-9]*.jsonl") if not is_child_journal(path))
-        runs = tuple(records for path in files if (records := _read_records(path)))
-        last = int(files[-1].stem) if files else 0
-        yield StoredSession(name, runs, home / f"{last + 1:04}.jsonl")
-
-
-@contextmanager
-def _lock_session(project: Project, home: Path, name: str) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             stack.enter_context(hold_lock(project, home / "lock", ""))
@@ -52,11 +37,13 @@ def _lock_session(project: Project, home: Path, name: str) -> Iterator[None]:
             message = f"another run of the session {name} is not finished"
             hint = "wait until it ends, or use another session name"
             raise RequestError("session.busy", message, hint=hint, fields={"session": name}) from None
-        yield
+        files = sorted(path for path in home.glob("[0-9]*.jsonl") if not is_child_journal(path))
+        runs = tuple(records for path in files if (records := _read_records(path)))
+        last = int(files[-1].stem) if files else 0
+        yield StoredSession(name, runs, home / f"{last + 1:04}.jsonl")
 
 
 def _read_records(path: Path) -> tuple[Record, ...]:
-    """The records of a journal, without an incomplete last line."""
     try:
         whole = path.read_bytes().rpartition(b"\n")[0]
     except OSError as error:

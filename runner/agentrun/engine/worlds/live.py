@@ -1,7 +1,8 @@
 """The world of a live run: real models, tools, hooks and sinks, with the credentials of the environment.
 
 Rule 1  All commands that are not installed and all variables that are not set are reported before the run starts.
-Rule 2  Only the ports that a package names are created and imported.
+Rule 2  Only the ports that a package names are created and imported. The functions of the project are imported right
+        before the run starts (`World.prepare`), after its policy and its user have allowed it.
 Rule 3  Everything that was opened for the run is closed at its end.
 Rule 4  A secret of the environment appears in no fact, event or file of the run. Error replies are redacted when they
         arrive, because a fault contains only a part of the reply, and a part of a secret could not be recognised.
@@ -19,23 +20,32 @@ from typing import Any, TypeAlias
 
 from agentrun.cassette.interactions import Interaction
 from agentrun.cassette.redaction import redact_interaction, redact_text
-from agentrun.core.package import Package, Sink
-from agentrun.core.package_lookup import credential_texts, tool_command
-from agentrun.core.package_tools import Tool
+from agentrun.core.package import Package
+from agentrun.core.package_lookup import tool_command
 from agentrun.engine.crew_registry import CrewRegistry
 from agentrun.engine.event_loop import SystemClock
+from agentrun.engine.http_clients import HttpClients
 from agentrun.engine.kinds import open_executor, open_sink
-from agentrun.engine.live_providers import known_secrets, live_providers, live_sender
+from agentrun.engine.live_providers import (
+    known_secrets,
+    live_providers,
+    live_sender,
+    live_settings,
+    part_variables,
+)
 from agentrun.engine.memory import Journals, MemoryBlobs, MemoryJournals
 from agentrun.engine.perform import make_crew
 from agentrun.engine.ports import Approver, HookFunction
 from agentrun.engine.settings import Settings
 from agentrun.engine.world import Listener, World, iterate_packages, kind_tag
 from agentrun.errors import HostError
-from agentrun.net.environment import Lookup, variables_in
+from agentrun.net.environment import Lookup
 from agentrun.redactor import Redactor
 from agentrun.spec.project import Project
 from agentrun.wire import HttpCall, HttpReply, Sender
+
+Requirements: TypeAlias = dict[str, list[str]]
+"""Names of commands or variables, each with the tools and sinks that need it."""
 
 
 @asynccontextmanager
@@ -51,18 +61,22 @@ async def live_world(
     printed: Callable[[str, str], None] = lambda tool, text: None,
     write: Callable[[str], None] = print,
     listen: Listener = lambda run, news: None,
-    env_file: Path | None = None,
+    settings: Settings | None = None,
+    clients: HttpClients | None = None,
 ) -> AsyncIterator[World]:
     """The world of a live run. Raises `host.missing`, `provider.not_found`, `package.invalid`.
 
     `models`: whether to create the models. `parts`: the package with the tools, hooks and sinks to create; None: all.
-    `printed` is called with the output of Python tools; `write` prints a line to standard output, for a sink.
+    `settings`: those of the run, if the caller has read them. `printed` is called with the output of Python tools;
+    `write` prints a line to standard output, for a sink.
+    `clients`: those of the runtime; None: the world is the only one of its runtime, and closes its client.
     """
-    settings = Settings(env_file)
+    settings = settings or live_settings(package, project.root)
     redactor = Redactor(known_secrets(package, settings.variables()))
-    sender, clock = live_sender(settings), SystemClock()
+    clock = SystemClock()
     async with AsyncExitStack() as opened:
-        opened.push_async_callback(sender.close)
+        own = await opened.enter_async_context(HttpClients())
+        sender = live_sender(settings, (clients or own).client(project.root, settings))
         packages = tuple(iterate_packages(parts or package))
         programs = check_requirements(packages, project.root, settings.secret)
         import_roots = tuple(project.root / root for root in project.import_roots)
@@ -83,6 +97,7 @@ async def live_world(
             crew=make_crew,
             hooks=_make_hooks(packages, import_roots, shown),
             sinks={kind: open_sink(kind, project.root, sender, write) for kind in sorted(map(kind_tag, sinks))},
+            prepare=partial(_import_functions, packages, project, import_roots, shown),
             providers=live_providers(package, settings, _RedactingSender(sender, redactor)) if models else {},
             executors=executors,
             approver=approver,
@@ -93,13 +108,23 @@ async def live_world(
         )
 
 
+async def _import_functions(
+    packages: tuple[Package, ...], project: Project, import_roots: tuple[Path, ...], shown: dict[str, Any]
+) -> None:
+    if not any(each.hooks or any(kind_tag(tool) == "python" for tool in each.tools.values()) for each in packages):
+        return
+    from agentrun.tools.function_imports import import_functions, python_parts  # late: Rule 2
+
+    await import_functions(python_parts(packages), import_roots, project.root, **shown)
+
+
 def _make_hooks(
     packages: tuple[Package, ...], import_roots: tuple[Path, ...], shown: dict[str, Any]
 ) -> dict[str, HookFunction]:
     hooks = [hook for each in packages for hook in each.hooks]
     if not hooks:
         return {}
-    from agentrun.tools.hooks import load_python_hooks  # late: Rule 2
+    from agentrun.tools.hook_functions import load_python_hooks  # late: Rule 2
 
     return load_python_hooks(import_roots, hooks, **shown)
 
@@ -118,24 +143,17 @@ class _RedactingSender:
         return reply if reply.status == 200 else redact_interaction(Interaction(call, reply), self._redactor).reply
 
 
-# --- required commands and variables --------------------------------------------------------------------------
-
-
-Requirements: TypeAlias = dict[str, list[str]]
-"""Names of commands or variables, each with the tools and sinks that need it."""
-
-
 def check_requirements(packages: Iterable[Package], root: Path, lookup: Lookup) -> dict[str, str]:
     """Find the file of each command. Raises `host.missing` with all missing commands and variables."""
     variables: Requirements = {}
     commands: Requirements = {}
     for package in packages:
         for name, tool in package.tools.items():
-            _add_requirement(variables, _environment_names(tool), f"tool {name}")
+            _add_requirement(variables, part_variables(tool), f"tool {name}")
             _add_requirement(commands, filter(None, [tool_command(tool)]), f"tool {name}")
         for name, sink in package.sinks.items():
             if sink.delivery != "disabled":
-                _add_requirement(variables, _environment_names(sink), f"sink {name}")
+                _add_requirement(variables, part_variables(sink), f"sink {name}")
     programs: dict[str, str] = {}
     missing = [
         *_find_missing(variables, lookup),
@@ -173,9 +191,3 @@ def _all_missing_error(missing: list[tuple[HostError, str]]) -> HostError:
     hints = dict.fromkeys(error.hint for error, _ in missing if error.hint)
     names = [error.fields["name"] for error, _ in missing]
     return HostError("host.missing", message, hint="; ".join(hints) or None, fields={**first.fields, "names": names})
-
-
-def _environment_names(part: Tool | Sink) -> Iterator[str]:
-    """The environment variables that a tool or sink names."""
-    for text in (getattr(part, "url", None) or "", *credential_texts(part)):
-        yield from variables_in(text)

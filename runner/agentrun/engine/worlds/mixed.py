@@ -1,8 +1,4 @@
-"""The world of a partial replay: either the model or the tools come from a cassette, and the rest is live.
-
-Rule 1  The replayed part needs no key, command or server.
-Rule 2  The run takes real time.
-"""
+"""The world of a partial replay: the model or the tools come from a cassette, and the rest is live."""
 
 from __future__ import annotations
 
@@ -13,15 +9,15 @@ from typing import Any, Literal, TypeAlias
 from msgspec.structs import replace
 
 from agentrun.cassette.player import Player
-from agentrun.core.package import SINK_KINDS, Package
-from agentrun.engine import cassette_ports, unreachable_ports
+from agentrun.core.package import Package
+from agentrun.engine import cassette_ports
 from agentrun.engine.ports import Approver
 from agentrun.engine.world import World, wrap
 from agentrun.engine.worlds.live import live_world
+from agentrun.engine.worlds.replay import UNREACHABLE, unreachable_parts, unreachable_providers
 from agentrun.spec.project import Project
 
 LiveAxis: TypeAlias = Literal["tools", "model"]
-"""The part that is live."""
 
 
 @asynccontextmanager
@@ -34,24 +30,16 @@ async def mixed_world(
     approver: Approver | None,
     **options: Any,
 ) -> AsyncIterator[World]:
-    """The world of a partial replay. `approver`: answers approval questions; if the tools are replayed, its answers
-    replace the recorded ones. `options`: those of a live world."""
+    """If the tools are replayed, the answers of `approver` replace the recorded ones. `options`: of a live world."""
     exchanger = cassette_ports.ReplayExchanger(player, None)
     if live == "tools":
         async with live_world(package, project, run, models=False, approver=approver, **options) as world:
-            world = replace(world, providers=unreachable_ports.unreachable_providers(package))
+            world = replace(world, providers=unreachable_providers(package))
             yield wrap(
                 world, cassette_ports.models_wrapper(exchanger), cassette_ports.answer_comparison_wrapper(exchanger)
             )
     else:
         parts = replace(package, tools={}, hooks=(), sinks={}, agents={})
-        async with live_world(
-            package, project, run, parts=parts, approver=unreachable_ports.UNREACHABLE, **options
-        ) as world:
-            world = replace(
-                world,
-                executors=unreachable_ports.unreachable_executors(),
-                hooks=unreachable_ports.unreachable_hooks(package),
-                sinks=dict.fromkeys(SINK_KINDS, unreachable_ports.UNREACHABLE),
-            )
+        async with live_world(package, project, run, parts=parts, approver=UNREACHABLE, **options) as world:
+            world = replace(world, **unreachable_parts(package))
             yield wrap(world, cassette_ports.other_ports_wrapper(exchanger, approver))

@@ -6,15 +6,14 @@ accepted or the case is recorded again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from agentrun.canonical_json import text_hash
 from agentrun.errors import storage_failed
 from agentrun.spec.project import Project
 from agentrun.spec.source_files import display_path
-from agentrun.store.lock import hold_lock
+from agentrun.store.process_lock import hold_lock
 
 
 def staged_path(project: Project, cassette: Path) -> Path:
@@ -22,7 +21,6 @@ def staged_path(project: Project, cassette: Path) -> Path:
 
 
 def accept_staged(project: Project, cassette: Path) -> None:
-    """Replace a cassette by its staged version. Raises `storage.failed`."""
     staged = staged_path(project, cassette)
     with lock_cassette(project, cassette):
         try:
@@ -35,12 +33,8 @@ def accept_staged(project: Project, cassette: Path) -> None:
 
 
 def cassette_lock_path(project: Project, cassette: Path) -> Path:
-    """The lock file of a process that records a cassette."""
     return project.data_directory / "locks" / f"{text_hash(cassette.as_posix())[7:23]}.lock"
 
 
-@contextmanager
-def lock_cassette(project: Project, cassette: Path) -> Iterator[None]:
-    """Hold the lock of a cassette. Raises `storage.failed` if another process records it."""
-    with hold_lock(project, cassette_lock_path(project, cassette), f"another process is recording {cassette.name}"):
-        yield
+def lock_cassette(project: Project, cassette: Path) -> AbstractContextManager[None]:
+    return hold_lock(project, cassette_lock_path(project, cassette), f"another process is recording {cassette.name}")

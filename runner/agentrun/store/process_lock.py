@@ -1,8 +1,7 @@
 """Locks between processes.
 
 Rule 1  The kernel releases a lock when its process ends, even after a crash. The lock file is never removed.
-Rule 2  If another process has the lock, the call fails at once or after the time that the caller gives.
-Rule 3  Child processes do not inherit a lock.
+Rule 2  Child processes do not inherit a lock.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from agentrun.errors import StorageError, storage_failed
@@ -21,7 +20,6 @@ from agentrun.spec.project import Project
 MAX_LOCK_WAIT = 30.0
 """Seconds to wait for another process that changes project files. Each holds the lock for a moment only."""
 LOCK_RETRY_PAUSE = 0.01
-"""Seconds between two attempts."""
 
 
 class LockBusy(StorageError):
@@ -30,9 +28,10 @@ class LockBusy(StorageError):
 
 @contextmanager
 def hold_lock(project: Project, path: Path, busy: str, *, wait: float = 0) -> Iterator[None]:
-    """Hold a lock in the project's data directory. Raises `LockBusy` with the message `busy` if another process still
-    has the lock after `wait` seconds."""
-    _ignore_data_directory(project)
+    """Raises `LockBusy` with the message `busy` if another process still has the lock after `wait` seconds."""
+    ignore = project.data_directory / ".gitignore"
+    if not os.path.lexists(ignore):  # run data is not for version control
+        project.data_tree.create(ignore, b"*\n")
     descriptor = project.data_tree.open_file(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         deadline = time.monotonic() + wait
@@ -46,12 +45,10 @@ def hold_lock(project: Project, path: Path, busy: str, *, wait: float = 0) -> It
         os.close(descriptor)
 
 
-@contextmanager
-def lock_project_files(project: Project) -> Iterator[None]:
+def lock_project_files(project: Project) -> AbstractContextManager[None]:
     """Hold the lock for reading and replacing cases files, lock files and snapshots."""
     busy = f"another process has been changing the files of this project for {MAX_LOCK_WAIT:.0f} seconds"
-    with hold_lock(project, project.data_directory / "locks" / "files.lock", busy, wait=MAX_LOCK_WAIT):
-        yield
+    return hold_lock(project, project.data_directory / "locks" / "files.lock", busy, wait=MAX_LOCK_WAIT)
 
 
 def _try_lock(descriptor: int, path: Path) -> bool:
@@ -62,10 +59,3 @@ def _try_lock(descriptor: int, path: Path) -> bool:
             return False
         raise storage_failed("lock", f"{path} cannot be locked: {error.strerror}", error) from error
     return True
-
-
-def _ignore_data_directory(project: Project) -> None:
-    """Write a `.gitignore` that keeps run data out of version control."""
-    ignore = project.data_directory / ".gitignore"
-    if not os.path.lexists(ignore):
-        project.data_tree.create(ignore, b"*\n")

@@ -1,0 +1,38 @@
+"""The HTTP clients of a runtime.
+
+Rule 1  There is one client for each project, shared by the live worlds of the runtime.
+Rule 2  A client serves one event loop. It is closed with the runtime, not with a world.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import httpx
+
+    from agentrun.engine.settings import Settings
+
+
+class HttpClients(AbstractAsyncContextManager["HttpClients"]):
+    def __init__(self) -> None:
+        self._clients: dict[tuple[Path, bool], httpx.AsyncClient] = {}
+
+    def client(self, root: Path, settings: Settings) -> httpx.AsyncClient:
+        """The client of a project."""
+        key = root, settings.trust_env
+        if key not in self._clients:
+            from agentrun.net.client import make_client  # late: a runtime without live worlds needs no httpx
+
+            self._clients[key] = make_client(settings.proxies(), *settings.certificates())
+        return self._clients[key]
+
+    async def close(self) -> None:
+        clients, self._clients = self._clients, {}
+        for client in clients.values():
+            await client.aclose()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
