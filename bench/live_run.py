@@ -95,6 +95,7 @@ def _run_of(folder: Path, url: str, steps: int) -> Callable[[], Coroutine[Any, A
     from agentrun.core.outcome import Outcome
     from agentrun.engine.live_providers import live_providers, live_sender
     from agentrun.engine.settings import Settings
+    from agentrun.net.client import make_client
 
     class Pages:
         async def run(self, call: RunTool) -> ToolReturn:
@@ -104,7 +105,7 @@ def _run_of(folder: Path, url: str, steps: int) -> Callable[[], Coroutine[Any, A
     path.write_text(SPEC.format(url=url, steps=steps), encoding="utf-8")
     package = agentrun.compile(path)
     settings = Settings()
-    providers = live_providers(package.agent, settings, live_sender(settings))
+    providers = live_providers(package.agent, settings, live_sender(settings, make_client()))
 
     async def once() -> None:
         runtime = agentrun.Runtime.in_memory(providers=providers, executors={"page": Pages()})

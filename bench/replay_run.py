@@ -107,8 +107,8 @@ def _package(folder: Path, steps: int) -> Any:
 
 def _cassette(folder: Path, steps: int) -> Path:
     """A recording of the whole conversation, made by the product."""
-    from agentrun.cassette.file import dump_cassette
     from agentrun.cassette.recorder import Recorder
+    from agentrun.cassette.writer import dump_cassette
     from agentrun.core.effects import RunTool, ToolReturn
     from agentrun.core.messages import Text
     from agentrun.engine.cassette_ports import RecordingExchanger, models_wrapper, other_ports_wrapper
@@ -130,15 +130,15 @@ def _cassette(folder: Path, steps: int) -> Path:
 
     file, clock = _package(folder, steps), StepClock(1_769_860_800_000)
     recorder = Recorder(clock.now)
-    tape = RecordingExchanger(recorder)
+    cassette = RecordingExchanger(recorder)
     runtime = Runtime.in_memory(
         clock=clock,
         providers={"openai": HttpProvider(codec_for("openai"), Service())},
         executors={"python": Pages()},
-        wrappers=(models_wrapper(tape), other_ports_wrapper(tape)),
+        wrappers=(models_wrapper(cassette), other_ports_wrapper(cassette)),
     )
     clock.run(runtime.start(Request(agent="pages", package=file, run="run-1")).wait())
-    path = folder / f"pages{steps}.tape.yaml"
+    path = folder / f"pages{steps}.cassette.yaml"
     path.write_text(dump_cassette(recorder.interactions(), {"recorded_at": "2026-01-31T12:00:00Z"}), encoding="utf-8")
     return path
 
@@ -150,11 +150,11 @@ def _replay(folder: Path, steps: int) -> Callable[[], float]:
     from agentrun.engine.request import Request
     from agentrun.engine.run import replay_run
 
-    file, tape = _package(folder, steps), load_cassette(_cassette(folder, steps))
+    file, cassette = _package(folder, steps), load_cassette(_cassette(folder, steps))
 
     def once() -> float:
         begin = time.process_time()
-        done = replay_run(Request(agent=file.agent.name, package=file), Player(tape))
+        done = replay_run(Request(agent=file.agent.name, package=file), Player(cassette))
         spent = time.process_time() - begin
         assert (done.exit_code, done.outcome.turns) == (0, steps), (done.outcome, done.unused_error)
         return spent

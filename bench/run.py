@@ -161,7 +161,7 @@ def core_fold(spec: Path) -> float:
     return fold_time(spec.parent)
 
 
-@figure(limit=1.3)
+@figure(limit=1.4)
 def live_short(spec: Path) -> float:
     """live, 5 steps: CPU to httpx by hand."""
     from live_run import SHORT, overhead
@@ -169,7 +169,7 @@ def live_short(spec: Path) -> float:
     return overhead(spec.parent, SHORT)
 
 
-@figure(limit=1.3)
+@figure(limit=1)
 def live_long(spec: Path) -> float:
     """live, 200 steps: CPU to httpx by hand."""
     from live_run import LONG, overhead

@@ -70,7 +70,7 @@ import vcr
 HERE = Path(__file__).parent
 URL = "https://api.openai.com/v1/chat/completions"
 TOOLS = json.loads((HERE / "tools.json").read_text(encoding="utf-8"))
-TAPES = vcr.VCR(
+CASSETTES = vcr.VCR(
     cassette_library_dir=str(HERE.parent / "cassettes" / "pages"),
     record_mode="none",
     match_on=["method", "uri", "body"],
@@ -86,7 +86,7 @@ def page(number):
 @pytest.mark.parametrize("number", [str(number) for number in range({first}, {last})])
 def test_pages(number, client, snapshot):
     messages = [{{"role": "system", "content": "Look at every page."}}, {{"role": "user", "content": number}}]
-    with TAPES.use_cassette(f"case-{{number}}.yaml"):
+    with CASSETTES.use_cassette(f"case-{{number}}.yaml"):
         while True:
             body = {{"model": "gpt-4.1-mini", "messages": messages, "tools": TOOLS}}
             response = client.post(URL, json=body)
@@ -186,8 +186,8 @@ def _recorded(root: Path) -> str:
     """The recording of the first case, made by the product."""
     # late: only the process that makes the project pays for these
     import agentrun
-    from agentrun.cassette.file import dump_cassette
     from agentrun.cassette.recorder import Recorder
+    from agentrun.cassette.writer import dump_cassette
     from agentrun.core.effects import RunTool, ToolReturn
     from agentrun.core.messages import Text
     from agentrun.engine.cassette_ports import RecordingExchanger, models_wrapper, other_ports_wrapper
@@ -210,12 +210,12 @@ def _recorded(root: Path) -> str:
 
     clock = StepClock(1_769_860_800_000)
     recorder = Recorder(clock.now)
-    tape = RecordingExchanger(recorder)
+    cassette = RecordingExchanger(recorder)
     runtime = Runtime.in_memory(
         clock=clock,
         providers={"openai": HttpProvider(codec_for("openai"), Service())},
         executors={"python": Pages()},
-        wrappers=(models_wrapper(tape), other_ports_wrapper(tape)),
+        wrappers=(models_wrapper(cassette), other_ports_wrapper(cassette)),
     )
     request = Request(
         agent="pages", package=agentrun.compile(root / "specs/pages.yaml"), run="run-1", message=str(FIRST)
@@ -229,11 +229,11 @@ def _snapshots(root: Path) -> None:
     # late: as above
     from agentrun.testing.suite.discovery import read_located_cases
     from agentrun.testing.suite.replay import CompiledAgents, replay_case
-    from agentrun.testing.suite.snapshots import snapshot_path, snapshot_text
+    from agentrun.testing.suite.snapshots import snapshot_path, take_snapshot
 
     preparations = CompiledAgents()
     for found in read_located_cases(root / "specs/pages.cases.yaml"):
-        _write(snapshot_path(found), snapshot_text(replay_case(found, preparations.for_case(found)).runs))
+        _write(snapshot_path(found), take_snapshot(replay_case(found, preparations.for_case(found)).runs).text)
 
 
 def _by_hand(root: Path, numbers: range) -> None:

@@ -1,7 +1,7 @@
-"""Records the cassettes of the example agents anew: `make cassettes`.
+"""Record the cassettes of the example agents again: `make cassettes`.
 
-The model's part is played by the scripted provider, which speaks the real wire format over a real socket; tools run for
-real. `specs/local.yaml` is recorded from a real, small model, if there is one (`make model`).
+The scripted provider plays the model: it speaks the real wire format over a real socket. Tools run for real.
+`specs/local.yaml` is recorded with a real, small model, if `make model` has installed one.
 """
 
 import os
@@ -49,7 +49,7 @@ CHILDREN = {"researcher": "reader"}
 
 @contextmanager
 def serving(argv: list[str], ready: str) -> Iterator[str]:
-    """A server while it is needed. Gives the line with which it said that it is there."""
+    """Run a server, and yield the first line that it prints."""
     server = subprocess.Popen(argv, stdout=subprocess.PIPE, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         assert server.stdout is not None
@@ -84,7 +84,7 @@ def main() -> None:
                 record(spec, case, **keys, OPENAI_BASE_URL=f"{url}/v1", ANTHROPIC_BASE_URL=child)
             sys.stdout.write(f"recorded {spec}/{case}\n")
     if not MODEL.exists():
-        sys.stdout.write("left out local: there is no model; `make model` installs one\n")
+        sys.stdout.write("skipped local: there is no model; `make model` installs one\n")
         return
     with serving([str(MODEL), str(SERVER), PORT], "ready"):
         for case in ("default", "question"):

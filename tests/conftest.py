@@ -13,6 +13,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ("pytester",)
@@ -30,6 +31,7 @@ LONGEST = (
     "tests/attacks/test_spec_contents.py::test_10_circular_and_growing_schemas_are_refused",
     "tests/attacks/test_tool_python.py::test_42_hostile_functions_do_not_end_the_run_or_leak_secrets",
     "tests/cli/test_approval_prompt.py::test_approval_timeout_begins_when_the_question_is_shown",
+    "tests/compiler/test_template_attacks.py::test_attacks_are_stopped_and_missing_guards_are_seen",
     "tests/docs/test_testing.py::test_commands_print_what_the_page_shows",
     "tests/examples/test_suites.py::test_suites_pass_in_two_processes",
     "tests/tools/test_processes.py::test_start_cancelled_at_any_moment_leaves_nothing",
@@ -37,9 +39,12 @@ LONGEST = (
 )
 """Tests that take seconds. They come first: while one that begins last goes on, the other workers are idle."""
 
+GC_THRESHOLD = 20_000
+"""New objects between two searches for garbage, instead of Python's 700."""
+
 settings.register_profile(
     "normal",
-    max_examples=25,
+    max_examples=15,
     derandomize=True,
     deadline=None,
     database=None,
@@ -68,7 +73,7 @@ for _number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP):
 def pytest_xdist_auto_num_workers() -> int:
     """What `-n auto` is: more workers than cores, for a worker waits while the commands that it has started work."""
     cores = os.cpu_count() or 1
-    return cores + cores // 2
+    return cores * 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -83,7 +88,22 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(GC_THRESHOLD)
         gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """A worker does not report a setup or teardown that passed, nor where a test begins and ends.
+
+    The controller shows none of it, but to send and read it takes as long as to run a short test.
+    """
+    if not hasattr(item.config, "workerinput"):
+        return None
+    for report in runtestprotocol(item, nextitem=nextitem, log=False):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    return True
 
 
 @pytest.fixture(autouse=True)

@@ -36,7 +36,7 @@ def write(folder: Path, files: dict[str, str]) -> None:
         path.write_bytes(text.encode())
 
 
-def changed(document: Document, at: str, value: Any) -> Document:
+def document_with(document: Document, at: str, value: Any) -> Document:
     """A copy of a document with one value changed; `at` is a dotted path, with numbers for items."""
     copied: Document = json.loads(json.dumps(document))  # not deepcopy, which keeps shared what is shared
     *way, last = at.split(".")

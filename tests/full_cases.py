@@ -5,7 +5,7 @@ from typing import Any
 STEPS: list[Any] = [{"tool": "refund", "args": {"amount": {"lte": 50}}, "status": "ok"}, "search"]
 SCHEMA = {"type": "object"}
 
-CLAIMS: list[dict[str, Any]] = [
+ASSERTIONS: list[dict[str, Any]] = [
     {"type": "equals", "value": "x"},
     {"type": "contains", "value": "x"},
     {"type": "contains-all", "value": ["x"]},
@@ -33,7 +33,7 @@ CLAIMS: list[dict[str, Any]] = [
     {"type": "turns", "value": 1, "min": 1, "max": 1},
     {"type": "time", "min": "1s", "max": "2s"},
     {"type": "outcome", "value": "completed"},
-    {"type": "journal-snapshot"},
+    {"type": "journal-snapshot", "usage": "exact", "ignore": ["model_replied.reply.model"]},
 ]
 """One assertion of each type, with all of its keys."""
 
@@ -58,12 +58,13 @@ DEFAULTS: dict[str, Any] = {
     "faults": [{"at": "model#2", "inject": INJECT}],
     "tags": ["slow"],
     "skip": "x",
+    "usage": "none",
 }
 CASE: dict[str, Any] = {
     **DEFAULTS,
     "name": "a",
     "input": "x",
-    "turns": [{"input": "x", "assert": CLAIMS[:1]}, "y"],
+    "turns": [{"input": "x", "assert": ASSERTIONS[:1]}, "y"],
     "cassette": "b",
     "xfail": "x",
 }
@@ -71,19 +72,19 @@ IN_A_LIST = {"stubs": {"refund": [{"result": 1, "error": "x"}]}}
 IN_FILES: list[dict[str, Any]] = [{"type": kind, "value": {"file": "a.json"}} for kind in ("is-json", "json-schema")]
 
 
-def documents_with_assertion(claim: dict[str, Any]) -> list[dict[str, Any]]:
+def documents_with_assertion(assertion: dict[str, Any]) -> list[dict[str, Any]]:
     """Documents with one assertion, wherever it may stand."""
-    turn = {"input": "x", "assert": [claim]}
+    turn = {"input": "x", "assert": [assertion]}
     return [
-        {"agentrun": "1", "cases": [{"name": "a", "assert": [claim]}]},
+        {"agentrun": "1", "cases": [{"name": "a", "assert": [assertion]}]},
         {"agentrun": "1", "cases": [{"name": "a", "turns": [turn]}]},
-        {"agentrun": "1", "defaults": {"assert": [claim]}, "cases": [{"name": "a"}]},
+        {"agentrun": "1", "defaults": {"assert": [assertion]}, "cases": [{"name": "a"}]},
     ]
 
 
 CASES: list[dict[str, Any]] = [
     {"agentrun": "1", "defaults": DEFAULTS, "cases": [CASE]},
     {"agentrun": "1", "defaults": IN_A_LIST, "cases": [{"name": "a", **IN_A_LIST}]},
-    *(document for claim in [*CLAIMS, *IN_FILES] for document in documents_with_assertion(claim)),
+    *(document for assertion in [*ASSERTIONS, *IN_FILES] for document in documents_with_assertion(assertion)),
 ]
 """Documents that have every key between them."""

@@ -190,9 +190,9 @@ RICH: Document = {
         "runs": 12,
     },
     "guards": {
-        "repeated_call": {"limit": 4},
-        "cycle": {"limit": 5},
-        "repeated_batch": {"limit": 3, "scope": "session"},
+        "repeated_call": {"limit": 4, "compare": "calls"},
+        "cycle": {"limit": 5, "compare": "calls"},
+        "repeated_batch": {"limit": 3, "compare": "calls", "scope": "session"},
         "stagnation": {"limit": 6},
         "empty_outcome": 2,
         "nudge": "Go on with {{ order_id }}.",

@@ -68,7 +68,7 @@ print(json.dumps([measured(folder, args) for folder, args in cases["cases"]]))
 )
 
 
-class Ran:
+class MeasuredCommand:
     """A command that has ended."""
 
     def __init__(self, raw: dict[str, Any]) -> None:
@@ -78,14 +78,14 @@ class Ran:
         self.memory: int = raw["memory"]
 
     @property
-    def told(self) -> str:
+    def output(self) -> str:
         return self.out + self.err
 
 
 Case = tuple[Path, Sequence[str]]
 
 
-def run(cases: Sequence[Case], warm: Sequence[Case] = (), script: str = SCRIPT) -> list[Ran]:
+def run(cases: Sequence[Case], warm: Sequence[Case] = (), script: str = SCRIPT) -> list[MeasuredCommand]:
     """Runs `agentrun ARGS` in each folder. What `warm` runs is not counted: imports, the schema, the first lexer."""
     listed = {
         "steps": STEPS,
@@ -97,7 +97,7 @@ def run(cases: Sequence[Case], warm: Sequence[Case] = (), script: str = SCRIPT) 
     results = json.loads(done.stdout)
     for (folder, args), raw in zip(cases, results, strict=True):
         assert raw["stopped"] is None, (folder.name, args, raw["stopped"])
-    return [Ran(raw) for raw in results]
+    return [MeasuredCommand(raw) for raw in results]
 
 
 def _run_script(script: str, stdin: bytes) -> subprocess.CompletedProcess[bytes]:

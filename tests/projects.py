@@ -26,7 +26,7 @@ TOOL = "{kind: shell, description: d, argv: [x]}"
 """The smallest tool."""
 
 
-class Found(NamedTuple):
+class FoundProblem(NamedTuple):
     """A problem as a test compares it."""
 
     at: str
@@ -42,7 +42,7 @@ def agent(text: str = "") -> str:
     return "\n".join([*([text.rstrip("\n")] if text else []), *missing, ""])
 
 
-def put(folder: Path, files: dict[str, str | bytes]) -> Path:
+def write_project(folder: Path, files: dict[str, str | bytes]) -> Path:
     """Writes the files of a project; gives the path of its spec. Without a lock the tools of its servers are pinned."""
     spec = files.get("spec.yaml")
     if isinstance(spec, str) and "kind: mcp" in spec and "spec.lock" not in files and (lock := lock_for(spec)):
@@ -57,16 +57,16 @@ def put(folder: Path, files: dict[str, str | bytes]) -> Path:
 
 def problems(folder: Path, text: str, files: dict[str, str | bytes] | None = None) -> list[Problem]:
     """All problems that `validate_document` finds in a spec that begins with these lines."""
-    return validate_document(put(folder, {"spec.yaml": agent(text), **(files or {})}))
+    return validate_document(write_project(folder, {"spec.yaml": agent(text), **(files or {})}))
 
 
-def found(folder: Path, text: str, files: dict[str, str | bytes] | None = None) -> list[Found]:
+def find_problems(folder: Path, text: str, files: dict[str, str | bytes] | None = None) -> list[FoundProblem]:
     """The same, to be compared."""
-    return [seen(problem, folder) for problem in problems(folder, text, files)]
+    return [found_problem(problem, folder) for problem in problems(folder, text, files)]
 
 
-def seen(problem: Problem, folder: Path) -> Found:
-    return Found(place(problem, folder), problem.code, problem.message, problem.hint)
+def found_problem(problem: Problem, folder: Path) -> FoundProblem:
+    return FoundProblem(place(problem, folder), problem.code, problem.message, problem.hint)
 
 
 def place(problem: Problem, folder: Path) -> str:
@@ -81,14 +81,14 @@ def codes(folder: Path, text: str, files: dict[str, str | bytes] | None = None) 
     return [problem.code for problem in problems(folder, text, files)]
 
 
-def compiled(folder: Path, text: str, *settings: str, profile: str | None = None) -> list[Found]:
+def compile_problems(folder: Path, text: str, *settings: str, profile: str | None = None) -> list[FoundProblem]:
     """The problems of compiling a spec with a profile and settings."""
-    result = compile_spec(put(folder, {"spec.yaml": agent(text)}), profile, settings)
+    result = compile_spec(write_project(folder, {"spec.yaml": agent(text)}), profile, settings)
     assert (result.package is None) == bool(result.errors)
-    return [seen(problem, folder) for problem in sort_problems(result.problems)]
+    return [found_problem(problem, folder) for problem in sort_problems(result.problems)]
 
 
-def marked(text: str) -> tuple[str, list[str]]:
+def remove_marks(text: str) -> tuple[str, list[str]]:
     """A text without its « signs, and the places (line:column) at which they stood."""
     places = []
     while (at := text.find("«")) >= 0:

@@ -35,5 +35,5 @@ def replay_package(
 def player_of(agent: Package, cassette: Path | Cassette | Player) -> Player:
     if isinstance(cassette, Player):
         return cassette
-    tape = load_cassette(cassette) if isinstance(cassette, Path) else cassette
-    return Player(tape, volatile=agent.replay.volatile, redaction=RunRedaction(agent.replay.redact))
+    recorded_cassette = load_cassette(cassette) if isinstance(cassette, Path) else cassette
+    return Player(recorded_cassette, volatile=agent.replay.volatile, redaction=RunRedaction(agent.replay.redact))

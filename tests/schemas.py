@@ -70,7 +70,7 @@ def _nodes(name: str, schema: Schema, value: Any, at: Steps, key: tuple[str, ...
         key = (*key, f"<{value.get('kind')}>")
     if key and key[-1] == "[]" and isinstance(value, dict) and "enum" in says.get("properties", {}).get("type", {}):
         key = (*key, f"<{value.get('type')}>")
-    yield Node(at, _named(key), says, value)
+    yield Node(at, _key_name(key), says, value)
     if isinstance(value, dict):
         for step, inner in value.items():
             declared = says.get("properties", {})
@@ -90,7 +90,7 @@ def keys_in(name: str, document: Any) -> set[str]:
 @cache
 def keys(name: str) -> frozenset[str]:
     """Every key of a document."""
-    return frozenset(map(_named, _keys(name, shipped(name), ())))
+    return frozenset(map(_key_name, _keys(name, shipped(name), ())))
 
 
 def _keys(name: str, schema: Schema, at: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -123,6 +123,6 @@ def _referred(name: str, schema: Schema) -> list[Schema]:
     return [shipped(name)["$defs"][schema["$ref"].rpartition("/")[2]]] if "$ref" in schema else []
 
 
-def _named(key: tuple[str, ...]) -> str:
+def _key_name(key: tuple[str, ...]) -> str:
     shares = key[:1] and key[0] in ("tools", "policy", "budgets") and key[1:2] == ("[]",)
     return ".".join((key[0], *key[2:]) if shares else key)

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from agentrun.canonical_json import text_hash
-from agentrun.cassette.file import dump_cassette
 from agentrun.cassette.interactions import Interaction
+from agentrun.cassette.writer import dump_cassette
 from agentrun.core.package import Package
-from agentrun.engine.begin import admit, begin
+from agentrun.engine.begin import admit, authorize_start, begin
 from agentrun.engine.clock import StepClock
 from agentrun.engine.crew_registry import CrewRegistry
 from agentrun.engine.driver import drive
@@ -59,7 +59,7 @@ def failure(status: int, message: str = "no", code: str | None = None, **headers
     return HttpReply(status, (*JSON_HEADERS, *given), body)
 
 
-class Scripted:
+class ScriptedSender:
     """A Sender that answers from a list and remembers."""
 
     def __init__(self, replies: Sequence[HttpReply | Exception]) -> None:
@@ -81,7 +81,7 @@ class Scripted:
         return reply
 
 
-def live(agent: Package, sender: Scripted, message: str | None = None, **params: Any) -> MemoryJournals:
+def live(agent: Package, sender: ScriptedSender, message: str | None = None, **params: Any) -> MemoryJournals:
     """The journal of a run against a scripted service."""
     journals, clock = MemoryJournals(), StepClock()
     world = World(
@@ -94,14 +94,14 @@ def live(agent: Package, sender: Scripted, message: str | None = None, **params:
         run="live-1",
     )
     request = Request(agent=agent.name, package=text_hash("a package"))
-    log = begin(world, agent, request, admit(agent, message, params))
+    log = begin(world, authorize_start(world, agent, request, admit(agent, message, params)))
     clock.run(drive(agent, log, make_crew(world, agent)))
     return journals
 
 
 def record(path: Path, agent: Package, *replies: HttpReply, message: str | None = None, **params: Any) -> Path:
     """A cassette of a run that got these replies."""
-    sender = Scripted(replies)
+    sender = ScriptedSender(replies)
     live(agent, sender, message, **params)
     path.write_text(dump_cassette(sender.interactions, {"recorded_at": "2026-01-31T12:00:00Z"}), encoding="utf-8")
     return path

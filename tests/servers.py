@@ -27,7 +27,7 @@ class Wait:
 
 
 @dataclass(frozen=True)
-class Until:
+class WaitFor:
     """Say nothing until this is set."""
 
     event: threading.Event
@@ -43,7 +43,7 @@ class Drip:
 
 CLOSE = "close"
 RESET = "reset"
-Step = bytes | Wait | Until | Drip | str
+Step = bytes | Wait | WaitFor | Drip | str
 Plan = Sequence[Step]
 
 
@@ -63,7 +63,7 @@ class Server:
     """Answers by plan, each connection in a thread of its own."""
 
     def __init__(self, *plans: Plan | HttpReply, tls: ssl.SSLContext | None = None, port: int = 0) -> None:
-        self.plans = [plain(plan) if isinstance(plan, HttpReply) else plan for plan in plans]
+        self.plans = [reply_with_length(plan) if isinstance(plan, HttpReply) else plan for plan in plans]
         self._tls = tls
         self._lock = threading.Lock()
         self._listening = socket.create_server(("127.0.0.1", port), backlog=512)
@@ -88,10 +88,10 @@ class Server:
             time.sleep(0.005)
         return not self.open
 
-    def wait(self, within: float = 60.0) -> None:
-        """Return when somebody has asked."""
+    def wait(self, count: int = 1, within: float = 60.0) -> None:
+        """Return when so many requests have come."""
         end = time.monotonic() + within
-        while not self.requests and time.monotonic() < end:
+        while len(self.requests) < count and time.monotonic() < end:
             time.sleep(0.005)
 
     def __enter__(self) -> Self:
@@ -152,7 +152,7 @@ class Server:
                     connection.sendall(step)
                 case Wait(seconds):
                     self._sleep(seconds, connection)
-                case Until(event):
+                case WaitFor(event):
                     event.wait(60)
                 case Drip(data, every):
                     while not self._ended:
@@ -201,7 +201,7 @@ def head(status: int = 200, *headers: tuple[str, str]) -> bytes:
     return "\r\n".join(lines).encode("latin-1")
 
 
-def plain(reply: HttpReply) -> Plan:
+def reply_with_length(reply: HttpReply) -> Plan:
     """A whole reply that says its length."""
     return [head(reply.status, *reply.headers, ("Content-Length", str(len(reply.body)))) + reply.body]
 
@@ -214,7 +214,7 @@ LAST = b"0\r\n\r\n"
 STREAM = head(200, ("Content-Type", "text/event-stream"), ("Transfer-Encoding", "chunked"))
 
 
-def streamed(*pieces: bytes | Wait | Until | Drip | str) -> Plan:
+def streamed(*pieces: bytes | Wait | WaitFor | Drip | str) -> Plan:
     """A whole reply in chunks."""
     return [STREAM, *(chunk(piece) if isinstance(piece, bytes) else piece for piece in pieces), LAST]
 

@@ -20,7 +20,7 @@ LOOK = 0.2
 """Seconds of CPU between two looks at the count. It says how soon too much work is stopped, not whether."""
 
 
-class Stopped(BaseException):
+class TooManySteps(BaseException):
     """Too much work. Not an Exception: the code that is counted must not handle it."""
 
 
@@ -42,7 +42,7 @@ def at_most(limit: int) -> Iterator[Counter]:
 
     def look() -> None:
         if counter.steps > limit:
-            raise Stopped(too_many)
+            raise TooManySteps(too_many)
 
     with no_hang(look):
         counter.profiler.enable()
@@ -61,13 +61,13 @@ def no_hang(look: Callable[[], None] = lambda: None) -> Iterator[None]:
     def stop(_number: int, _frame: FrameType | None) -> None:
         look()
         if time.process_time() - begin > HANG:
-            raise Stopped(f"it hangs: it took {HANG} s of CPU")
+            raise TooManySteps(f"it hangs: it took {HANG} s of CPU")
 
     before = signal.signal(signal.SIGVTALRM, stop)
     signal.setitimer(signal.ITIMER_VIRTUAL, LOOK, LOOK)
     try:
         yield
-    except Stopped as stopped:
+    except TooManySteps as stopped:
         raise AssertionError(str(stopped)) from None
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)

@@ -30,7 +30,7 @@ def root(tmp_path: Path) -> Path:
     [
         ("runner/agentrun/cli/run.py", ["tests/cli"]),
         ("runner/agentrun/cli/starter/specs/hello.yaml", ["tests/cli"]),
-        ("runner/agentrun/testing/suite/claims/a.py", ["tests/testing/suite"]),
+        ("runner/agentrun/testing/suite/assertions/a.py", ["tests/testing/suite"]),
         ("runner/agentrun/store/locks.py", ["tests/engine/test_locks.py"]),
         ("runner/agentrun/wire.py", ["tests/test_wire.py"]),
         ("tests/cli/test_run.py", ["tests/cli/test_run.py"]),

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import rfc8785
 
-from agentrun.canonical_json import canonical_json
+from agentrun.canonical_json import canonical_json, map_json
 
-ALIKE: list[Any] = [
+SIMILAR_VALUES: list[Any] = [
     1,
     True,
     "1",
@@ -28,9 +28,9 @@ ALIKE: list[Any] = [
 """Values that a careless comparison would take for each other."""
 
 
-@pytest.mark.parametrize("value", ALIKE)
+@pytest.mark.parametrize("value", SIMILAR_VALUES)
 def test_values_that_look_alike(value: Any) -> None:
-    for other in ALIKE:
+    for other in SIMILAR_VALUES:
         canonical_json({"value": other})
     assert canonical_json({"value": value}) == rfc8785.dumps({"value": value})
 
@@ -68,3 +68,15 @@ def test_nesting(depth: int) -> None:
 def test_half_a_character() -> None:
     with pytest.raises(rfc8785.CanonicalizationError):
         canonical_json({"value": "\ud800"})
+
+
+def test_map_json_changes_texts_numbers_and_keys() -> None:
+    value = {"a": ["x", 1, True, None], "b": ("y", 2.5)}
+    assert map_json(value, text=str.upper) == {"a": ["X", 1, True, None], "b": ("Y", 2.5)}
+    assert map_json(value, text=str.upper, keys=True) == {"A": ["X", 1, True, None], "B": ("Y", 2.5)}
+    assert map_json(value, number=lambda number: -number) == {"a": ["x", -1, True, None], "b": ("y", -2.5)}
+    assert map_json(value, text=lambda text: text, keys=True) is value
+
+
+def test_map_json_changes_a_key_to_one_that_exists() -> None:
+    assert map_json({"A": None, "a": None}, text=str.upper, keys=True) == {"A": None}

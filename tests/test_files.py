@@ -56,19 +56,19 @@ def test_directory_linked_to_outside_is_refused_and_names_the_variable(root: Pat
 
 
 def test_a_linked_directory_inside_is_refused_with_the_setting(root: Path) -> None:
-    (root / "shared/tapes").mkdir(parents=True)
-    (root / "cassettes").symlink_to("shared/tapes")
+    (root / "shared/cassettes").mkdir(parents=True)
+    (root / "cassettes").symlink_to("shared/cassettes")
     error = refusal(lambda: tree_of(root).write(root / "cassettes/a/x.yaml", b"x"))
-    assert "cassettes is a symbolic link to shared/tapes" in error.message
-    assert error.hint == 'name it in pyproject.toml: [tool.agentrun] cassettes = "shared/tapes"'
-    assert listing(root / "shared") == ["tapes"]
+    assert "cassettes is a symbolic link to shared/cassettes" in error.message
+    assert error.hint == 'name it in pyproject.toml: [tool.agentrun] cassettes = "shared/cassettes"'
+    assert listing(root / "shared") == ["cassettes"]
 
 
 def test_link_above_the_directory_is_refused_and_names_the_variable(root: Path) -> None:
     (root / "data").symlink_to(root.parent / "outside")
-    tree = ProjectTree(root, "cassette", "data/tapes", "cassettes", "AGENTRUN_CASSETTES")
-    error = refusal(lambda: tree.write(root / "data/tapes/x.yaml", b"x"))
-    assert error.hint == f"to use that directory, set AGENTRUN_CASSETTES={root.parent / 'outside' / 'tapes'}"
+    tree = ProjectTree(root, "cassette", "data/cassettes", "cassettes", "AGENTRUN_CASSETTES")
+    error = refusal(lambda: tree.write(root / "data/cassettes/x.yaml", b"x"))
+    assert error.hint == f"to use that directory, set AGENTRUN_CASSETTES={root.parent / 'outside' / 'cassettes'}"
 
 
 def test_link_below_the_directory_is_refused_without_a_setting(root: Path) -> None:

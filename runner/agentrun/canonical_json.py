@@ -2,7 +2,7 @@
 
 Rule 1  Fingerprints use RFC 8785 JSON, because other languages can produce the same bytes.
 Rule 2  Journal lines and match keys use compact JSON with sorted keys, which is forty times faster.
-Rule 3  Nothing here depends on dict order, locale, hash seed or platform. NaN has no fingerprint.
+Rule 3  NaN has no fingerprint.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from functools import lru_cache
+from operator import is_
 from typing import Any
 
 import msgspec
 
 _sorted_encoder = msgspec.json.Encoder(order="sorted")
+sorted_json: Callable[[Any], bytes] = _sorted_encoder.encode
+"""Compact JSON with sorted keys, for journal lines and match keys."""
+NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def canonical_json(value: Any) -> bytes:
@@ -40,21 +44,12 @@ def _dump_rfc8785(plain: Any) -> bytes:
 
 
 def fingerprint(value: Any) -> str:
-    """`sha256:` and the hash of the canonical JSON."""
     return data_hash(canonical_json(value))
-
-
-sorted_json: Callable[[Any], bytes] = _sorted_encoder.encode
-"""Compact JSON with sorted keys, for journal lines and match keys."""
 
 
 def pretty_json(value: Any) -> str:
     """Indented JSON with sorted keys and a final newline, for files that people read and compare."""
     return msgspec.json.format(_sorted_encoder.encode(value), indent=2).decode() + "\n"
-
-
-NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""The errors that `read_json` raises."""
 
 
 def _number(text: str) -> int | float:
@@ -67,7 +62,6 @@ read_json: Callable[[bytes], Any] = msgspec.json.Decoder(float_hook=_number).dec
 
 
 def is_json(data: bytes) -> bool:
-    """Whether data can be parsed as JSON."""
     try:
         msgspec.json.decode(data)
     except NOT_JSON:
@@ -76,7 +70,6 @@ def is_json(data: bytes) -> bool:
 
 
 def json_or_text(text: str | bytes) -> Any:
-    """Parse a JSON text, or return the text itself if it is not JSON."""
     try:
         return read_json(text.encode() if isinstance(text, str) else text)
     except (*NOT_JSON, UnicodeEncodeError):
@@ -84,12 +77,11 @@ def json_or_text(text: str | bytes) -> Any:
 
 
 def data_hash(data: bytes) -> str:
-    """`sha256:` and the hash of the bytes."""
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
 def text_hash(text: str | bytes) -> str:
-    """`sha256:` and the hash of a text. Line ends are not normalised."""
+    """Line ends are not normalised."""
     return data_hash(text.encode() if isinstance(text, str) else text)
 
 
@@ -100,3 +92,31 @@ def same_json(one: Any, two: Any) -> bool:
     if isinstance(one, dict) and isinstance(two, dict):
         return one.keys() == two.keys() and all(same_json(one[key], two[key]) for key in one)
     return bool(one == two) and isinstance(one, bool) == isinstance(two, bool)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def map_json(
+    value: Any, *, text: Callable[[str], Any] = _same, number: Callable[[Any], Any] = _same, keys: bool = False
+) -> Any:
+    """Change the texts and numbers of JSON data, with `keys` also its keys. Returns the same object if none changes."""
+
+    def change(value: Any) -> Any:
+        match value:
+            case str():
+                return text(value)
+            case int() | float() if not isinstance(value, bool):
+                return number(value)
+            case dict():
+                names = [change(name) if keys else name for name in value]
+                items = [change(item) for item in value.values()]
+                is_same = all(map(is_, names, value)) and all(map(is_, items, value.values()))
+                return value if is_same else dict(zip(names, items, strict=True))
+            case list() | tuple():
+                parts = [change(item) for item in value]
+                return value if all(map(is_, parts, value)) else type(value)(parts)
+        return value
+
+    return change(value)

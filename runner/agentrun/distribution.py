@@ -8,7 +8,10 @@ Rule 3  A requirement for other machines contains no credentials and no path of 
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
 from importlib import metadata
 from pathlib import Path
 from shlex import quote
@@ -65,7 +68,6 @@ def version() -> str:
 
 
 def install_origin() -> InstallOrigin:
-    """Where the running code was installed from."""
     dist = _distribution()
     if dist is None:  # a checkout that is not installed, found by PYTHONPATH
         return InstallOrigin(checkout=_PACKAGE.parents[1], editable=True)
@@ -126,4 +128,34 @@ def _direct_url(dist: metadata.Distribution) -> _DirectUrl | None:
     try:
         return msgspec.json.decode(dist.read_text("direct_url.json") or "", type=_DirectUrl)
     except msgspec.DecodeError:
+        return None
+
+
+def run_git(checkout: Path, *words: str) -> tuple[int | None, str]:
+    """The exit code of a git command, and its output if that is 0. None: git cannot be run."""
+    done = _run_git(checkout, words)
+    if done is None:
+        return None, ""
+    return done.returncode, "" if done.returncode else done.stdout.decode(errors="replace")
+
+
+def git_output(checkout: Path, *words: str, stdin: bytes = b"") -> bytes | None:
+    """What a git command writes. None: it failed, or git cannot be run."""
+    done = _run_git(checkout, words, stdin)
+    return None if done is None or done.returncode else done.stdout
+
+
+def _run_git(checkout: Path, words: tuple[str, ...], stdin: bytes = b"") -> subprocess.CompletedProcess[bytes] | None:
+    """Run a git command. The commands that agentrun uses change neither index nor work tree, no hook or filter of the
+    repository runs, and objects that a partial clone lacks are not fetched."""
+    git = shutil.which("git")
+    if git is None or not os.path.isabs(git):
+        return None
+    command = [git, "-C", str(checkout), "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", *words]
+    # Inside a hook of another repository, GIT_DIR and similar variables point to that repository.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    env |= {"GIT_NO_LAZY_FETCH": "1", "GIT_NO_REPLACE_OBJECTS": "1"}
+    try:
+        return subprocess.run(command, env=env, input=stdin, capture_output=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
         return None

@@ -31,15 +31,6 @@ RetryClass = Literal["retryable", "not_retryable", "repair", "user", "host"]
 
 SUSPENDED_EXIT = 8
 """Exit code of a run that waits for an approval or a decision. This is not an error: the run can be resumed."""
-
-
-class Code(NamedTuple):
-    """The retry class and the exit code that belong to an error code."""
-
-    retry: RetryClass
-    exit: int
-
-
 _GROUPS: dict[tuple[RetryClass, int], str] = {
     ("host", 2): "spec package.invalid package.fingerprint_mismatch host.missing provider.not_found",
     ("retryable", 6): (
@@ -72,18 +63,22 @@ _GROUPS: dict[tuple[RetryClass, int], str] = {
     ("not_retryable", 130): "cancelled",
     ("repair", 70): "internal",
 }
+TOOL_RESULT_CODES = ("tool.unknown", "tool.hidden", "tool.invalid_arguments", "tool.missing_field", "tool.invalid_call")
+"""Codes that only appear in tool results. The model reads them, the tool did not run, and the run continues."""
+
+
+class Code(NamedTuple):
+    retry: RetryClass
+    exit: int
+
 
 ERROR_CODES: Mapping[str, Code] = {
     name: Code(retry, exit_code) for (retry, exit_code), names in _GROUPS.items() for name in names.split()
 }
 """Every code that can end a run or a command. The entry `spec` covers all `spec.*` codes (see `spec/problems.py`)."""
 
-TOOL_RESULT_CODES = ("tool.unknown", "tool.hidden", "tool.invalid_arguments", "tool.missing_field", "tool.invalid_call")
-"""Codes that only appear in tool results. The model reads them, the tool did not run, and the run continues."""
-
 
 def code_of(name: str) -> Code:
-    """Look up a code. All `spec.*` codes share one entry."""
     return ERROR_CODES["spec" if name.startswith("spec.") else name]
 
 
@@ -98,23 +93,14 @@ class AgentrunError(Exception):
     ) -> None:
         if self.codes and not code.startswith(self.codes):
             raise ValueError(f"{type(self).__name__} cannot carry the code {code!r}")
-        self.meaning = code_of(code)
+        self.retry, self.exit_code = code_of(code)
         self.code = code
         self.message = message
         self.hint = hint
         self.fields: dict[str, Any] = dict(fields or {})
         super().__init__(f"{code}: {message}")
 
-    @property
-    def exit_code(self) -> int:
-        return self.meaning.exit
-
-    @property
-    def retry(self) -> RetryClass:
-        return self.meaning.retry
-
     def as_json(self) -> dict[str, Any]:
-        """The error as one JSON object, for `--json` and logs."""
         return {
             "code": self.code,
             "message": self.message,
@@ -196,14 +182,12 @@ class StorageError(AgentrunError):
 def storage_failed(
     kind: str, message: str, error: OSError | int | None = None, hint: str | None = None
 ) -> StorageError:
-    """A `storage.failed` error about a file. `kind` says what the file is (`cassette`, `journal`, …); `error` is the
-    failure of the file system or its errno."""
+    """`kind`: what the file is (`cassette`, `journal`, …). `error`: the failure of the file system, or its errno."""
     number = error.errno if isinstance(error, OSError) else error
     return StorageError("storage.failed", message, hint=hint, fields={"path": kind, "errno": number})
 
 
 def poisoned_journal_error(seq: int) -> StorageError:
-    """The error for a record after one that could not be written."""
     message = "the journal cannot continue, because an earlier record could not be written"
     return StorageError("journal.poisoned", message, fields={"seq": seq})
 

@@ -2,9 +2,8 @@
 
 Rule 1  Project files are opened from the root of their tree, one path component at a time, without following symbolic
         links. A repository can contain links, and another process can create one between a check and a write.
-Rule 2  A file is replaced as a whole: the new content goes to a temporary file in the same directory, with an
-        unpredictable name and created exclusively, which is then renamed. If anything fails, the temporary file is
-        removed and the old file is unchanged.
+Rule 2  A file is replaced as a whole: the new content goes to a temporary file in the same directory, which is then
+        renamed. If anything fails, the temporary file is removed and the old file is unchanged.
 Rule 3  A path from the command line is used as it is, links included.
 Rule 4  Nothing is written into `.git`, because other programs execute files in it.
 """
@@ -17,9 +16,10 @@ import re
 import secrets
 import shlex
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from msgspec import Struct
 
@@ -42,8 +42,6 @@ class PathRefused(OSError):
 
 
 class _LinkFound(OSError):
-    """A component of the path is a symbolic link."""
-
     def __init__(self, depth: int) -> None:
         super().__init__(errno.ELOOP, os.strerror(errno.ELOOP))
         self.depth = depth
@@ -51,10 +49,7 @@ class _LinkFound(OSError):
 
 
 class ProjectTree(Struct, frozen=True):
-    """A directory below which project files are written.
-
-    Paths are absolute and lie below `root`. Every method raises `storage.failed`.
-    """
+    """A directory for project files. Paths are absolute and lie below `root`. Every method raises `storage.failed`."""
 
     root: Path
     """The root of the project, or a directory that the operator named. Links in it are followed."""
@@ -65,27 +60,26 @@ class ProjectTree(Struct, frozen=True):
     setting: str = ""
     """The key of `[tool.agentrun]` that names `top`."""
     variable: str = ""
-    """The environment variable with which the operator can choose another directory."""
+    """With it the operator can choose another directory."""
 
     def write(self, path: Path, data: bytes, *, confirm: Callable[[], None] = lambda: None) -> None:
-        """Create or replace a file. `confirm` is called right before the rename and may raise to keep the old file."""
+        """`confirm` is called right before the rename and may raise to keep the old file."""
         with self._failures(path, "written"), self._parent(path) as (directory, name):
             _replace(directory, name, data, confirm)
 
     def check_writable(self, path: Path) -> None:
         """Check that a file can be written, before a run spends money on its content."""
         with self._failures(path, "written"), self._parent(path) as (directory, name):
-            _remove_quietly(_write_beside(directory, name, b"", _mode(directory, name)), directory)
+            _check_replaceable(directory, name)
 
     def remove_leftovers(self, path: Path) -> None:
-        """Remove temporary files of a path that killed processes left. The caller holds the lock of the file."""
+        """Remove what killed processes left. The caller holds the lock of the file."""
         with self._failures(path, "written"), self._parent(path) as (directory, name):
             for entry in os.listdir(directory):
                 if (match := TEMPORARY_NAME.fullmatch(entry)) and match[1] == name:
                     _remove_quietly(entry, directory)
 
     def open_file(self, path: Path, flags: int, mode: int = 0o666) -> int:
-        """Open a file and return its descriptor. Only plain files are opened."""
         with self._failures(path, "opened"), self._parent(path) as (directory, name):
             _mode(directory, name)
             # O_NONBLOCK: the file may have been replaced by a pipe since the check.
@@ -99,7 +93,6 @@ class ProjectTree(Struct, frozen=True):
             return descriptor
 
     def create(self, path: Path, data: bytes) -> None:
-        """Create a small file, unless something with this name exists."""
         with (
             self._failures(path, "created"),
             self._parent(path, refuse_link=False) as (directory, name),
@@ -123,8 +116,7 @@ class ProjectTree(Struct, frozen=True):
 
     @contextmanager
     def _parent(self, path: Path, *, create: bool = True, refuse_link: bool = True) -> Iterator[tuple[int, str]]:
-        """Open the directory of a file; yield its descriptor and the file name. `create`: make missing directories;
-        `refuse_link`: raise if the file itself is a link."""
+        """Open the directory of a file; yield its descriptor and the file name."""
         if not path.is_relative_to(self.root) or path == self.root or ".." in path.parts or "\0" in str(path):
             raise PathRefused(f"it is not inside {self.root}")
         *above, name = path.relative_to(self.root).parts
@@ -170,7 +162,6 @@ class ProjectTree(Struct, frozen=True):
 
 
 def open_directory(root: Path, parts: list[str], *, create: bool = False) -> int:
-    """Open a directory below `root` without following links. `create`: make missing directories."""
     here = os.open(root, _DIRECTORY)
     try:
         for depth, part in enumerate(parts, 1):
@@ -203,7 +194,6 @@ def _is_link(name: str, directory: int) -> bool:
 
 
 def _mode(directory: int, name: str) -> int | None:
-    """The permissions of a file, or None if it does not exist."""
     try:
         status = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
@@ -228,8 +218,11 @@ def _replace(directory: int, name: str, data: bytes, confirm: Callable[[], None]
     os.fsync(directory)
 
 
+def _check_replaceable(directory: int, name: str) -> None:
+    _remove_quietly(_write_beside(directory, name, b"", _mode(directory, name)), directory)
+
+
 def _write_beside(directory: int, name: str, data: bytes, mode: int | None) -> str:
-    """Write a temporary file in the same directory and return its name."""
     temporary = f".{name[:200]}.{secrets.token_hex(8)}.new"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o666, dir_fd=directory)
     try:
@@ -266,9 +259,6 @@ def _display_path(path: Path, root: Path) -> str:
     return str(path)
 
 
-# --- paths from the command line ------------------------------------------------------------------------------------
-
-
 def write_user_file(path: Path, data: bytes) -> None:
     """Write to a file, pipe or device. A file is replaced as a whole, and a link to it stays a link."""
     with _user_file_failures(path, "written"):
@@ -276,22 +266,38 @@ def write_user_file(path: Path, data: bytes) -> None:
             with path.open("wb") as special:
                 special.write(data)
             return
-        real = path.resolve()
-        directory = os.open(real.parent, _DIRECTORY)
-        try:
-            _replace(directory, real.name, data)
-        finally:
-            os.close(directory)
+        with _user_directory(path) as (directory, name):
+            _replace(directory, name, data)
+
+
+def check_user_file(path: Path) -> None:
+    """Check that `write_user_file` can write, before a run spends money on the content."""
+    with _user_file_failures(path, "written"):
+        if path.exists() and not path.is_file():
+            if not os.access(path, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            return
+        with _user_directory(path) as (directory, name):
+            _check_replaceable(directory, name)
+
+
+@contextmanager
+def _user_directory(path: Path) -> Iterator[tuple[int, str]]:
+    """Open the directory of a file, or of the file that a link names; yield its descriptor and the file name."""
+    real = path.resolve()
+    directory = os.open(real.parent, _DIRECTORY)
+    try:
+        yield directory, real.name
+    finally:
+        os.close(directory)
 
 
 def append_user_file(path: Path, data: bytes) -> None:
-    """Append to a file; create it if it is missing."""
     with _user_file_failures(path, "written"), path.open("ab") as file:
         file.write(data)
 
 
 def open_user_file(path: Path, flags: int, kind: str) -> int:
-    """Open a file and return its descriptor. `kind` says what the file is, for errors."""
     with _user_file_failures(path, "opened", kind):
         return os.open(path, flags | os.O_CLOEXEC, 0o666)
 
@@ -310,6 +316,17 @@ def user_directory_tree(path: Path) -> ProjectTree:
 def remove_user_file(path: Path) -> None:
     with _user_file_failures(path, "removed"):
         path.unlink(missing_ok=True)
+
+
+@contextmanager
+def temporary_folder(files: Iterable[tuple[str, bytes]]) -> Iterator[Path]:
+    """A folder with these files, for the length of the context. They are not synced, because they are removed soon."""
+    with TemporaryDirectory(prefix="agentrun-") as name:
+        folder = Path(os.path.realpath(name))
+        for file, data in files:
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_bytes(data)
+        yield folder
 
 
 @contextmanager

@@ -9,19 +9,6 @@ from msgspec import Struct
 
 SCRIPTED_PROVIDER_NAME = "agentrun-provider"
 """The name of a scripted provider in its replies, so that a cassette can show that no real model was asked."""
-
-
-class HttpAuth(Struct, frozen=True):
-    """The credential of a request, by name. The sender adds the value."""
-
-    header: str
-    """The header for the credential."""
-    prefix: str
-    """The text before the credential, such as `Bearer `."""
-    name: str
-    """The environment variable that contains the credential."""
-
-
 METADATA_HOSTS = frozenset(
     {
         *("169.254.169.254", "169.254.170.2", "169.254.170.23", "169.254.0.23", "100.100.100.200", "192.0.0.192"),
@@ -33,6 +20,15 @@ METADATA_HOSTS = frozenset(
 """The metadata services of clouds, which hand out credentials. They are blocked unless exactly that host is listed."""
 
 
+class HttpAuth(Struct, frozen=True):
+    """The credential of a request: the name of an environment variable. The sender adds its value."""
+
+    header: str
+    prefix: str
+    """The text before the credential, such as `Bearer `."""
+    name: str
+
+
 class NetworkAccess(Struct, frozen=True):
     """The hosts that a request may reach. Requests of tools have one; requests to models have none."""
 
@@ -40,25 +36,23 @@ class NetworkAccess(Struct, frozen=True):
     """The allowed hosts, with a port if it is not the default port, or `*.domain` for its subdomains. Empty: only the
     origin of `home`."""
     private_network: bool
-    """Whether loopback and private addresses are allowed."""
     max_bytes: int
-    """The size limit of a reply."""
     home: str
     """The declared address, with `${NAME}`. Credentials are sent to its origin only."""
 
 
 class HttpCall(Struct, frozen=True):
-    """A request as a codec builds it. The sender adds the credentials."""
-
     method: str
     url: str
-    """`${NAME}` is an environment variable: a cassette contains the endpoint as it was declared."""
+    """`${NAME}` is an environment variable, also in headers: a cassette contains them as they were declared."""
     headers: tuple[tuple[str, str], ...]
-    """With `${NAME}` as in `url`."""
     body: bytes
     auth: HttpAuth | None = None
     reach: NetworkAccess | None = None
     """Not written to cassettes."""
+    without_defaults: HttpCall | None = None
+    """The request without the defaults of arguments that a model left out. A cassette that was recorded before an
+    argument got its default has this one. Not written to cassettes."""
 
 
 class HttpReply(Struct, frozen=True):
@@ -69,7 +63,6 @@ class HttpReply(Struct, frozen=True):
     body: bytes
 
     def header(self, name: str) -> str:
-        """A header by its lower-case name, or an empty text."""
         return next((value.strip() for key, value in self.headers if key.lower() == name), "")
 
 
@@ -77,8 +70,5 @@ class Sender(Protocol):
     def send(
         self, call: HttpCall, *, gap: int, time: int, heard: Callable[[bytes], None] | None = None
     ) -> Coroutine[Any, Any, HttpReply]:
-        """Send one request and return the complete reply. `heard` gets the body as it arrives if the status is 200.
-
-        `gap` limits the silence between two pieces of the reply and `time` the whole exchange, in milliseconds.
-        Raises an `AgentrunError` if there is no complete reply.
-        """
+        """`gap` limits the silence between two pieces of the reply and `time` the whole exchange, in milliseconds.
+        `heard` gets the body as it arrives if the status is 200. Raises an `AgentrunError` without a complete reply."""

@@ -1,6 +1,6 @@
 """A small library as an MCP server: three documents, a search over them, and a notebook.
 
-It speaks MCP over standard input and output, as any server does that an agent names under `command:`.
+It speaks MCP over standard input and output, like any server that a spec names under `command:`.
 """
 
 import json
@@ -18,7 +18,7 @@ library = MCPServer("library")
 
 @library.tool(structured_output=False)
 def search(words: str) -> str:
-    """Lists the documents in which all of these words stand, each with its title."""
+    """Lists the documents that contain all of these words, each with its title."""
     wanted = re.findall(r"\w+", words.lower())
     found = [name for name, text in DOCUMENTS.items() if all(word in text.lower() for word in wanted)]
     return "\n".join(f"{name}: {DOCUMENTS[name].splitlines()[0].lstrip('# ')}" for name in found) or "nothing found"

@@ -1,4 +1,4 @@
-"""What the cases of the support agent claim, and no assertion has a word for."""
+"""Assertions of the support agent's cases that need Python."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def looks_before_it_pays(run: Evidence) -> str | None:
         if call.tool == "lookup_order":
             seen.add(str(args.get("id")))
         elif call.tool == "refund" and str(args.get("order_id")) not in seen:
-            return f"it refunds order {args.get('order_id')} without having looked at it"
+            return f"it refunds order {args.get('order_id')} before looking it up"
     return None

@@ -27,7 +27,7 @@ class Import:
     """Inside a function, so it happens when the function runs."""
 
 
-class _Written(NamedTuple):
+class _ImportStatement(NamedTuple):
     """One import as it is written: of `inner` if that is a module, else of `base`."""
 
     base: str
@@ -48,7 +48,7 @@ class Module:
         return ast.parse(self.text, self.path)
 
     @cached_property
-    def imported(self) -> list[_Written]:
+    def imported(self) -> list[_ImportStatement]:
         return list(_imports(self.tree, self, late=False))
 
     @cached_property
@@ -62,7 +62,7 @@ class Module:
 Tree = dict[str, Module]
 
 
-def read(folder: Path) -> Tree:
+def read_tree(folder: Path) -> Tree:
     """Every module under `folder`, which is itself a package and gives its name to the tree."""
     tree = {}
     for path in sorted(folder.rglob("*.py")):
@@ -75,7 +75,7 @@ def read(folder: Path) -> Tree:
 
 @cache
 def product() -> Tree:
-    return read(PACKAGE)
+    return read_tree(PACKAGE)
 
 
 def plant(folder: Path, files: dict[str, str]) -> Tree:
@@ -84,7 +84,7 @@ def plant(folder: Path, files: dict[str, str]) -> Tree:
         path = folder / "agentrun" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    return read(folder / "agentrun")
+    return read_tree(folder / "agentrun")
 
 
 def assert_no_findings(findings: list[str]) -> None:
@@ -98,7 +98,7 @@ def imports(module: Module, tree: Tree) -> list[Import]:
     return list(dict.fromkeys(found))
 
 
-def _imports(node: ast.AST, module: Module, *, late: bool) -> Iterator[_Written]:
+def _imports(node: ast.AST, module: Module, *, late: bool) -> Iterator[_ImportStatement]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If) and _is_for_types(child.test):
             for other in child.orelse:
@@ -107,7 +107,7 @@ def _imports(node: ast.AST, module: Module, *, late: bool) -> Iterator[_Written]
         inside = late or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         if isinstance(child, ast.Import | ast.ImportFrom | ast.Call):
             for base, inner in _targets(child, module):
-                yield _Written(base, inner, child.lineno, inside)
+                yield _ImportStatement(base, inner, child.lineno, inside)
         yield from _imports(child, module, late=inside)
 
 

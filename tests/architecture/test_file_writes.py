@@ -19,7 +19,7 @@ FLAGS = {"O_CREAT", "O_WRONLY", "O_RDWR", "O_TRUNC", "O_APPEND"}
 EXCEPTIONS = {
     ("agentrun.cli.cassette_ls", "shutil"): "asks how wide the terminal is",
     ("agentrun.cli.doctor", "shutil"): "asks how much room the disk has",
-    ("agentrun.cli.init", "shutil"): "looks for git",
+    ("agentrun.distribution", "shutil"): "looks for git",
     ("agentrun.cli.stdout_guard", "open"): "a stream on a descriptor that is open already",
     ("agentrun.engine.driver", "open"): "a journal, by whatever keeps it",
 }

@@ -57,6 +57,8 @@ def test_import_of_agentrun_loads_no_heavy_package(tmp_path: Path) -> None:
         ["validate", "specs/triage.yaml"],
         ["specs/triage.yaml"],
         ["specs/support.yaml"],
+        ["specs/support.yaml", "--mode", "replay", "--case", "approval"],
+        ["cassette", "audit", "specs/support.yaml"],
         ["test", "specs/ops.yaml", "specs/support.yaml", "--coverage"],
     ],
     ids=" ".join,

@@ -9,7 +9,7 @@ import importlib.util
 from pathlib import Path
 
 from .layers import under
-from .sources import PACKAGE, ROOT, Module, Tree, assert_no_findings, imports, plant, product, read
+from .sources import PACKAGE, ROOT, Module, Tree, assert_no_findings, imports, plant, product, read_tree
 
 # The public surface. A name added to `agentrun.__all__` is added here, in the same change, on purpose.
 PUBLIC = [
@@ -42,7 +42,7 @@ def missing_names(module: object, names: list[str]) -> list[str]:
 
 
 def test_nothing_imports_a_second_copy_of_agentrun() -> None:
-    assert_no_findings(second_copies([product(), read(ROOT / "tests"), read(ROOT / "bench")]))
+    assert_no_findings(second_copies([product(), read_tree(ROOT / "tests"), read_tree(ROOT / "bench")]))
 
 
 def test_import_of_a_second_copy_is_found(tmp_path: Path) -> None:

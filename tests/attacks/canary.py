@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import subprocess
+import sys
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from urllib.parse import quote, quote_plus
 import yaml
 
 from ..cli import forked_command
-from ..cli.command import SCRIPT
+from ..cli.command import SCRIPT, start
 
 KEY = "sk-proj-Canary0123456789abcdefGHIJ"
 LINES = [
@@ -46,7 +47,7 @@ SECRETS = {
 """What the environment holds. A thirteenth is the password in OPENAI_BASE_URL."""
 URL_PASSWORD = "url-pa55~canary"  # planted
 
-PARTS = {
+SECRET_PARTS = {
     "the pair": PAIR,
     "the password of the pair": PAIR.partition(":")[2],
     "the password of the address": URL_PASSWORD,
@@ -57,7 +58,7 @@ PARTS = {
 """What is as secret as the whole."""
 
 
-def escaped(value: str) -> str:
+def escape_all(value: str) -> str:
     """In JSON, with nothing but escapes."""
     units = value.encode("utf-16-be")
     return "".join(f"\\u{units[n]:02x}{units[n + 1]:02x}" for n in range(0, len(units), 2))
@@ -69,7 +70,7 @@ def encodings_of(value: str) -> Iterator[str]:
     once = [json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]]
     yield from (value, *once, *(json.dumps(text)[1:-1] for text in once), repr(value)[1:-1])
     yield from (quote(value), quote(value, safe=""), quote_plus(value), raw.hex(), raw.hex().upper())
-    yield escaped(value)
+    yield escape_all(value)
     for encode in (b64encode, urlsafe_b64encode):
         for before in range(3):
             text = encode(b"x" * before + raw).decode().rstrip("=")
@@ -78,7 +79,7 @@ def encodings_of(value: str) -> Iterator[str]:
 
 SPELLINGS = {
     text.encode(): name
-    for name, value in {**PARTS, **SECRETS}.items()
+    for name, value in {**SECRET_PARTS, **SECRETS}.items()
     for text in encodings_of(str(value))
     if len(text) > 7
 }
@@ -86,8 +87,8 @@ SPELLINGS = {
 
 def leaks(data: bytes) -> set[str]:
     """The names of the secrets in some bytes, also for who reads them as lines of JSON."""
-    said = [data, *("\n".join(_texts(line)).encode("utf-8", "replace") for line in data.splitlines())]
-    return {name for text, name in SPELLINGS.items() if any(text in each for each in said)}
+    said = b"\0".join([data, *("\n".join(_texts(line)).encode("utf-8", "replace") for line in data.splitlines())])
+    return {name for text, name in SPELLINGS.items() if text in said}
 
 
 def _texts(data: object) -> Iterator[str]:
@@ -213,31 +214,23 @@ class Trap:
         self.mine = {path.name for path in root.iterdir()}
         """What the user wrote."""
 
-    def run(self, name: str, *args: str, environment: Mapping[str, str], prefix: tuple[str, ...] = ()) -> int:
-        """A command, with both streams in pipes. With a prefix, Python starts for it."""
+    def run(self, name: str, *args: str, environment: Mapping[str, str], program: str | None = None) -> int:
+        """A command, or a program in its place, with both streams in pipes."""
         env = self._environment(environment)
-        if prefix or not forked_command.can_fork(environment):
-            command = [*(prefix or (SCRIPT,)), *args]
-            done = subprocess.run(command, cwd=self.root, env=env, capture_output=True, check=False, timeout=120)
+        if forked_command.can_fork(environment):
+            done = forked_command.run(args, self.root, env, b"", 120, program)
         else:
-            done = forked_command.run(args, self.root, env, b"", 120)
+            command = [SCRIPT, *args] if program is None else [sys.executable, "-c", program, *args]
+            done = subprocess.run(command, cwd=self.root, env=env, capture_output=True, check=False, timeout=120)
         self.said[name] = done.stdout + b"\n" + done.stderr
         assert b"Traceback" not in done.stderr, done.stderr[-3000:]
         return done.returncode
 
-    def start(self, *args: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        """A command that goes on."""
-        pipe = subprocess.PIPE
-        env = self._environment(environment)
-        return subprocess.Popen([SCRIPT, *args], cwd=self.root, env=env, stdout=pipe, stderr=pipe)
-
     def in_terminal(self, name: str, *args: str, environment: Mapping[str, str]) -> int:
         """The same in a terminal."""
         ours, theirs = pty.openpty()
-        env = self._environment(environment) | {"TERM": "xterm"}
-        running = subprocess.Popen(
-            [SCRIPT, *args], cwd=self.root, env=env, stdin=theirs, stdout=theirs, stderr=theirs, close_fds=True
-        )
+        given = {"TERM": "xterm", **environment}
+        running = start(*args, cwd=self.root, environment=given, stdin=theirs, stdout=theirs, stderr=theirs)
         os.close(theirs)
         said = b""
         try:
@@ -278,7 +271,7 @@ def story(**changes: object) -> str:
     ]
     calls = [{"calls": [{"tool": "leak", "args": {"how": how, "echo": ALL}}], "chunk": 3} for how in HOWS]
     cuts = [{"tool": "leak", "args": {"how": "raised at the cut", "echo": n}} for n in range(len(SECRETS))]
-    raw = f'{{"text": "{escaped(ALL)}"}}'
+    raw = f'{{"text": "{escape_all(ALL)}"}}'
     turns = [
         {"text": f"I know: {ALL}", "chunk": 1, "faults": faults, **calls[0]},
         *calls[1:],

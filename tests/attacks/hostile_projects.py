@@ -11,8 +11,8 @@ from pathlib import Path
 
 from agentrun.spec.problems import PROBLEM_CODES
 
-from ..measured_commands import MIB, SCRIPT, Ran, run
-from ..projects import agent, put
+from ..measured_commands import MIB, SCRIPT, MeasuredCommand, run
+from ..projects import agent, write_project
 
 Files = dict[str, str | bytes]
 
@@ -26,30 +26,32 @@ policy: {default: deny, rules: [{id: r, allow: x, when: "args.a == 1 && params.p
 )
 
 
-def attack(folder: Path, attacks: dict[str, str | Files], *args: str, script: str = SCRIPT) -> dict[str, Ran]:
+def attack(
+    folder: Path, attacks: dict[str, str | Files], *args: str, script: str = SCRIPT
+) -> dict[str, MeasuredCommand]:
     """Runs a command (`validate spec.yaml`) on each project; gives what came of it after a look at its cost."""
     warm, cases = folder / "warm", []
     warm.mkdir()
-    put(warm, {"spec.yaml": WARM + "zzz: 1\n", "fine.yaml": WARM, "m.py": "def f(a: int):\n    'd'\n"})
+    write_project(warm, {"spec.yaml": WARM + "zzz: 1\n", "fine.yaml": WARM, "m.py": "def f(a: int):\n    'd'\n"})
     for number, files in enumerate(attacks.values()):
         project = folder / f"project{number}"
         project.mkdir()
-        put(project, {"spec.yaml": agent(files)} if isinstance(files, str) else files)
+        write_project(project, {"spec.yaml": agent(files)} if isinstance(files, str) else files)
         cases.append((project, args or ("validate", "spec.yaml")))
     warming = [(warm, ["validate", name]) for name in ("spec.yaml", "fine.yaml")] + [(warm, ["compile", "fine.yaml"])]
     results = dict(zip(attacks, run(cases, warming, script), strict=True))
     for name, ran in results.items():
         assert ran.memory < 64 * MIB, (name, ran.memory)
-        assert "Traceback" not in ran.told, name
-        assert ran.code != 70, (name, ran.told)
-        visible = ran.told.replace("\n", "")
+        assert "Traceback" not in ran.output, name
+        assert ran.code != 70, (name, ran.output)
+        visible = ran.output.replace("\n", "")
         assert visible.isprintable(), name
     return results
 
 
-def codes(ran: Ran) -> set[str]:
+def codes(ran: MeasuredCommand) -> set[str]:
     """The codes of errors."""
-    return set(re.findall(r"(?:^|\n)\S+  ((?:spec|package)\.\w+)  (?!warning: )", ran.told))
+    return set(re.findall(r"(?:^|\n)\S+  ((?:spec|package)\.\w+)  (?!warning: )", ran.output))
 
 
 def assert_refused(folder: Path, attacks: dict[str, str | Files], *expected: str) -> None:

@@ -10,7 +10,7 @@ import yaml
 from agentrun.core.facts import ToolFinished
 from agentrun.journal.storage import read_journal_file
 
-from ..cli.command import Done
+from ..cli.command import CommandResult
 from ..cli.shop_project import Project
 
 ANY = {"type": "object", "additionalProperties": True}
@@ -39,7 +39,7 @@ class HttpDesk(Project):
         }
         self.spec.write_text(yaml.safe_dump(spec, allow_unicode=True), encoding="utf-8")
 
-    def live(self, *calls: tuple[str, dict[str, Any]], mode: str = "live", **env: str) -> Done:
+    def live(self, *calls: tuple[str, dict[str, Any]], mode: str = "live", **env: str) -> CommandResult:
         """A run in which the model makes these calls, one in each turn."""
         turns: list[dict[str, Any]] = [{"calls": [{"tool": name, "args": given}]} for name, given in calls]
         story = yaml.safe_dump({"agentrun": "1", "turns": [*turns, {"text": "Done."}]}, allow_unicode=True)

@@ -16,6 +16,7 @@ from agentrun.engine.ports import ReplyDelta
 from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
 from agentrun.engine.settings import Settings
+from agentrun.net.client import make_client
 from agentrun.testing import Stub, stub
 from agentrun.wire import HttpReply
 
@@ -84,12 +85,12 @@ def run_with_deltas(what: Package) -> tuple[Outcome, list[str | None]]:
 
     async def whole() -> tuple[Outcome, list[str | None]]:
         settings = Settings()
-        sender = live_sender(settings)
-        models = live_providers(what, settings, sender)
+        client = make_client()
+        models = live_providers(what, settings, live_sender(settings, client))
         runtime = Runtime.in_memory(providers=models, executors={"search": stub("found")})
         subscription = runtime.subscribe()
         outcome = await runtime.start(Request(agent=what.name, package=seal_package(what), message="Fire!")).wait()
-        await sender.close()
+        await client.aclose()
         assert isinstance(outcome, Outcome)
         return outcome, [event.what.text for event in subscription if isinstance(event.what, ReplyDelta)]
 

@@ -32,13 +32,13 @@ BOMB = bomb(b"\0")
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Project:
+def recorded_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     shop = Project(tmp_path_factory.mktemp("shop"))
     shop.record()
     return shop
 
 
-class Tampered:
+class EditedCassette:
     """A project whose recording is edited."""
 
     def __init__(self, shop: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,17 +65,19 @@ class Tampered:
 
 
 @pytest.fixture
-def tampered(recorded: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tampered:
-    return Tampered(recorded, capsys, monkeypatch)
+def edited(
+    recorded_project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> EditedCassette:
+    return EditedCassette(recorded_project, capsys, monkeypatch)
 
 
-def written(data: Any) -> bytes:
+def dump_yaml(data: Any) -> bytes:
     return bytes(
         yaml.dump(data, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True).encode("utf-8", "surrogatepass")
     )
 
 
-def put(data: Any, path: str, value: Any) -> Any:
+def with_value(data: Any, path: str, value: Any) -> Any:
     """The same with another value at a place."""
     data = at = deepcopy(data)
     *steps, last = (int(step) if step.isdigit() else step for step in path.split("."))
@@ -86,7 +88,7 @@ def put(data: Any, path: str, value: Any) -> Any:
 
 
 OURS = "interactions.0.response.agentrun"
-REFUSED: dict[str, tuple[str, Any]] = {
+INVALID_CASSETTES: dict[str, tuple[str, Any]] = {
     "chunks that do not add up": (f"{OURS}.chunks", [1, 2, 3]),
     "chunks that are negative": (f"{OURS}.chunks", [-5, 5]),
     "chunks that are true": (f"{OURS}.chunks", [True]),
@@ -128,15 +130,15 @@ REFUSED: dict[str, tuple[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_invalid_value_is_refused_with_its_line(tampered: Tampered, what: str) -> None:
-    path, value = REFUSED[what]
-    data = put(tampered.data(), path, value)
+@pytest.mark.parametrize("what", INVALID_CASSETTES)
+def test_invalid_value_is_refused_with_its_line(edited: EditedCassette, what: str) -> None:
+    path, value = INVALID_CASSETTES[what]
+    data = with_value(edited.data(), path, value)
     if what == "a bomb":
-        data = put(data, "interactions.0.response.headers", {"content-encoding": ["gzip"]})
+        data = with_value(data, "interactions.0.response.headers", {"content-encoding": ["gzip"]})
     if what == "an end before its start":
-        data = put(data, f"{OURS}.start", 10)
-    code, said = tampered.replay(written(data))
+        data = with_value(data, f"{OURS}.start", 10)
+    code, said = edited.replay(dump_yaml(data))
     assert (code, "cassette.damaged" in said) == (3, True), said
     assert re.search(r"default\.yaml:\d+: ", said), said
 
@@ -158,12 +160,12 @@ REFUSED_IN_THE_RUN: dict[str, tuple[int, str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED_IN_THE_RUN)
-def test_invalid_recorded_reply_is_damaged(tampered: Tampered, what: str) -> None:
+def test_invalid_recorded_reply_is_damaged(edited: EditedCassette, what: str) -> None:
     number, body = REFUSED_IN_THE_RUN[what]
     place = f"interactions.{number}.response"
-    data = put(tampered.data(), f"{place}.body.string", body)
-    data = put(data, f"{place}.headers", {"content-type": ["application/json"]})
-    code, said = tampered.replay(written(data))
+    data = with_value(edited.data(), f"{place}.body.string", body)
+    data = with_value(data, f"{place}.headers", {"content-type": ["application/json"]})
+    code, said = edited.replay(dump_yaml(data))
     assert (code, "cassette.damaged" in said) == (3, True), said
 
 
@@ -202,19 +204,19 @@ TEXTS: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("what", TEXTS)
-def test_hostile_yaml_is_refused(tampered: Tampered, recorded: Project, what: str) -> None:
-    text = TEXTS[what](recorded.cassette.read_bytes())
-    assert text != recorded.cassette.read_bytes()
-    code, said = tampered.replay(text)
+def test_hostile_yaml_is_refused(edited: EditedCassette, recorded_project: Project, what: str) -> None:
+    text = TEXTS[what](recorded_project.cassette.read_bytes())
+    assert text != recorded_project.cassette.read_bytes()
+    code, said = edited.replay(text)
     assert (code, "cassette.damaged" in said) == (3, True), said
-    assert not (recorded.root / "pwned").exists()
+    assert not (recorded_project.root / "pwned").exists()
 
 
 # --- played without harm ------------------------------------------------------------------------------------------
 
 
-def test_control_characters_in_a_cassette_are_escaped(tampered: Tampered) -> None:
-    data = tampered.data()
+def test_control_characters_in_a_cassette_are_escaped(edited: EditedCassette) -> None:
+    data = edited.data()
     for path in (
         "interactions.1.response.body.string",
         "metadata.where",
@@ -222,38 +224,40 @@ def test_control_characters_in_a_cassette_are_escaped(tampered: Tampered) -> Non
         "metadata.case",
         "metadata.fingerprint",
     ):
-        data = put(data, path, EVIL)
+        data = with_value(data, path, EVIL)
     for args in ((), ("--json",)):
-        code, said = tampered.replay(written(data), *args)
+        code, said = edited.replay(dump_yaml(data), *args)
         assert (code, "cassette.miss" in said) == (3, True), "the model is told something else"
-    answer = tampered.data()["interactions"][-1]["response"]["body"]["string"].replace("Done.", json.dumps(EVIL)[1:-1])
-    data = put(tampered.data(), "interactions.6.response.body.string", answer)
-    data = put(data, "interactions.6.response.agentrun.chunks", [])
-    code, said = tampered.replay(written(data))
+    answer = edited.data()["interactions"][-1]["response"]["body"]["string"].replace("Done.", json.dumps(EVIL)[1:-1])
+    data = with_value(edited.data(), "interactions.6.response.body.string", answer)
+    data = with_value(data, "interactions.6.response.agentrun.chunks", [])
+    code, said = edited.replay(dump_yaml(data))
     assert (code, "\\x1b" in said) == (0, True), said
 
 
 @pytest.mark.parametrize("value", [None, 7, EVIL, [1, [2]], {"a": EVIL}, True, 1e300], ids=str)
 @pytest.mark.parametrize("key", ["params", "sections", "fingerprint", "where", "spec", "case", "history", "profile"])
-def test_metadata_of_any_type_does_no_harm(tampered: Tampered, recorded: Project, key: str, value: Any) -> None:
-    data = put(tampered.data(), f"metadata.{key}", value)
-    assert tampered.replay(written(data))[0] in (0, 3)
-    data = put(data, "interactions.0.request.body", '{"model": "other"}')
-    assert tampered.replay(written(data))[0] == 3
-    recorded.cassette.write_bytes(written(data))
+def test_metadata_of_any_type_does_no_harm(
+    edited: EditedCassette, recorded_project: Project, key: str, value: Any
+) -> None:
+    data = with_value(edited.data(), f"metadata.{key}", value)
+    assert edited.replay(dump_yaml(data))[0] in (0, 3)
+    data = with_value(data, "interactions.0.request.body", '{"model": "other"}')
+    assert edited.replay(dump_yaml(data))[0] == 3
+    recorded_project.cassette.write_bytes(dump_yaml(data))
     try:
         for command in ("show", "ls", "audit"):
             assert run_command(["cassette", command, "cassettes/shop/default.yaml"]) in (0, 1, 2, 3)
     finally:
-        recorded.cassette.write_bytes(tampered._whole)
+        recorded_project.cassette.write_bytes(edited._whole)
 
 
-def test_only_provider_failures_are_replayed(tampered: Tampered) -> None:
-    """A failure on a tape is one that a request can have. Some of them come after the whole reply."""
+def test_only_provider_failures_are_replayed(edited: EditedCassette) -> None:
+    """A failure on a cassette is one that a request can have. Some of them come after the whole reply."""
     for code in ERROR_CODES:
         failure = {"code": code, "message": "x", "fields": {}}
-        data = put(tampered.data(), f"{OURS}.failure", failure)
-        ended, said = tampered.replay(written(data))
+        data = with_value(edited.data(), f"{OURS}.failure", failure)
+        ended, said = edited.replay(dump_yaml(data))
         assert ended in ((0, 3, 6) if code.startswith("provider.") else (3,)), (code, said)
 
 
@@ -266,19 +270,21 @@ LARGE = {
 
 
 @pytest.mark.parametrize("what", LARGE)
-def test_large_cassette_stays_within_a_gigabyte(recorded: Project, what: str) -> None:
+def test_large_cassette_stays_within_a_gigabyte(recorded_project: Project, what: str) -> None:
     """In a process of its own, with a gigabyte for everything."""
     path, value = LARGE[what]
-    whole = recorded.cassette.read_bytes()
-    data = put(yaml.load(whole, yaml.CSafeLoader), path, value)
+    whole = recorded_project.cassette.read_bytes()
+    data = with_value(yaml.load(whole, yaml.CSafeLoader), path, value)
     if path == "interactions.0.response.body.string":
-        data = put(data, f"{OURS}.chunks", [])
-        data = put(data, "interactions.0.response.headers", {"content-encoding": ["gzip" if what == "a bomb" else ""]})
-    recorded.cassette.write_bytes(yaml.dump(data, Dumper=yaml.CSafeDumper).encode())
+        data = with_value(data, f"{OURS}.chunks", [])
+        data = with_value(
+            data, "interactions.0.response.headers", {"content-encoding": ["gzip" if what == "a bomb" else ""]}
+        )
+    recorded_project.cassette.write_bytes(yaml.dump(data, Dumper=yaml.CSafeDumper).encode())
     try:
         done = subprocess.run(
             [SCRIPT, "shop.yaml"],
-            cwd=recorded.root,
+            cwd=recorded_project.root,
             env={"CI": "true"},
             capture_output=True,
             check=False,
@@ -286,6 +292,6 @@ def test_large_cassette_stays_within_a_gigabyte(recorded: Project, what: str) ->
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT)),
         )
     finally:
-        recorded.cassette.write_bytes(whole)
+        recorded_project.cassette.write_bytes(whole)
     assert done.returncode in (3, 6), done.stderr[-2000:]
     assert b"Traceback" not in done.stderr

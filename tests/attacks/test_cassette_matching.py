@@ -16,6 +16,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from agentrun.cassette.leaks import find_leaks
+from agentrun.cassette.redact_cassette import redact_cassette
 from agentrun.cassette.redaction import RunRedaction
 from agentrun.core.package import Package
 from agentrun.engine.clock import StepClock
@@ -32,7 +34,7 @@ from ..packages import package
 from ..replays import replay_package
 from ..scripted_service import completion
 
-Known = list[tuple[str, Secret]]
+SecretList = list[tuple[str, Secret]]
 
 
 def agent(*redactions: dict[str, Any], who: Any = "nobody", stream: bool = False, **changes: Any) -> Package:
@@ -59,63 +61,80 @@ def streamed(text: str, size: int) -> HttpReply:
     return HttpReply(200, (("content-type", "text/event-stream"),), body.encode())
 
 
-def record_and_replay(one: Package, result: str, *replies: Any, known: Known = [], hidden: tuple[str, ...] = ()) -> str:  # noqa: B006  # only read
+def record_and_replay(
+    one: Package,
+    result: str,
+    *replies: Any,
+    known: SecretList = [],  # noqa: B006  # only read
+    hidden: tuple[str, ...] = (),
+    code: str | None = None,
+) -> str:
     """Recorded and replayed. Gives the text of the cassette."""
 
     def world(clock: StepClock) -> dict[str, Any]:
         return {"executors": {"look": stub(result)}, "redactor": Redactor(known)}
 
     taken = record_in_memory(one, world, *replies)
-    assert taken.outcome.code is None, taken.outcome
+    assert taken.outcome.code == code, taken.outcome
     redaction = RunRedaction(one.replay.redact, Redactor(known))
-    clean = redaction.redact_interactions(taken.interactions)
+    clean = redact_cassette(redaction, taken.interactions, {}).interactions
     was = canonical(taken.records, None, redaction.text)
     with TemporaryDirectory() as folder:
-        tape = cassette(Path(folder), clean)
-        text = (Path(folder) / "tape.yaml").read_text(encoding="utf-8")
+        recorded_cassette = cassette(Path(folder), clean)
+        text = (Path(folder) / "cassette.yaml").read_text(encoding="utf-8")
+    assert find_leaks(recorded_cassette, Redactor(())) == []
     for value in hidden:
         assert value not in text
         assert json.dumps(value)[1:-1] not in text
         assert value not in was
-    done = replay_package(one, tape)
-    assert done.exit_code == 0, done.outcome.fault
+    done = replay_package(one, recorded_cassette)
+    assert done.outcome.code == code, done.outcome.fault
     assert done.canonical() == was
     return text
 
 
 EMAIL = {"name": "email", "pattern": r"[\w.]+@[\w.]+"}
 VALUE = "jane.doe@example.com"
-PLACES: dict[str, tuple[Any, str, list[HttpReply]]] = {
-    "message and instructions": (VALUE, "seen", [completion("Hello.")]),
-    "arguments": (
-        "x",
-        "seen",
-        [reply_with_calls(("look", {"at": VALUE, "deep": {"list": [VALUE]}})), completion("Done.")],
-    ),
-    "result": ("x", f"found {VALUE}", [reply_with_calls(("look", {})), completion("Done.")]),
-    "result of JSON": (
-        "x",
-        json.dumps({"mail": VALUE, VALUE: 1}),
-        [reply_with_calls(("look", {})), completion("Done.")],
-    ),
-    "result in JSON": ("x", json.dumps(json.dumps([VALUE])), [reply_with_calls(("look", {})), completion("Done.")]),
-    "answer": ("x", "seen", [completion(f"Write to {VALUE}.")]),
-    "everywhere": (VALUE, VALUE, [reply_with_calls(("look", {"at": VALUE}), text=VALUE), completion(VALUE)]),
-    "long result": ("x", f"{VALUE} " * 4000, [reply_with_calls(("look", {})), completion("Done.")]),
-    "result of many lines": ("x", f"{VALUE}\n" * 2500, [reply_with_calls(("look", {})), completion("Done.")]),
-}
+KEY = "sk-proj-abcdEFGH1234567890abcdEFGH"
+"""Nobody knows this value, but it has the shape of a key."""
 
 
-@pytest.mark.parametrize("place", PLACES)
+def places(value: str) -> dict[str, tuple[Any, str, list[HttpReply]]]:
+    """The param, the result of the tool and the replies of runs with a value in some place."""
+    return {
+        "message and instructions": (value, "seen", [completion("Hello.")]),
+        "arguments": (
+            "x",
+            "seen",
+            [reply_with_calls(("look", {"at": value, "deep": {"list": [value]}})), completion("Done.")],
+        ),
+        "result": ("x", f"found {value}", [reply_with_calls(("look", {})), completion("Done.")]),
+        "result of JSON": (
+            "x",
+            json.dumps({"mail": value, value: 1}),
+            [reply_with_calls(("look", {})), completion("Done.")],
+        ),
+        "result in JSON": ("x", json.dumps(json.dumps([value])), [reply_with_calls(("look", {})), completion("Done.")]),
+        "answer": ("x", "seen", [completion(f"Write to {value}.")]),
+        "everywhere": (value, value, [reply_with_calls(("look", {"at": value}), text=value), completion(value)]),
+        "long result": ("x", f"{value} " * 4000, [reply_with_calls(("look", {})), completion("Done.")]),
+        "result of many lines": ("x", f"{value}\n" * 2500, [reply_with_calls(("look", {})), completion("Done.")]),
+    }
+
+
+SECRET_PLACES = places(VALUE)
+
+
+@pytest.mark.parametrize("place", SECRET_PLACES)
 def test_value_redacted_by_a_pattern_is_replayed(place: str) -> None:
-    who, result, replies = PLACES[place]
+    who, result, replies = SECRET_PLACES[place]
     text = record_and_replay(agent(EMAIL, who=who), result, *replies, hidden=(VALUE,))
     assert "[redacted:email]" in text
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", SECRET_PLACES)
 def test_value_redacted_from_the_environment_is_replayed(place: str) -> None:
-    who, result, replies = PLACES[place]
+    who, result, replies = SECRET_PLACES[place]
     text = record_and_replay(agent(who=who), result, *replies, known=[("MAIL_TOKEN", Secret(VALUE))], hidden=(VALUE,))
     assert "[redacted:MAIL_TOKEN]" in text
 
@@ -125,6 +144,52 @@ def test_value_redacted_in_a_stream_is_replayed(size: int) -> None:
     reply = streamed(f"Write to {VALUE}, or to {VALUE}.", size)
     record_and_replay(agent(EMAIL, stream=True), "seen", reply, hidden=(VALUE,))
     record_and_replay(agent(stream=True), "seen", reply, known=[("MAIL_TOKEN", Secret(VALUE))], hidden=(VALUE,))
+
+
+@pytest.mark.parametrize("place", SECRET_PLACES)
+def test_key_with_a_known_shape_is_redacted_and_replayed(place: str) -> None:
+    who, result, replies = places(KEY)[place]
+    text = record_and_replay(agent(who=who), result, *replies, hidden=(KEY,))
+    assert "[redacted:openai-key]" in text
+
+
+@pytest.mark.parametrize("size", [*range(1, 24), 33, 34, 35])
+def test_key_with_a_known_shape_in_a_stream_is_redacted_and_replayed(size: int) -> None:
+    reply = streamed(f"Your key is {KEY}, so use {KEY}.", size)
+    record_and_replay(agent(stream=True), "seen", reply, hidden=(KEY,))
+
+
+@pytest.mark.parametrize("words", ["Incorrect API key provided: {}.", "token: {} " + "is wrong " * 40])
+def test_key_with_a_known_shape_in_an_error_is_redacted_and_replayed(words: str) -> None:
+    """An error that is shortened in the journal, and one inside a stream."""
+    error = {"error": {"message": words.format(KEY), "code": 401}}
+    reply = HttpReply(401, (), json.dumps(error).encode())
+    record_and_replay(agent(), "seen", reply, hidden=(KEY,), code="provider.fatal")
+    events = f"data: {json.dumps(error)}\n\ndata: [DONE]\n\n".encode()
+    reply = HttpReply(200, (("content-type", "text/event-stream"),), events)
+    record_and_replay(agent(stream=True), "seen", reply, hidden=(KEY,), code="provider.fatal")
+
+
+def test_value_at_a_key_that_names_a_credential_is_redacted_and_replayed() -> None:
+    value, result = "8f3a-77c1-09de-b2b4", json.dumps({"next_page_token": "8f3a-77c1-09de-b2b4"})
+    replies = reply_with_calls(("look", {})), reply_with_calls(("look", {"page": value})), completion(f"Up to {value}.")
+    text = record_and_replay(agent(), result, *replies, hidden=(value,))
+    assert "[redacted:next_page_token]" in text
+
+
+def test_short_password_in_a_url_does_not_damage_other_texts() -> None:
+    text = record_and_replay(
+        agent(), "seen", completion("Use postgres://svc:text@db for the text."), hidden=(":text@",)
+    )
+    assert "postgres://svc[redacted:password-in-a-url]db for the text." in text
+
+
+def test_credentials_of_the_environment_do_not_change_a_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The value is recorded, and later a variable has it by chance."""
+    monkeypatch.setenv("DB_PASS", "correct horse 9")
+    monkeypatch.setenv("API_KEY_PROD", "correct horse 9")
+    text = record_and_replay(agent(who="correct horse 9"), "seen", completion("Hello, correct horse 9."))
+    assert "Hello, correct horse 9." in text
 
 
 def test_value_found_only_in_a_later_result_is_redacted_everywhere() -> None:
@@ -202,11 +267,11 @@ def test_adjacent_secrets_are_replayed() -> None:
 TEXT = st.text(st.sampled_from('abAB01 _-."\\/\n\té漢🔑<&%+='), min_size=8, max_size=20).filter(
     lambda text: text == text.strip() and len(set(text)) > 3
 )
-AROUND = st.text(st.sampled_from("xyz 7,;:\n"), max_size=5)
+SURROUNDING_TEXT = st.text(st.sampled_from("xyz 7,;:\n"), max_size=5)
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
-@given(st.lists(TEXT, min_size=1, max_size=3, unique=True), AROUND, st.data(), st.booleans())
+@given(st.lists(TEXT, min_size=1, max_size=3, unique=True), SURROUNDING_TEXT, st.data(), st.booleans())
 def test_random_secrets_in_random_places_are_replayed(
     values: list[str], around: str, data: st.DataObject, by_rule: bool
 ) -> None:

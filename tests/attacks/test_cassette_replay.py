@@ -41,15 +41,15 @@ def agent(number: int, address: str) -> Package:
     return package(name=f"agent-{number}", model=model, input=f"Question {number}")
 
 
-def replay(agent: Package, tape: Path) -> FinishedRun:
-    return replay_package(agent, tape, fingerprint=f"sha256:{agent.name}")
+def replay(agent: Package, cassette: Path) -> FinishedRun:
+    return replay_package(agent, cassette, fingerprint=f"sha256:{agent.name}")
 
 
 def lines(done: FinishedRun) -> bytes:
     return b"\n".join(map(sorted_json, done.journal))
 
 
-class Watch:
+class SocketCounter:
     """Counts sockets that are opened."""
 
     def __init__(self) -> None:
@@ -57,8 +57,8 @@ class Watch:
 
 
 @pytest.fixture
-def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
-    seen = Watch()
+def socket_counter(monkeypatch: pytest.MonkeyPatch) -> SocketCounter:
+    seen = SocketCounter()
 
     class Watched(socket.socket):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -77,55 +77,59 @@ def live_server() -> Iterator[Server]:
         yield server
 
 
-def test_fifty_parallel_replays_do_not_mix_and_send_nothing(tmp_path: Path, live_server: Server, watch: Watch) -> None:
+def test_fifty_parallel_replays_do_not_mix_and_send_nothing(
+    tmp_path: Path, live_server: Server, socket_counter: SocketCounter
+) -> None:
     agents = [agent(number, live_server.url) for number in range(CROWD)]
-    tapes = [
+    cassettes = [
         record(tmp_path / f"{number}.yaml", each, completion(f"Answer {number}")) for number, each in enumerate(agents)
     ]
-    alone = [lines(replay(each, tape)) for each, tape in zip(agents, tapes, strict=True)]
+    alone = [lines(replay(each, cassette)) for each, cassette in zip(agents, cassettes, strict=True)]
     together = Barrier(CROWD)
-    before = watch.opened
+    before = socket_counter.opened
 
     def one(number: int) -> FinishedRun:
         together.wait(30)
-        return replay(agents[number], tapes[number])
+        return replay(agents[number], cassettes[number])
 
     with ThreadPoolExecutor(CROWD) as pool:
         runs = list(pool.map(one, range(CROWD)))
     assert [run.outcome.answer for run in runs] == [f"Answer {number}" for number in range(CROWD)]
     assert [lines(run) for run in runs] == alone, "each journal is what it is alone"
     assert all(run.unused_error is None and run.exit_code == 0 for run in runs)
-    assert (live_server.connections, live_server.requests, watch.opened - before) == (0, [], 0)
+    assert (live_server.connections, live_server.requests, socket_counter.opened - before) == (0, [], 0)
 
 
-def test_fifty_parallel_misses_send_nothing(tmp_path: Path, live_server: Server, watch: Watch) -> None:
+def test_fifty_parallel_misses_send_nothing(tmp_path: Path, live_server: Server, socket_counter: SocketCounter) -> None:
     """Each with the recording of its neighbour: fifty refusals, and still nobody is asked."""
     agents = [agent(number, live_server.url) for number in range(CROWD)]
-    tapes = [record(tmp_path / f"{number}.yaml", each, completion("x")) for number, each in enumerate(agents)]
-    before = watch.opened
+    cassettes = [record(tmp_path / f"{number}.yaml", each, completion("x")) for number, each in enumerate(agents)]
+    before = socket_counter.opened
     with ThreadPoolExecutor(CROWD) as pool:
-        runs = list(pool.map(replay, agents, [*tapes[1:], tapes[0]]))
+        runs = list(pool.map(replay, agents, [*cassettes[1:], cassettes[0]]))
     assert {run.outcome.code for run in runs} == {"cassette.miss"}
-    assert (live_server.connections, watch.opened - before) == (0, 0)
+    assert (live_server.connections, socket_counter.opened - before) == (0, 0)
 
 
-def test_socket_watch_detects_a_connection(live_server: Server, watch: Watch) -> None:
-    before = watch.opened
+def test_socket_watch_detects_a_connection(live_server: Server, socket_counter: SocketCounter) -> None:
+    before = socket_counter.opened
     with socket.create_connection(("127.0.0.1", live_server.port)) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
         connection.recv(10)
-    assert watch.opened > before
+    assert socket_counter.opened > before
     assert (live_server.connections, len(live_server.requests)) == (1, 1)
 
 
-def test_repeated_replays_give_one_journal(watch: Watch) -> None:
+def test_repeated_replays_give_one_journal(socket_counter: SocketCounter) -> None:
     compiled = compile_spec(ROOT / "specs" / "support.yaml")
     assert compiled.package is not None
     file = seal_package(compiled.package)
-    tape = load_cassette(ROOT / "cassettes" / "support" / "default.yaml")
-    before = watch.opened
-    journals = {lines(replay_package(file.agent, tape, fingerprint=file.fingerprint)) for _ in range(times(200, 1000))}
-    assert (len(journals), watch.opened - before) == (1, 0)
+    cassette = load_cassette(ROOT / "cassettes" / "support" / "default.yaml")
+    before = socket_counter.opened
+    journals = {
+        lines(replay_package(file.agent, cassette, fingerprint=file.fingerprint)) for _ in range(times(200, 1000))
+    }
+    assert (len(journals), socket_counter.opened - before) == (1, 0)
     assert b"run_stopped" in journals.pop()
 
 
@@ -136,7 +140,7 @@ ENDS = {("triage", "denial"): 4, ("ops", "other"): 4, ("triage", "broken"): 6}
 """Cases that do not mean success: a person says no to the answer itself, or no answer keeps its contract."""
 CONVERSATIONS = {("support", "conversation")}
 """Cases of several runs: tests/examples/test_suites.py replays them without a network too."""
-ALONE = [tape for tape in SHIPPED if (tape.parent.name, tape.stem) not in CONVERSATIONS]
+ALONE = [cassette for cassette in SHIPPED if (cassette.parent.name, cassette.stem) not in CONVERSATIONS]
 
 
 EACH = """
@@ -169,7 +173,7 @@ print(json.dumps([replayed(args) for args in json.loads(sys.stdin.read())]))
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs a way to cut the network off")
 def test_shipped_cassettes_replay_without_a_network() -> None:
     """Each in a process of its own, that is a copy of one that has imported what a replay needs and has no network."""
-    cases = [(tape.parent.name, tape.stem) for tape in ALONE]
+    cases = [(cassette.parent.name, cassette.stem) for cassette in ALONE]
     done = subprocess.run(
         ["unshare", "-rn", sys.executable, "-c", EACH],
         input=json.dumps([[f"specs/{spec}.yaml", "--case", case, "--json"] for spec, case in cases]).encode(),
@@ -190,4 +194,4 @@ def test_every_shipped_case_has_a_cassette() -> None:
         for spec in (ROOT / "specs").glob("*.cases.yaml")
         for case in yaml.safe_load(spec.read_text(encoding="utf-8"))["cases"]
     }
-    assert {(tape.parent.name, tape.stem) for tape in SHIPPED} == cases
+    assert {(cassette.parent.name, cassette.stem) for cassette in SHIPPED} == cases

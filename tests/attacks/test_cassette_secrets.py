@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from agentrun.journal.canonical import canonical
 from agentrun.journal.storage import read_journal_file
 from agentrun.testing.provider import ScriptedProvider
 
+from ..cli.command import start
 from .canary import ALL, KEY, SECRETS, Trap, environment, leaks, story
 
 EVERYTHING = (ALL, "--param", f"who={ALL}", "--approve", "approvals.yaml", "--attach", "letter.txt")
@@ -101,8 +101,8 @@ def test_cancelled_recording_leaks_no_secret(tmp_path: Path) -> None:
     )
     with ScriptedProvider(slow) as server:
         args = ("canary.yaml", ALL, "--mode", "record", "--yes", "--case", "all", "--journal", "cancelled.jsonl")
-        running = trap.start(*args, environment=environment(server.url))
-        while not server.requests:
+        running = start(*args, cwd=tmp_path, environment=environment(server.url))
+        while not server.requests and running.poll() is None:
             time.sleep(0.02)
         time.sleep(0.5)
         running.send_signal(signal.SIGINT)
@@ -120,6 +120,8 @@ BLIND = """
 import sys
 from agentrun.engine.{package} import {module}
 {module}.known_secrets = lambda package, environment: []
+from agentrun.cassette import redact_cassette
+redact_cassette.find_leaked_values = lambda cassette: []
 from agentrun.cli import main
 main()
 """
@@ -128,10 +130,10 @@ main()
 def test_search_finds_the_secrets_without_redaction(tmp_path: Path) -> None:
     """Without the redactor it is all over the place."""
     trap = Trap(tmp_path)
-    blind = (sys.executable, "-c", BLIND.format(package="worlds", module="live"))
+    blind = BLIND.format(package="worlds", module="live")
     with leaking_provider() as given:
         args = ("canary.yaml", *EVERYTHING, "--case", "all", "--mode", "record", "--yes", "--journal", "record.jsonl")
-        trap.run("record", *args, environment=given, prefix=blind)
+        trap.run("record", *args, environment=given, program=blind)
     found = trap.leaks()
     assert found["cassettes/canary/all.yaml"] >= {*SECRETS, "the pair"}
     assert found["record.jsonl"] >= {*SECRETS, "the pair"}

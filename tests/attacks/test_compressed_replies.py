@@ -81,8 +81,8 @@ class Case(NamedTuple):
 JSON, SSE, TEXT = "application/json", "text/event-stream", "text/plain"
 GZIP = ("gzip",)
 SPACES = bomb(b" ")
-WORDS = bomb(events(delta("x" * 2000)))
-NESTED = gzip.compress(SPACES)
+TEXT_BOMB = bomb(events(delta("x" * 2000)))
+DOUBLE_GZIP = gzip.compress(SPACES)
 
 SMALL = [
     Case("model", JSON, GZIP, gzip.compress(GOOD.body)),
@@ -92,15 +92,15 @@ SMALL = [
 LARGE = {
     "a model": Case("model", JSON, GZIP, SPACES),
     "a model, deflate": Case("model", JSON, ("deflate",), bomb(b" ", form="deflate")),
-    "a model, compressed twice": Case("model", JSON, ("gzip, gzip",), NESTED),
-    "a stream of words": Case("stream", SSE, GZIP, WORDS),
+    "a model, compressed twice": Case("model", JSON, ("gzip, gzip",), DOUBLE_GZIP),
+    "a stream of words": Case("stream", SSE, GZIP, TEXT_BOMB),
     "a stream that is one line": Case("stream", SSE, GZIP, SPACES),
     "a stream that is said to be text": Case("stream", TEXT, GZIP, SPACES),
     "a whole reply instead of a stream": Case("stream", JSON, GZIP, SPACES),
-    "a stream, compressed twice": Case("stream", SSE, ("gzip", "gzip"), NESTED),
+    "a stream, compressed twice": Case("stream", SSE, ("gzip", "gzip"), DOUBLE_GZIP),
     "a tool": Case("tool", JSON, GZIP, SPACES),
-    "a tool, words": Case("tool", TEXT, GZIP, WORDS),
-    "a tool, compressed twice": Case("tool", JSON, ("gzip", "gzip"), NESTED),
+    "a tool, words": Case("tool", TEXT, GZIP, TEXT_BOMB),
+    "a tool, compressed twice": Case("tool", JSON, ("gzip", "gzip"), DOUBLE_GZIP),
 }
 
 

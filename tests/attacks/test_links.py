@@ -17,7 +17,7 @@ import pytest
 
 from agentrun.testing.provider import ScriptedProvider
 
-from ..cli.command import Done, agentrun
+from ..cli.command import CommandResult, agentrun
 
 SPEC = """\
 agentrun: "1"
@@ -35,7 +35,7 @@ CASES = (
 STORY = 'agentrun: "1"\nturns: [{text: Hi.}]\n'
 KEY = "sk-proj-abcdefghij0123456789ABCDEFGHIJ"
 
-PLACES = (
+LINKED_PATHS = (
     "cassettes",
     "cassettes/a",
     "cassettes/a/default.yaml",
@@ -90,11 +90,11 @@ class Repository:
         self.outside = outside
         self.url = "http://127.0.0.1:1/v1"
 
-    def run(self, *args: str, **environment: str) -> Done:
+    def run(self, *args: str, **environment: str) -> CommandResult:
         given = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": self.url, **environment}
         return agentrun(*args, cwd=self.root, stdin=b"", **given)
 
-    def command(self, name: str, **environment: str) -> Done:
+    def command(self, name: str, **environment: str) -> CommandResult:
         if name == "record without a provider":
             return self.run(*COMMANDS[name])
         with ScriptedProvider(STORY.replace("[{text: Hi.}]", "[" + ", ".join(["{text: Hi.}"] * 6) + "]")) as server:
@@ -163,7 +163,7 @@ def repository(recorded_repository: Path, tmp_path: Path) -> Repository:
     return Repository(tmp_path / "top/repo", tmp_path / "top/outside")
 
 
-def run_with_link(repository: Repository, place: str, target: str, command: str) -> Done:
+def run_with_link(repository: Repository, place: str, target: str, command: str) -> CommandResult:
     repository.link(place, target)
     before = repository.state()
     done = repository.command(command)
@@ -267,7 +267,7 @@ def test_settings_name_directories_inside_the_project_only(repository: Repositor
 
 def _random_attack(repository: Repository, number: int) -> None:
     chance = random.Random(number)  # noqa: S311  # the same links for everybody
-    run_with_link(repository, chance.choice(PLACES), chance.choice(TARGETS), chance.choice(list(COMMANDS)))
+    run_with_link(repository, chance.choice(LINKED_PATHS), chance.choice(TARGETS), chance.choice(list(COMMANDS)))
 
 
 @pytest.mark.parametrize("number", range(10))

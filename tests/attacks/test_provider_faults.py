@@ -15,7 +15,7 @@ from ..scripted_service import completion, failure
 from ..servers import CLOSE, RESET, Drip, Plan, Server, Wait, chunk, closed_port, head, streamed
 from .provider_runs import GOOD, GOOD_STREAM, QUICK, STREAM, agent, events, live, run, run_with_deltas
 
-CUT = events(*STREAM[:2])
+CUT_STREAM = events(*STREAM[:2])
 
 
 # --- 24 ---------------------------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ def test_one_failure_is_tried_again(plan: Plan, code: str, stream: bool) -> None
 
 @pytest.mark.parametrize("end", [CLOSE, RESET])
 def test_a_stream_that_is_cut_is_discarded(end: str) -> None:
-    done = live([*streamed(CUT)[:2], end], GOOD_STREAM, stream=True)
+    done = live([*streamed(CUT_STREAM)[:2], end], GOOD_STREAM, stream=True)
     assert done.outcome.answer == "Water."
     assert done.failures == ["provider.zero_output"]
     assert b"".join(str(record).encode() for record in done.records).count(b"Wa") == 1, "nothing of it is journaled"
@@ -61,12 +61,12 @@ def test_a_stream_that_was_whole_before_the_cut_is_kept(end: str) -> None:
 
 
 def test_stream_without_its_last_event_is_empty_and_retried() -> None:
-    done = live(streamed(CUT), GOOD_STREAM, stream=True)
+    done = live(streamed(CUT_STREAM), GOOD_STREAM, stream=True)
     assert (done.outcome.answer, done.failures) == ("Water.", ["provider.empty"])
 
 
 def test_deltas_of_a_cut_stream_are_withdrawn() -> None:
-    with Server([*streamed(CUT)[:2], RESET], GOOD_STREAM) as server:
+    with Server([*streamed(CUT_STREAM)[:2], RESET], GOOD_STREAM) as server:
         outcome, heard = run_with_deltas(agent(server.url, stream=True))
     assert outcome.answer == "Water."
     assert heard == ["Wa", "ter.", None, "Wa", "ter."]
@@ -177,7 +177,7 @@ def test_late_reply_counts_its_reservation() -> None:
         [b"HTTP/1.1 200 OK\r\n", Drip(b"X: y\r\n", 0.05)],
         [head(200, ("Content-Length", "99999")), Drip(b"x", 0.05)],
         streamed(Drip(chunk(b": thinking\n\n"), 0.05)),
-        streamed(CUT, Drip(chunk(events(STREAM[0])), 0.05)),
+        streamed(CUT_STREAM, Drip(chunk(events(STREAM[0])), 0.05)),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
@@ -191,7 +191,7 @@ def test_endless_reply_times_out(plan: Plan, stream: bool) -> None:
 
 
 def test_stalled_stream_times_out_and_is_retried() -> None:
-    plan = streamed(CUT, Wait(60))
+    plan = streamed(CUT_STREAM, Wait(60))
     done = live(plan, GOOD_STREAM, stream=True, limits={"call_time": 60_000, "stream_gap": 1000})
     assert [fact.fault.fields["limit"] for fact in done.of(ModelFailed)] == [1000]
     assert (done.outcome.answer, done.failures) == ("Water.", ["provider.timeout"])

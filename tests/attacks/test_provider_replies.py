@@ -17,14 +17,15 @@ from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply
 from agentrun.engine.models import ask_over_http
 from agentrun.errors import ERROR_CODES, AgentrunError
+from agentrun.net.client import make_client
 from agentrun.net.sender import HttpxSender
 from agentrun.providers.registry import codec_for
 from agentrun.testing import stub
 from agentrun.wire import HttpReply
 
-from ..providers.exchange import GOLDEN, encoded, request
+from ..providers.exchange import GOLDEN, encode, request
 from ..scripted_service import completion
-from ..servers import CLOSE, LAST, STREAM, Plan, Server, chunk, head, plain, streamed
+from ..servers import CLOSE, LAST, STREAM, Plan, Server, chunk, head, reply_with_length, streamed
 from .provider_runs import GOOD, GOOD_STREAM, events, live
 from .provider_runs import STREAM as EVENTS
 
@@ -244,14 +245,15 @@ def answers(provider: str, stream: bool, plans: list[Plan]) -> list[Reply | Faul
     codec = codec_for(provider)
 
     async def all_of_them() -> list[Reply | Fault]:
-        sender = HttpxSender(pytest.fail)
         got = []
         with Server(*plans) as server:
+            client = make_client()
+            sender = HttpxSender(client, pytest.fail)
             asked = request(provider, NAMES[provider], route={"base_url": server.url}, stream=stream)
             effect = AskModel("m1.1", 1, 1, 0, 0, asked, gap=10_000, time=10_000)
             for _ in plans:
                 got.append(await ask_once(codec, sender, effect))
-            await sender.close()
+            await client.aclose()
         return got
 
     return asyncio.run(all_of_them())
@@ -259,7 +261,7 @@ def answers(provider: str, stream: bool, plans: list[Plan]) -> list[Reply | Faul
 
 async def ask_once(codec: Any, sender: HttpxSender, effect: AskModel) -> Reply | Fault:
     try:
-        return await ask_over_http(codec, sender, effect, encoded(codec, effect.request), lambda text: None)
+        return await ask_over_http(codec, sender, effect, encode(codec, effect.request), lambda text: None)
     except AgentrunError as error:
         return Fault(error.code, error.message, error.fields)
 
@@ -268,7 +270,9 @@ def check_damaged_replies(provider: str, form: str, step: int) -> None:
     stream = form == "stream.sse"
     data = (GOLDEN / provider / f"tools.{form}").read_bytes()
     kind = ("Content-Type", "text/event-stream" if stream else "application/json")
-    make: Callable[[bytes], Plan] = lambda body: plain(HttpReply(200, (kind,), body))  # a short look with a name
+    make: Callable[[bytes], Plan] = lambda body: reply_with_length(
+        HttpReply(200, (kind,), body)
+    )  # a short look with a name
     whole, *others = answers(provider, stream, [make(body) for body in (data, *damaged(data, step))])
     assert isinstance(whole, Reply)
     for other in others:

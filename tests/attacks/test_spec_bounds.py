@@ -8,7 +8,7 @@ import pytest
 from agentrun.spec.problems import PROBLEM_CODES
 
 from ..measured_commands import run
-from ..projects import TOOL, agent, put
+from ..projects import TOOL, agent, write_project
 from .hostile_projects import Files, assert_refused, attack, codes, numbered
 
 RULES = "tools: {t: %s}\npolicy:\n  default: allow\n  rules:\n"
@@ -64,6 +64,29 @@ def long_conditions() -> str:
     return rules(*(f"{{id: r{n}, ask: t, when: {text}}}" for n in range(900)))
 
 
+def many_types() -> str:
+    """1,000 conditions about an argument that has another type in each of 200 tools."""
+    kinds = ["string", "integer", "boolean", "number"]
+
+    def schema(number: int) -> str:
+        depth, kind = divmod(number, 4)
+        return "{type: array, items: " * depth + f"{{type: {kinds[kind]}}}" + "}" * depth
+
+    args = "args: {type: object, properties: {a: %s}}"
+    tools = "".join(f"  t{n}: {TOOL[:-1]}, {args % schema(n % 40)}}}\n" for n in range(200))
+    lines = "".join(f'    - {{id: r{n}, ask: "*", when: "has(args.a) && {n} > 0"}}\n' for n in range(1000))
+    return f"tools:\n{tools}policy:\n  default: deny\n  rules:\n{lines}"
+
+
+def many_paths() -> str:
+    """Twenty thousand paths, for each of 250 tools."""
+    args = "args: {type: object, additionalProperties: true}"
+    tools = "".join(f"  t{n}: {TOOL[:-1]}, {args}}}\n" for n in range(250))
+    text = "||".join(["args.b"] * 400)
+    lines = "".join(f'    - {{id: r{n}, ask: "*", when: "{text}"}}\n' for n in range(40))
+    return f"tools:\n{tools}policy:\n  default: deny\n  rules:\n{lines}"
+
+
 def test_very_large_policies_are_refused(tmp_path: Path) -> None:
     names = ",".join(f"x{n}" for n in range(40))
     shared = ",".join(f"{{id: r%s{n}, ask: [{names}]}}" for n in range(300))
@@ -90,8 +113,10 @@ def test_very_large_policies_are_refused(tmp_path: Path) -> None:
     [
         (many_globs(), "the policy has too many globs (2,500) for this many tools"),
         (long_conditions(), "all conditions together are longer than 131,072 characters"),
+        (many_types(), "there are too many conditions about tools with different arguments"),
+        (many_paths(), "there are too many conditions about tools with different arguments"),
     ],
-    ids=["globs", "conditions"],
+    ids=["globs", "conditions", "types", "paths"],
 )
 def test_valid_but_slow_policies_are_refused(tmp_path: Path, text: str, message: str) -> None:
     ran = attack(tmp_path, {"wide": text})["wide"]
@@ -193,7 +218,7 @@ def test_many_profiles_of_a_large_spec_are_refused(tmp_path: Path) -> None:
 
 def test_hostile_set_options_are_refused(tmp_path: Path) -> None:
     """What the command line adds is bounded like what is in a file."""
-    put(tmp_path, {"spec.yaml": agent()})
+    write_project(tmp_path, {"spec.yaml": agent()})
     settings = [
         ".".join("a" * 20_000) + "=1",
         "model.options=" + "[" * 20_000,
@@ -211,10 +236,10 @@ def test_hostile_set_options_are_refused(tmp_path: Path) -> None:
     for setting, ran in zip(
         settings, run([(tmp_path, ["compile", "spec.yaml", "--set", text]) for text in settings]), strict=True
     ):
-        assert (ran.code, bool(codes(ran))) == (2, True), (setting[:40], ran.told)
+        assert (ran.code, bool(codes(ran))) == (2, True), (setting[:40], ran.output)
         assert codes(ran) <= PROBLEM_CODES.keys()
-        assert "\x1b" not in ran.told
-        assert "root:" not in ran.told
+        assert "\x1b" not in ran.output
+        assert "root:" not in ran.output
 
 
 def test_alias_bombs_and_deep_nesting_are_refused_in_any_section(tmp_path: Path) -> None:

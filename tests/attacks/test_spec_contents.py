@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ..measured_commands import MIB, SCRIPT, run
-from ..projects import agent, put
+from ..projects import agent, write_project
 from .hostile_projects import Files, assert_refused, attack, codes, numbered
 
 
@@ -119,7 +119,17 @@ OUTSIDE = [
     "folder/outside.yaml",
     "chain.yaml",
 ]
-OTHERWISE = ["nothing\\0.yaml", "file:///etc/passwd", "sub", "pipe", "~/.ssh/id_rsa", "sub/", ".", "/dev/zero", "loop"]
+UNREADABLE_PATHS = [
+    "nothing\\0.yaml",
+    "file:///etc/passwd",
+    "sub",
+    "pipe",
+    "~/.ssh/id_rsa",
+    "sub/",
+    ".",
+    "/dev/zero",
+    "loop",
+]
 
 
 def hostile_project(folder: Path) -> None:
@@ -138,21 +148,21 @@ def test_13_every_kind_of_reference_stays_inside(tmp_path: Path, kind: str) -> N
     project = tmp_path / "project"
     project.mkdir()
     hostile_project(project)
-    references = OUTSIDE + OTHERWISE
+    references = OUTSIDE + UNREADABLE_PATHS
     files: Files = {f"s{n}.yaml": agent(REFERENCES[kind] % f'"{ref}"') for n, ref in enumerate(references)}
-    put(project, files)
+    write_project(project, files)
     results = run([(project, ["validate", name]) for name in files])
     for reference, ran in zip(references, results, strict=True):
         expected = (
             {"spec.file_outside"}
             if reference in OUTSIDE
-            else {"spec.file_missing", "spec.file_unreadable", "spec.file_outside"}
+            else {"spec.file_missing", "spec.file_unreadable", "spec.file_outside", "spec.file_hidden"}
         )
-        assert codes(ran) <= expected, (reference, ran.told)
+        assert codes(ran) <= expected, (reference, ran.output)
         assert codes(ran), reference
-        assert "CONTENT-OF-IT" not in ran.told
-        assert "root:" not in ran.told
-        assert str(tmp_path) not in ran.told
+        assert "CONTENT-OF-IT" not in ran.output
+        assert "root:" not in ran.output
+        assert str(tmp_path) not in ran.output
 
 
 def test_13_python_modules_stay_inside(tmp_path: Path) -> None:
@@ -167,11 +177,11 @@ def test_13_python_modules_stay_inside(tmp_path: Path) -> None:
         f"s{n}.yaml": agent(f"policy: {{default: allow}}\ntools: {{t: {{kind: python, call: '{call}'}}}}\n")
         for n, call in enumerate(calls)
     }
-    put(project, files)
+    write_project(project, files)
     for ran in run([(project, ["validate", name]) for name in files]):
         assert codes(ran) <= {"spec.file_outside", "spec.file_unreadable", "spec.python"}
         assert codes(ran)
-        assert "CONTENT-OF-IT" not in ran.told
+        assert "CONTENT-OF-IT" not in ran.output
 
 
 def test_13_total_size_of_referenced_files_is_limited(tmp_path: Path) -> None:
@@ -285,7 +295,7 @@ def test_16_an_absent_budget_is_a_warning_and_twenty_turns(tmp_path: Path) -> No
 def test_22_hostile_packages_are_refused(tmp_path: Path) -> None:
     good = tmp_path / "good"
     good.mkdir()
-    put(good, {"spec.yaml": agent()})
+    write_project(good, {"spec.yaml": agent()})
     (made,) = run([(good, ["compile", "spec.yaml", "-o", "package.json"])])
     assert made.code == 0, made.err
     data = json.loads((good / "package.json").read_text())
@@ -317,5 +327,5 @@ def test_22_hostile_packages_are_refused(tmp_path: Path) -> None:
     }
     projects: dict[str, str | Files] = {name: {"package.json": content} for name, content in attacks.items()}
     for name, ran in attack(tmp_path, projects, "validate", "package.json").items():
-        assert codes(ran) <= {"package.invalid", "package.fingerprint_mismatch"}, (name, ran.told)
+        assert codes(ran) <= {"package.invalid", "package.fingerprint_mismatch"}, (name, ran.output)
         assert (ran.code, bool(codes(ran))) == (2, True), name

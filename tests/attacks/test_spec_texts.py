@@ -8,7 +8,7 @@ import pytest
 from agentrun.spec.problems import PROBLEM_CODES
 
 from ..measured_commands import run
-from ..projects import agent, put
+from ..projects import agent, write_project
 from .hostile_projects import Files, assert_refused, attack, codes
 
 # --- B. templates -------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ TEMPLATE_CODES = [code for code in PROBLEM_CODES if code.startswith("spec.templa
 @pytest.mark.parametrize("command", ["validate", "render"])
 def test_17_template_escapes_are_refused(tmp_path: Path, command: str) -> None:
     for name, ran in attack(tmp_path, templates(ESCAPES), command, "spec.yaml").items():
-        assert codes(ran) <= set(TEMPLATE_CODES), (name, ran.told)
+        assert codes(ran) <= set(TEMPLATE_CODES), (name, ran.output)
         assert (ran.code, bool(codes(ran))) == (2, True), name
 
 
@@ -95,8 +95,8 @@ def test_17_map_cannot_read_python_attributes(tmp_path: Path) -> None:
     text = "params: {p: {type: string, default: x}}\ninstructions: \"{{ [p]|map(attribute='__class__')|list }}\"\n"
     ran = attack(tmp_path, {"map": text}, "render", "spec.yaml")["map"]
     assert ran.code == 2
-    assert "input.rejected" in ran.told
-    assert "class 'str'" not in ran.told
+    assert "input.rejected" in ran.output
+    assert "class 'str'" not in ran.output
 
 
 @pytest.mark.parametrize("command", ["validate", "render"])
@@ -104,10 +104,10 @@ def test_18_expensive_templates_are_refused_or_stopped(tmp_path: Path, command: 
     """Refused before a render where that can be known, stopped in it where not."""
     for name, ran in attack(tmp_path, templates(BOMBS), command, "spec.yaml").items():
         if command == "render" and not codes(ran):
-            assert "input.rejected" in ran.told, name
+            assert "input.rejected" in ran.output, name
         elif not codes(ran):
             continue  # only a render would be too much
-        assert codes(ran) <= {*TEMPLATE_CODES, "spec.out_of_range", "spec.too_large"}, (name, ran.told)
+        assert codes(ran) <= {*TEMPLATE_CODES, "spec.out_of_range", "spec.too_large"}, (name, ran.output)
         assert ran.code == 2, name
 
 
@@ -127,7 +127,9 @@ def test_19_template_syntax_in_params_is_not_rendered(tmp_path: Path) -> None:
     assert value.upper() in ran.out
     other = tmp_path / "other"
     other.mkdir()
-    (given,) = run([(put(other, {"spec.yaml": agent(spec)}).parent, ["render", "spec.yaml", "--param", f"p={value}"])])
+    (given,) = run(
+        [(write_project(other, {"spec.yaml": agent(spec)}).parent, ["render", "spec.yaml", "--param", f"p={value}"])]
+    )
     assert f"A {value} B" in given.out
 
 
@@ -135,8 +137,8 @@ def test_19_template_syntax_in_params_is_not_rendered(tmp_path: Path) -> None:
 def test_21_template_includes_are_refused(tmp_path: Path, command: str) -> None:
     for name, ran in attack(tmp_path, templates(INCLUDES), command, "spec.yaml").items():
         assert codes(ran) <= {"spec.template_forbidden", "spec.file_missing", "spec.file_outside"}, (name, codes(ran))
-        assert (ran.code, bool(codes(ran))) == (2, True), (name, ran.told)
-        assert "root:" not in ran.told
+        assert (ran.code, bool(codes(ran))) == (2, True), (name, ran.output)
+        assert "root:" not in ran.output
 
 
 # --- N. secrets ---------------------------------------------------------------------------------------------
@@ -173,6 +175,6 @@ SECRET_PLACES = [
 def test_79_secrets_in_a_spec_are_reported_and_not_shown(tmp_path: Path, options: list[str]) -> None:
     attacks = {f"{canary} {n}": place % canary for canary in CANARIES for n, place in enumerate(SECRET_PLACES)}
     for name, ran in attack(tmp_path, dict(attacks), "validate", "spec.yaml", *options).items():
-        assert "spec.secret" in ran.told, name
-        assert name.split()[0] not in ran.told, name
+        assert "spec.secret" in ran.output, name
+        assert name.split()[0] not in ran.output, name
         assert ran.code == 2

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ..measured_commands import SCRIPT, run
-from ..projects import agent, put
+from ..projects import agent, write_project
 
 AUDIT = """
 import sys
@@ -35,14 +35,14 @@ instructions: {file: p.md}
 policy: {default: deny, rules: [{id: r, allow: [t, h, s, a, "m.*"], when: "params.p == 'x'"}]}
 tools:
   t: {kind: python, call: "trap.inner:f"}
-  h: {kind: http, description: d, url: "http://169.254.169.254/", auth: {secret: "${TOKEN}"}}
+  h: {kind: http, description: d, url: "http://169.254.169.254/", private_network: true, auth: {secret: "${TOKEN}"}}
   s: {kind: shell, description: d, argv: [touch, imported]}
   m: {kind: mcp, command: [touch, imported]}
   a: {kind: agent, spec: child.yaml, description: d}
 hooks: [{id: h, at: on_stop, call: "hooked:h"}]
-sinks: {s: {kind: http, url: "http://127.0.0.1:1/"}}
+sinks: {s: {kind: http, url: "http://127.0.0.1:1/", private_network: true}}
 """
-    return put(
+    return write_project(
         folder,
         {
             "spec.yaml": agent(text),
@@ -68,7 +68,7 @@ def test_nothing_is_imported_started_or_fetched(tmp_path: Path) -> None:
         for name in ("support", "ops", "triage")
     ]
     for (_, args), ran in zip(cases, run(cases, script=script_with_audit_hook()), strict=True):
-        assert (ran.code, ran.err.count("spec.")) == (0, 0), (args, ran.told)
+        assert (ran.code, ran.err.count("spec.")) == (0, 0), (args, ran.output)
     assert not list(tmp_path.rglob("imported"))
     assert not list(tmp_path.rglob("__pycache__"))
 

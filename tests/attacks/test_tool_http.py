@@ -18,15 +18,16 @@ from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
 from agentrun.journal.canonical import canonical
 from agentrun.journal.storage import read_journal_file
+from agentrun.net.client import make_client
 from agentrun.net.sender import HttpxSender
 from agentrun.secret import Secret
 from agentrun.testing import calls, scripted, text
 from agentrun.tools.http import HttpTools
 from agentrun.wire import HttpReply
 
-from ..net.test_guard import ODD, PRIVATE_V4, PRIVATE_V6, Names, ipv6_forms_of
-from ..servers import CLOSE, Server, plain
-from ..servers import Request as Asked
+from ..net.test_guard import ODD_URLS, PRIVATE_V4, PRIVATE_V6, Names, ipv6_forms_of
+from ..servers import CLOSE, Server, reply_with_length
+from ..servers import Request as ServerRequest
 from .http_desk import HttpDesk, http_tool
 
 JSON = (("Content-Type", "application/json"),)
@@ -45,15 +46,19 @@ LOOPBACK = (
     "http://a.example\\@127.0.0.1:{port}/",
 )  # fmt: skip
 """Forms that may reach the loopback interface."""
-PLAIN = ("http://127.0.0.1:{port}/", "http://localhost:{port}/", "http://[::1]:{port}/", "http://[::ffff:127.0.0.1]:{port}/",
+LOOPBACK_URLS = ("http://127.0.0.1:{port}/", "http://localhost:{port}/", "http://[::1]:{port}/", "http://[::ffff:127.0.0.1]:{port}/",
          "http://0.0.0.0:{port}/", "http://127.0.0.2:{port}/")  # fmt: skip
 
 
 def test_odd_and_private_hosts_are_never_connected_to(tmp_path: Path) -> None:
     """Odd forms are refused even where the private network is allowed, plain ones where it is not."""
     with Server(GOOD) as server:
-        odd = [each.format(port=server.port) for each in (*LOOPBACK, *ODD) if "\0" not in each and each == each.strip()]
-        plain = [each.format(port=server.port) for each in PLAIN]
+        odd = [
+            each.format(port=server.port)
+            for each in (*LOOPBACK, *ODD_URLS)
+            if "\0" not in each and each == each.strip()
+        ]
+        plain = [each.format(port=server.port) for each in LOOPBACK_URLS]
         names = [f"t{n}" for n in range(len(odd) + len(plain))]
         tools = {name: http_tool(f"${{{name.upper()}}}", private_network=n < len(odd)) for n, name in enumerate(names)}
         desk = HttpDesk(tmp_path, tools, budgets={"turns": 99, "time": "5m"})
@@ -91,14 +96,13 @@ def reasons_with_names(
     journals = MemoryJournals()
 
     async def whole() -> None:
-        sender = HttpxSender(Secret, resolve=names)
-        runtime = Runtime.in_memory(
-            journals=journals,
-            providers={"openai": scripted(*[calls(tool, **given) for tool, given in made], text("Done."))},
-            executors={"http": HttpTools(sender)},
-        )
-        await runtime.start(Request(agent="shop", package=file, run="r1")).wait()
-        await sender.close()
+        async with make_client(resolve=names) as client:
+            runtime = Runtime.in_memory(
+                journals=journals,
+                providers={"openai": scripted(*[calls(tool, **given) for tool, given in made], text("Done."))},
+                executors={"http": HttpTools(HttpxSender(client, Secret))},
+            )
+            await runtime.start(Request(agent="shop", package=file, run="r1")).wait()
 
     asyncio.run(whole())
     found = [record.fact for record in journals.records("r1")]
@@ -165,14 +169,14 @@ WAYS = {"/next": "/next", "next?z=1": "/api/x/next?z=1", "../up": "/api/up", "{u
 
 
 def test_redirect_on_a_host_from_a_variable_is_recorded_without_the_host(tmp_path: Path) -> None:
-    """Wherever on that host it leads: no tape has the host, and it is replayed. One that is no address is a failure."""
+    """No cassette has the host, wherever on it a redirect leads. A redirect that is not an address is a failure."""
     forms = {"${BASE}/x/y": "{url}/api", "${BASE_SLASH}/x/y": "{url}/api/", "http://${HOST}/x/y": "{host}/api"}
     tools = {f"t{n}": http_tool(url, private_network=True) for n, url in enumerate(forms)}
     for number, (way, then) in enumerate(WAYS.items()):
         with Server() as server:
             names = {"url": server.url, "host": server.url.removeprefix("http://")}
-            moved = plain(HttpReply(302, (("Location", way.format(**names)),), b""))
-            server.plans = [moved, plain(GOOD)] * 3 if then else [moved]
+            moved = reply_with_length(HttpReply(302, (("Location", way.format(**names)),), b""))
+            server.plans = [moved, reply_with_length(GOOD)] * 3 if then else [moved]
             (folder := tmp_path / str(number)).mkdir()
             desk = HttpDesk(folder, tools)
             env = {url[url.index("{") + 1 : url.index("}")]: value.format(**names) for url, value in forms.items()}
@@ -207,7 +211,7 @@ def test_proxies_and_netrc_of_the_environment_are_ignored(tmp_path: Path) -> Non
 
 # --- 51: what arguments put into requests -------------------------------------------------------------------
 
-INJECTED = ("a/../../admin", "..", ".", "", "a?admin=1", "a#x", "a&admin=1", "a\r\nX-Admin: 1", "a\nb", "a\\b",
+INJECTED_VALUES = ("a/../../admin", "..", ".", "", "a?admin=1", "a#x", "a&admin=1", "a\r\nX-Admin: 1", "a\nb", "a\\b",
             "%2e%2e", "${SHOP_TOKEN}", "a b", "é", "{{ args.y }}")  # fmt: skip
 
 
@@ -227,9 +231,9 @@ def test_arguments_stay_in_their_part_of_the_request(tmp_path: Path) -> None:
             ),
         }
         desk = HttpDesk(tmp_path, tools, budgets={"turns": 99, "time": "5m"})
-        done = desk.live(*[(tool, {"x": value}) for tool in tools for value in INJECTED], SHOP_TOKEN=SECRET)
+        done = desk.live(*[(tool, {"x": value}) for tool in tools for value in INJECTED_VALUES], SHOP_TOKEN=SECRET)
     assert done.code == 0, done.err
-    by_path: dict[str, list[Asked]] = {}
+    by_path: dict[str, list[ServerRequest]] = {}
     for request in server.requests:
         by_path.setdefault(request.line.split()[1][:2], []).append(request)
         assert not {"x-admin"} & request.headers.keys()
@@ -239,11 +243,11 @@ def test_arguments_stay_in_their_part_of_the_request(tmp_path: Path) -> None:
         "/o/a%3Fadmin%3D1/items", "/o/a%23x/items", "/o/a%26admin%3D1/items", "/o/%252e%252e/items",
         "/o/%24%7BSHOP_TOKEN%7D/items", "/o/a%20b/items", "/o/%C3%A9/items", "/o/%7B%7B%20args.y%20%7D%7D/items",
     ]  # fmt: skip
-    assert len(by_path["/s"]) == 2 * len(INJECTED)
+    assert len(by_path["/s"]) == 2 * len(INJECTED_VALUES)
     assert all(each.line.count("&") + each.line.count("?") <= 2 for each in by_path["/s"])
     sent = [each.headers["x-word"] for each in by_path["/h"]]
-    assert sent == [each for each in INJECTED if each.isascii() and each.isprintable() and "${" not in each]
-    assert [json.loads(each.body)["x"] for each in by_path["/b"]] == list(INJECTED)
+    assert sent == [each for each in INJECTED_VALUES if each.isascii() and each.isprintable() and "${" not in each]
+    assert [json.loads(each.body)["x"] for each in by_path["/b"]] == list(INJECTED_VALUES)
 
 
 def test_argument_cannot_name_a_variable_in_the_url(tmp_path: Path) -> None:
@@ -317,7 +321,7 @@ def test_lost_reply_of_a_committed_call_has_one_effect(tmp_path: Path, effect: s
     assert ("WorkLost" in kinds) is (effect == "at_most_once")
 
 
-# --- a tape -------------------------------------------------------------------------------------------------
+# --- a cassette -------------------------------------------------------------------------------------------------
 
 
 def canonical_journal(desk: HttpDesk) -> str:
@@ -333,10 +337,10 @@ def test_recorded_http_calls_are_replayed_without_the_server(tmp_path: Path) -> 
     assert (done.code, done.out) == (0, "Done.\n"), done.err
     assert desk.texts() == ["late", "late", "tool.execution: status 404\nno"]
     live = canonical_journal(desk)
-    tape = load_cassette(desk.cassette)
-    asked = [each.call.url.removeprefix(server.url) for each in tape.interactions if "openai" not in each.call.url]
+    cassette = load_cassette(desk.cassette)
+    asked = [each.call.url.removeprefix(server.url) for each in cassette.interactions if "openai" not in each.call.url]
     assert asked == ["/a/7", "/b", "/a/8", "/a/8", "/a/9"]
-    assert all("openai" in each for each in tape.metadata["where"])
+    assert all("openai" in each for each in cassette.metadata["where"])
 
     (desk.root / "run.jsonl").unlink()
     replayed = desk.run("--journal", "run.jsonl")
@@ -358,7 +362,7 @@ def test_unknown_status_is_recorded_and_replayed(tmp_path: Path) -> None:
 
 
 def test_changed_result_expression_replays_the_old_cassette(tmp_path: Path) -> None:
-    """The tape has the reply and not what was made of it: what the model reads changes, what is asked does not."""
+    """The cassette has the reply and not what was made of it: what the model reads changes, what is asked does not."""
     with Server(GOOD) as server:
         tool = http_tool(f"{server.url}/a", private_network=True, result="state", terminal=True)
         desk = HttpDesk(tmp_path, {"get": tool})

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from agentrun.core.facts import ToolFinished
-from agentrun.core.messages import words
+from agentrun.core.messages import text_of
 from agentrun.journal.storage import read_journal_file
 
-from ..cli.command import Done, agentrun
+from ..cli.command import CommandResult, agentrun
 from ..cli.shop_project import Project
 
 DESK = '''\
@@ -129,14 +129,14 @@ def project(folder: Path, more: str = "") -> Project:
     return shop
 
 
-def record_calls(shop: Project, *turns: list[str]) -> tuple[Done, list[str]]:
+def record_calls(shop: Project, *turns: list[str]) -> tuple[CommandResult, list[str]]:
     """A run in which the model makes these calls, those of one turn together; and what they gave."""
     calls = [{"calls": [{"tool": name, "args": {}} for name in names]} for names in turns]
     story = json.dumps({"agentrun": "1", "turns": [*calls, {"text": "All survived."}]})
     with shop.provider(story) as (_, environment):
         done = shop.run("--mode", "record", "--journal", "run.jsonl", **environment, LC_ALL="C.UTF-8")
     facts: list[Any] = [record.fact for record in read_journal_file(shop.root / "run.jsonl")]
-    return done, [words(fact.parts) for fact in facts if isinstance(fact, ToolFinished)]
+    return done, [text_of(fact.parts) for fact in facts if isinstance(fact, ToolFinished)]
 
 
 def test_process_state_is_restored_after_each_tool(tmp_path: Path) -> None:

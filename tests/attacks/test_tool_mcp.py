@@ -16,7 +16,7 @@ import yaml
 
 from agentrun.core.facts import CallRefused, Record, RunStopped, ToolFinished, WorkLost
 from agentrun.core.fault import Fault
-from agentrun.core.messages import words
+from agentrun.core.messages import text_of
 from agentrun.core.outcome import Suspended
 from agentrun.engine.run import FinishedRun
 from agentrun.testing.provider import ScriptedProvider
@@ -25,9 +25,9 @@ from ..cli.command import SCRIPT
 from ..tools.agent_runs import facts
 from ..tools.hostile_commands import held_resources, processes_with, remaining_processes, token
 from ..tools.mcp_desk import McpDesk, is_back_to, results, tool, turns
-from ..tools.mcp_http_servers import Odd
+from ..tools.mcp_http_servers import OddServer
 
-LOST = "tool.execution: the server was lost during the call: "
+LOST_SERVER = "tool.execution: the server was lost during the call: "
 
 
 def fault_of_stop(done: FinishedRun) -> Fault:
@@ -110,29 +110,29 @@ def test_server_tool_cannot_shadow_an_own_tool(tmp_path: Path) -> None:
 
 # --- 60: what a server writes and asks --------------------------------------------------------------------------
 
-ODD = {
-    "dies": LOST + "it ended with exit code 3: OSError: out of paper",
-    "garbage": LOST + "it wrote something that is not a message: Starting up... \\x1b[2J done",
-    "huge": LOST + "it wrote a line of more than 10,485,760 bytes",
-    "deep": LOST + "it wrote something that is not a message: [[[",
+ODD_SERVERS = {
+    "dies": LOST_SERVER + "it ended with exit code 3: OSError: out of paper",
+    "garbage": LOST_SERVER + "it wrote something that is not a message: Starting up... \\x1b[2J done",
+    "huge": LOST_SERVER + "it wrote a line of more than 10,485,760 bytes",
+    "deep": LOST_SERVER + "it wrote something that is not a message: [[[",
     "wrong_id": "for you",
     "twice": "first",
     "floods": "after the flood",
     "sampling": '{"code": -32600, "message": "Sampling not supported"}',
     "elicitation": '{"code": -32600, "message": "Elicitation not supported"}',
     "roots": '{"code": -32600, "message": "List roots not supported"}',
-    "questions": LOST + "it sends too many requests to its client",
+    "questions": LOST_SERVER + "it sends too many requests to its client",
     "no_result": "tool.execution: the reply does not follow the protocol",
     "escape": "\x1b]52;c;aGk=\x07 ",
     "large": "yyy",
 }
 
 
-@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("name", ODD_SERVERS)
 def test_odd_server_messages_give_a_result_and_the_next_call_works(tmp_path: Path, name: str) -> None:
     """A result in time; the run goes on, and the server's next call works. Replay asks no server."""
     desk = McpDesk(tmp_path, name, "say", effect="read")
-    read = ODD[name]
+    read = ODD_SERVERS[name]
     done = desk.record(turns(name, "say"))
     first, second = results(done)
     assert first[1].startswith(read)
@@ -167,7 +167,7 @@ def test_secret_in_the_stderr_of_a_dead_server_is_not_shown(tmp_path: Path, monk
     done = desk.recorded_and_replayed(turns("dies", "escape"))
     assert "out of paper" in results(done)[0][1]
     assert value not in str(results(done))
-    assert value not in desk.tape.read_text()
+    assert value not in desk.cassette.read_text()
 
 
 # --- 61: addresses ----------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def test_forbidden_addresses_are_not_reached(tmp_path: Path, url: str) -> None:
 
 def test_login_and_redirect_requests_of_a_server_are_not_followed(tmp_path: Path) -> None:
     """No login is made, and no credential leaves for where a redirect leads."""
-    with Odd("login", "away", "script") as server, Odd() as other:
+    with OddServer("login", "away", "script") as server, OddServer() as other:
         server.elsewhere = other.url
         desk = McpDesk(tmp_path, "login", "away", "script")
         desk.server = {"kind": "mcp", "url": server.url, "private_network": True, "headers": {"X-Key": "${SHOP_KEY}"}}
@@ -206,7 +206,7 @@ def test_login_and_redirect_requests_of_a_server_are_not_followed(tmp_path: Path
 
 @pytest.mark.parametrize("scheme", ["file", "http"])
 def test_links_are_shown_and_not_followed(tmp_path: Path, scheme: str) -> None:
-    with Odd() as other:
+    with OddServer() as other:
         secret = tmp_path / "secret.txt"
         secret.write_text("do not read me")
         link = secret.as_uri() if scheme == "file" else other.url
@@ -234,7 +234,7 @@ def test_killed_server_fails_its_calls_and_is_started_again(tmp_path: Path) -> N
 
     def started() -> int | None:
         found = [news.fact for news in desk.news if isinstance(news, Record)]
-        return next((int(words(fact.parts)) for fact in found if isinstance(fact, ToolFinished)), None)
+        return next((int(text_of(fact.parts)) for fact in found if isinstance(fact, ToolFinished)), None)
 
     async def work() -> Any:
         task = asyncio.create_task(desk.go_live())
@@ -252,7 +252,7 @@ def test_killed_server_fails_its_calls_and_is_started_again(tmp_path: Path) -> N
         patch.setenv("OPENAI_BASE_URL", f"{provider.url}/v1")
         done = asyncio.run(work())
     _, *lost, last = results(done)
-    assert lost == [("tool.execution", LOST + "it was killed by signal 9")] * 3
+    assert lost == [("tool.execution", LOST_SERVER + "it was killed by signal 9")] * 3
     assert last == (None, "{}"), "another one was started"
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from agentrun.core.facts import CallRefused, Record, ToolFinished
-from agentrun.core.messages import words
+from agentrun.core.messages import text_of
 from agentrun.journal.storage import read_journal_file
 
-from ..cli.command import SCRIPT, Done
+from ..cli.command import SCRIPT, CommandResult
 from ..cli.shop_project import Project
 
 SECRET = "Zq8-hunter2-Zq8-hunter2"  # made up
@@ -145,7 +145,9 @@ def story(calls: list[tuple[str, dict[str, Any]]]) -> str:
     return json.dumps({"agentrun": "1", "turns": [*turns, {"text": "All survived."}]})
 
 
-def record_calls(shop: Project, calls: list[tuple[str, dict[str, Any]]], *args: str) -> tuple[Done, list[Record]]:
+def record_calls(
+    shop: Project, calls: list[tuple[str, dict[str, Any]]], *args: str
+) -> tuple[CommandResult, list[Record]]:
     with shop.provider(story(calls)) as (_, environment):
         done = shop.run("--mode", "record", "--yes", "--journal", "run.jsonl", *args, **environment, SHOP_TOKEN=SECRET)
     return done, [*read_journal_file(shop.root / "run.jsonl")]
@@ -161,12 +163,12 @@ def test_42_hostile_functions_do_not_end_the_run_or_leak_secrets(tmp_path: Path,
     for name, (_, code, told) in attacks.items():
         fact = finished[name]
         assert (fact.fault and fact.fault.code) == code, (name, fact)
-        assert words(fact.parts).startswith(told), (name, words(fact.parts)[:200])
-        assert "Traceback" not in words(fact.parts)
+        assert text_of(fact.parts).startswith(told), (name, text_of(fact.parts)[:200])
+        assert "Traceback" not in text_of(fact.parts)
     never = finished["never"].fault
     assert never is not None
     assert never.fields.get("abandoned") == (True if isolation == "thread" else None)
-    assert "left out" in words(finished["long"].parts)
+    assert "left out" in text_of(finished["long"].parts)
     assert finished["long"].blob is not None
     assert max(len(line) for line in (shop.root / "run.jsonl").read_bytes().splitlines()) <= 256 * 1024
 

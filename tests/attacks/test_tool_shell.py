@@ -14,11 +14,11 @@ import yaml
 
 from agentrun.cassette.file import load_cassette
 from agentrun.core.facts import RunStarted, ToolFinished
-from agentrun.core.messages import words
+from agentrun.core.messages import text_of
 from agentrun.journal.canonical import canonical
 from agentrun.journal.storage import read_journal_file
 
-from ..cli.command import SCRIPT, Done
+from ..cli.command import SCRIPT, CommandResult
 from ..cli.shop_project import Project
 from ..tools.hostile_commands import HOSTILE, remaining_processes, script, token, wait_for_processes
 
@@ -45,7 +45,7 @@ class Shop(Project):
         }
         self.spec.write_text(yaml.safe_dump(spec), encoding="utf-8")
 
-    def live(self, *values: str, mode: str = "live") -> Done:
+    def live(self, *values: str, mode: str = "live") -> CommandResult:
         """A run in which the model calls the tool with each of the values."""
         with self.provider(story(*values)) as (_, environment):
             return self.run(
@@ -57,7 +57,7 @@ class Shop(Project):
 
     def read(self) -> list[str]:
         """What the model read."""
-        return [words(each.parts) for each in self.results()]
+        return [text_of(each.parts) for each in self.results()]
 
     def faults(self) -> list[tuple[str, dict[str, Any]]]:
         found = [each.fault for each in self.results()]

@@ -15,13 +15,13 @@ from agentrun.testing.provider import ScriptedProvider
 
 from ..cli.command import ROOT, SCRIPT, agentrun
 
-_found = importlib.util.spec_from_file_location("record_examples", ROOT / "specs" / "record.py")
-assert _found is not None
-assert _found.loader is not None
-RECORD: Any = importlib.util.module_from_spec(_found)
-_found.loader.exec_module(RECORD)
+_module_spec = importlib.util.spec_from_file_location("record_examples", ROOT / "specs" / "record.py")
+assert _module_spec is not None
+assert _module_spec.loader is not None
+RECORD: Any = importlib.util.module_from_spec(_module_spec)
+_module_spec.loader.exec_module(RECORD)
 
-SCRIPTED = [(spec, case, script) for spec, cases in RECORD.SCRIPTS.items() for case, script in cases.items()]
+SCRIPTED_CASES = [(spec, case, script) for spec, cases in RECORD.SCRIPTS.items() for case, script in cases.items()]
 SHIPPED = sorted((path.parent.name, path.stem) for path in (ROOT / "cassettes").glob("*/*.yaml"))
 PATH = f"{Path(SCRIPT).parent}:{os.environ['PATH']}"
 
@@ -31,18 +31,20 @@ def provider(agent: str, script: str) -> Path:
 
 
 def test_every_scripted_case_has_a_cassette() -> None:
-    assert {(spec, case) for spec, case, _ in SCRIPTED} | {("local", "default"), ("local", "question")} == set(SHIPPED)
+    assert {(spec, case) for spec, case, _ in SCRIPTED_CASES} | {("local", "default"), ("local", "question")} == set(
+        SHIPPED
+    )
 
 
-@pytest.mark.parametrize(("spec", "case", "script"), SCRIPTED)
+@pytest.mark.parametrize(("spec", "case", "script"), SCRIPTED_CASES)
 def test_new_recording_has_the_same_requests_and_passes(tmp_path: Path, spec: str, case: str, script: str) -> None:
-    """The new recording is judged against the accepted journal, and by all that the case claims."""
+    """The new recording is compared with the accepted journal, and the assertions of the case are checked."""
     for name in ("specs", "cassettes"):
         shutil.copytree(ROOT / name, tmp_path / name)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    tape = tmp_path / "cassettes" / spec / f"{case}.yaml"
-    before = load_cassette(tape)
-    tape.unlink()
+    cassette = tmp_path / "cassettes" / spec / f"{case}.yaml"
+    before = load_cassette(cassette)
+    cassette.unlink()
     below = RECORD.CHILDREN.get(spec, spec)
     with ScriptedProvider(provider(spec, script)) as server, ScriptedProvider(provider(below, script)) as child:
         keys = dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY"), "not-a-key")
@@ -52,7 +54,7 @@ def test_new_recording_has_the_same_requests_and_passes(tmp_path: Path, spec: st
         done = agentrun(*command, cwd=tmp_path, stdin=b"", PATH=PATH, SHOP_LEDGER=ledger, **keys, **addresses)
     assert done.code == 0, done.out + done.err
     assert "1 passed" in done.out
-    assert load_cassette(tape).keys == before.keys, "the same was asked"
+    assert load_cassette(cassette).keys == before.keys, "the same was asked"
 
 
 @pytest.mark.parametrize(("spec", "case"), SHIPPED)

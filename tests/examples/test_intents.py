@@ -14,12 +14,12 @@ from agentrun.core.package import Package
 from agentrun.core.state import State
 from agentrun.testing.suite.discovery import LocatedCase, find_case_files, read_located_cases
 from agentrun.testing.suite.replay import CompiledAgents, replay_case
-from agentrun.testing.suite.snapshots import snapshot_path, snapshot_text
+from agentrun.testing.suite.snapshots import snapshot_path, take_snapshot
 
 from ..cli.command import ROOT
 
 PREPARATIONS = CompiledAgents()
-FOUND = [each for file in find_case_files([ROOT / "specs"]) for each in read_located_cases(file)]
+CASES = [each for file in find_case_files([ROOT / "specs"]) for each in read_located_cases(file)]
 
 
 def effects_of(
@@ -36,11 +36,11 @@ def effects_of(
         state = evolve(state, record)
 
 
-@pytest.mark.parametrize("found", FOUND, ids=lambda found: f"{found.file.name}::{found.case.name}")
+@pytest.mark.parametrize("found", CASES, ids=lambda found: f"{found.file.name}::{found.case.name}")
 def test_every_intent_belongs_to_one_effect(found: LocatedCase) -> None:
     prepared = PREPARATIONS.for_case(found)
     played = replay_case(found, prepared)
-    assert snapshot_text(played.runs) == snapshot_path(found).read_text(encoding="utf-8")
+    assert take_snapshot(played.runs).text == snapshot_path(found).read_text(encoding="utf-8")
     pairs = [pair for run in played.runs for pair in effects_of(prepared.file.agent, run.journal, run.children)]
     assert all(intent(effect) == fact for fact, effect in pairs)
     written = [

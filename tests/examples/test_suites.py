@@ -25,10 +25,10 @@ from agentrun.testing.suite.snapshots import snapshot_path
 from ..cli.command import ROOT, SCRIPT
 
 SPECS = sorted(each for each in (ROOT / "specs").glob("*.yaml") if not each.name.endswith(".cases.yaml"))
-FOUND = [each for file in find_case_files([ROOT / "specs"]) for each in read_located_cases(file)]
+CASES = [each for file in find_case_files([ROOT / "specs"]) for each in read_located_cases(file)]
 OFFLINE = ["unshare", "-rn"] if shutil.which("unshare") else []
 PYTEST = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider"]
-WORDS = {"PASSED": "passed", "FAILED": "failed", "SKIPPED": "skipped", "XFAIL": "xfailed"}
+STATUS_OF_OUTCOME = {"PASSED": "passed", "FAILED": "failed", "SKIPPED": "skipped", "XFAIL": "xfailed"}
 LINE = r"^(specs/\S+::\S+) ([A-Z]+)|^\[gw\d\] \[ *\d+%\] ([A-Z]+) (specs/\S+::\S+)"
 
 
@@ -58,40 +58,40 @@ def by_command(project: Path, *args: str) -> dict[str, str]:
 def by_pytest(project: Path, *args: str) -> dict[str, str]:
     done = run(project, *PYTEST, *(args or ("specs",)))
     reported = re.findall(LINE, done.stdout, re.MULTILINE)
-    return {alone or shared: WORDS[word or other] for alone, word, other, shared in reported}
+    return {alone or shared: STATUS_OF_OUTCOME[word or other] for alone, word, other, shared in reported}
 
 
 def test_every_spec_has_a_suite() -> None:
-    assert {each.spec for each in FOUND} == set(SPECS)
+    assert {each.spec for each in CASES} == set(SPECS)
 
 
 def test_every_snapshot_has_its_case() -> None:
-    claimed = {snapshot_path(each) for each in FOUND}
-    assert set((ROOT / "specs" / "__snapshots__").rglob("*.journal")) == claimed
+    used_paths = {snapshot_path(each) for each in CASES}
+    assert set((ROOT / "specs" / "__snapshots__").rglob("*.journal")) == used_paths
 
 
 def test_suites_use_every_assertion_type_and_case_key() -> None:
-    claims = [claim for each in FOUND for claim in each.case.assertions]
-    turns = [turn for each in FOUND if each.case.turns is not UNSET for turn in each.case.turns]
-    claims += [claim for turn in turns if isinstance(turn, CaseTurn) for claim in turn.assertions]
-    used = {type(claim) for claim in claims}
+    assertions = [assertion for each in CASES for assertion in each.case.assertions]
+    turns = [turn for each in CASES if each.case.turns is not UNSET for turn in each.case.turns]
+    assertions += [assertion for turn in turns if isinstance(turn, CaseTurn) for assertion in turn.assertions]
+    used = {type(assertion) for assertion in assertions}
     assert {each.__name__ for each in get_args(Assertion)} - {each.__name__ for each in used} == {
         "ContainsAll",
         "IContainsAll",
         "IContainsAny",
     }
-    assert any(claim.negated for claim in claims)
+    assert any(assertion.negated for assertion in assertions)
     for key in ("stubs", "faults", "tags", "approvals"):
-        assert any(getattr(each.case, key) for each in FOUND), key
+        assert any(getattr(each.case, key) for each in CASES), key
     for key in ("profile", "cassette", "turns"):
-        assert any(getattr(each.case, key) is not UNSET for each in FOUND), key
+        assert any(getattr(each.case, key) is not UNSET for each in CASES), key
 
 
 def test_command_and_pytest_pass_every_case(project: Path) -> None:
     command = by_command(project)
     assert command == by_pytest(project)
     assert set(command.values()) == {"passed"}
-    assert len(command) == len(FOUND)
+    assert len(command) == len(CASES)
     traces = ("ledger.jsonl", ".agentrun/restarted", ".agentrun/notebook.jsonl")
     assert not [name for name in traces if (project / name).exists()], "no tool ran"
 
@@ -106,8 +106,9 @@ def test_command_and_pytest_agree_on_failing_cases(project: Path) -> None:
     text = text.replace("{type: tool-calls, tool: refund, value: 1}", "{type: tool-calls, tool: refund, value: 2}", 1)
     cases.write_text(text, encoding="utf-8")
     (project / "cassettes" / "triage" / "retry.yaml").unlink()
-    command = by_command(project)
-    found = by_pytest(project)
+    changed = ("specs/support.cases.yaml", "specs/triage.cases.yaml")
+    command = by_command(project, *changed)
+    found = by_pytest(project, *changed)
     assert {each: command[f"specs/support.cases.yaml::{each}"] for each in ("default", "approval", "cut", "down")} == {
         "default": "failed",
         "approval": "skipped",
@@ -119,14 +120,16 @@ def test_command_and_pytest_agree_on_failing_cases(project: Path) -> None:
 
 
 def test_suites_pass_in_any_order(project: Path) -> None:
-    ids = [f"specs/{each.file.name}::{each.case.name}" for each in FOUND]
+    ids = [f"specs/{each.file.name}::{each.case.name}" for each in CASES]
     random.Random(7).shuffle(ids)  # noqa: S311  # any order will do
     assert by_command(project, *ids) == by_pytest(project, *ids) == dict.fromkeys(ids, "passed")
 
 
 def test_suites_pass_in_two_processes(project: Path) -> None:
     some = ("specs/ops.cases.yaml", "specs/support.cases.yaml")
-    assert by_command(project, *some, "-n", "2") == by_pytest(project, *some, "-n", "2") == by_command(project, *some)
+    ids = [f"specs/{each.file.name}::{each.case.name}" for each in CASES if f"specs/{each.file.name}" in some]
+    every = dict.fromkeys(ids, "passed")
+    assert by_command(project, *some, "-n", "2") == by_pytest(project, *some, "-n", "2") == every
 
 
 def test_fingerprints_of_the_shipped_specs(snapshot: SnapshotAssertion) -> None:

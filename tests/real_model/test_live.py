@@ -20,8 +20,8 @@ from agentrun.testing import Stub, stub
 
 from ..stories.live_runs import Live, live
 
-HERE = Path(__file__).parent
-VENV = HERE.parents[1] / ".venv-model"
+FOLDER = Path(__file__).parent
+VENV = FOLDER.parents[1] / ".venv-model"
 PROVIDERS = ("openai", "openai-responses", "anthropic")
 FORMATS = [(provider, stream) for provider in PROVIDERS for stream in (False, True)]
 
@@ -34,7 +34,7 @@ def url() -> Iterator[str]:
         pytest.skip("there is no model: run `make model`")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [str(VENV / "bin" / "python"), str(HERE / "serve.py"), str(port)]
+    command = [str(VENV / "bin" / "python"), str(FOLDER / "serve.py"), str(port)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, **pipes) as server:  # type: ignore[call-overload]  # it wants them one by one
         assert server.stdout.readline() == b"ready\n"
@@ -45,7 +45,7 @@ def url() -> Iterator[str]:
 
 def run(url: str, provider: str, stream: bool, weather: Stub, message: str | None = None) -> Live:
     settings = {"model.provider": provider, "model.stream": str(stream).lower(), "limits.truncations": "0"}
-    return live(HERE / "agent.yaml", settings, {"MODEL_URL": url}, {"get_weather": weather}, message)
+    return live(FOLDER / "agent.yaml", settings, {"MODEL_URL": url}, {"get_weather": weather}, message)
 
 
 def replies(run: Live) -> list[ModelReplied]:

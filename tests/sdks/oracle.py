@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-kept = typing.Iterable
+original_iterable = typing.Iterable
 typing.Iterable = list  # type: ignore[misc]  # what is only iterable is not validated before it is iterated
 from anthropic.types import message_create_params as anthropic  # noqa: E402  # its types are made of the line above
 from anthropic.types.beta import message_create_params as beta  # noqa: E402  # as above
@@ -20,7 +20,7 @@ from google.genai import types  # noqa: E402  # as above
 from openai.types.chat import completion_create_params as chat  # noqa: E402  # as above
 from openai.types.responses import response_create_params as responses  # noqa: E402  # as above
 
-typing.Iterable = kept  # type: ignore[misc]  # the oracle needs it whole
+typing.Iterable = original_iterable  # type: ignore[misc]  # the oracle needs it whole
 
 SAMPLING = ("temperature", "top_p", "top_k")
 """Anthropic's API has them in the version that we ask for, of 2023, and its client's, of 2026, has them no more."""
@@ -31,7 +31,7 @@ STREAMED = {
     "anthropic": anthropic.MessageCreateParamsStreaming,
     "anthropic, beta": beta.MessageCreateParamsStreaming,
 }
-WHOLE = {
+REQUEST_TYPES = {
     "openai": chat.CompletionCreateParamsNonStreaming,
     "openai-responses": responses.ResponseCreateParamsNonStreaming,
     "anthropic": anthropic.MessageCreateParamsNonStreaming,
@@ -51,7 +51,7 @@ GEMINI: dict[str, Any] = {
 @cache
 def adapter(provider: str, streamed: bool) -> TypeAdapter[Any]:
     """In a list: the settings of an adapter hold for what is inside, not for the type itself."""
-    kind = (STREAMED if streamed else WHOLE)[provider]
+    kind = (STREAMED if streamed else REQUEST_TYPES)[provider]
     return TypeAdapter(list[kind], config=ConfigDict(extra="forbid"))  # type: ignore[valid-type]  # made at run time
 
 

@@ -16,7 +16,7 @@ ARGS = {"type": "object", "properties": {"id": {"type": "string"}, "full": {"typ
 STATES = {"1042": "shipped", "1043": "lost"}
 
 
-class Talk:
+class Conversation:
     """What was said."""
 
     def __init__(self) -> None:
@@ -31,10 +31,10 @@ class Talk:
         return STATES[arguments["id"]]
 
 
-def chat(url: str, stream: bool) -> Talk:
+def chat(url: str, stream: bool) -> Conversation:
     from openai import OpenAI
 
-    client, talk = OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0), Talk()
+    client, talk = OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0), Conversation()
     messages: list[Any] = [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": QUESTION}]
     function = {"name": NAME, "description": ABOUT, "parameters": ARGS}
     asked: dict[str, Any] = {"model": "m-1", "tools": [{"type": "function", "function": function}]}
@@ -62,10 +62,10 @@ def chat(url: str, stream: bool) -> Talk:
             messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
 
 
-def responses(url: str, stream: bool) -> Talk:
+def responses(url: str, stream: bool) -> Conversation:
     from openai import OpenAI
 
-    client, talk = OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0), Talk()
+    client, talk = OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0), Conversation()
     items: list[Any] = [{"role": "user", "content": QUESTION}]
     tool = {"type": "function", "name": NAME, "description": ABOUT, "parameters": ARGS, "strict": False}
     asked: dict[str, Any] = {
@@ -99,10 +99,10 @@ def responses(url: str, stream: bool) -> Talk:
             items.append({"type": "function_call_output", "call_id": call.call_id, "output": result})
 
 
-def messages(url: str, stream: bool) -> Talk:
+def messages(url: str, stream: bool) -> Conversation:
     from anthropic import Anthropic
 
-    client, talk = Anthropic(base_url=url, api_key="none", max_retries=0), Talk()
+    client, talk = Anthropic(base_url=url, api_key="none", max_retries=0), Conversation()
     said: list[Any] = [{"role": "user", "content": QUESTION}]
     tool = {"name": NAME, "description": ABOUT, "input_schema": ARGS}
     asked: dict[str, Any] = {"model": "m-1", "max_tokens": 500, "system": INSTRUCTIONS, "tools": [tool]}
@@ -131,11 +131,11 @@ def messages(url: str, stream: bool) -> Talk:
         said.append({"role": "user", "content": results})
 
 
-def gemini(url: str, stream: bool) -> Talk:
+def gemini(url: str, stream: bool) -> Conversation:
     from google import genai
     from google.genai import types
 
-    client, talk = genai.Client(api_key="none", http_options=types.HttpOptions(base_url=url)), Talk()
+    client, talk = genai.Client(api_key="none", http_options=types.HttpOptions(base_url=url)), Conversation()
     contents: list[Any] = [types.Content(role="user", parts=[types.Part(text=QUESTION)])]
     function = types.FunctionDeclaration(name=NAME, description=ABOUT, parameters_json_schema=ARGS)
     config = types.GenerateContentConfig(

@@ -18,7 +18,7 @@ from agentrun.providers.registry import CODECS, codec_for
 
 from ..packages import TRIAGE
 from ..providers.conversations import conversations
-from ..providers.exchange import GOLDEN, NOW, SEARCH, encoded, request
+from ..providers.exchange import GOLDEN, NOW, SEARCH, encode, request
 from .clients import in_venv
 
 MODELS = {
@@ -57,7 +57,7 @@ def random_requests(provider: str) -> list[Built]:
         output = TRIAGE if len(found) % 3 == 0 else None
         asked = request(provider, model, *messages, tools=(SEARCH, NOW), output=output, **chosen)
         if not codec_for(provider).problems(asked.settings, asked.route, {}, output=output is not None):
-            found.append((provider, json.loads(encoded(codec_for(provider), asked).body)))
+            found.append((provider, json.loads(encode(codec_for(provider), asked).body)))
 
     build()
     return found
@@ -88,7 +88,7 @@ def test_client_types_accept_our_requests(provider: str) -> None:
     assert not refused, f"{len(refused)} of {len(requests)}, the first:\n{refused[0]}"
 
 
-PLANTED: list[Built] = [
+PLANTED_REQUESTS: list[Built] = [
     ("openai", {"model": "m", "messages": [{"role": "user", "text": "Hi"}]}),
     ("openai", {"model": "m", "messages": [], "stream": True, "unheard_of": 1}),
     ("openai-responses", {"model": "m", "input": [{"type": "function_call_output", "call_id": "x"}]}),
@@ -101,4 +101,4 @@ PLANTED: list[Built] = [
 
 @pytest.mark.long
 def test_planted_wrong_requests_are_detected() -> None:
-    assert len(refused_requests(PLANTED)) == len(PLANTED)
+    assert len(refused_requests(PLANTED_REQUESTS)) == len(PLANTED_REQUESTS)
