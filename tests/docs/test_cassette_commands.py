@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentrun.cassette.audit import FAILING_KINDS, FINDING_KINDS
-from agentrun.cli.cassette import CASSETTE_COMMANDS
+from agentrun.cli.cassette import command as cassette_command
 
 from ..cli.command import agentrun
 from ..cli.desk_project import NOW, copy_cassette, record
@@ -44,8 +44,8 @@ def test_command_prints_what_the_page_shows(command: str, shown: str, desk: Path
 
 
 def test_every_block_is_a_tested_command() -> None:
-    assert [kind for kind, _ in BLOCKS] == ["console"] * len(CASSETTE_COMMANDS)
-    assert [command.split()[2] for command, _ in STEPS] == list(CASSETTE_COMMANDS)
+    assert [kind for kind, _ in BLOCKS] == ["console"] * len(cassette_command.commands)
+    assert [command.split()[2] for command, _ in STEPS] == list(cassette_command.commands)
 
 
 def test_table_of_finding_kinds_matches_the_code() -> None:

@@ -5,29 +5,29 @@ from __future__ import annotations
 import importlib
 import os
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem, shell_complete
 
 from agentrun.errors import AgentrunError, SpecError, code_of
 
-COMMANDS: dict[str, tuple[str, str]] = {
-    "run": ("Run an agent. `agentrun SPEC` is short for `agentrun run SPEC`.", "run"),
-    "test": ("Run test cases against their cassettes and report what changed.", "test"),
-    "init": ("Create a small project with a spec, a case and a cassette.", "init"),
-    "validate": ("Check specs, shared files, cases and packages for mistakes.", "validate"),
-    "render": ("Print the prompts that the model gets.", "render"),
-    "compile": ("Compile a spec into a package and print its fingerprint.", "compile"),
-    "lock": ("Pin prices, context windows and MCP tools in a lock file next to the spec.", "lock"),
-    "diff": ("Explain how two specs, runs or cassettes differ.", "diff"),
-    "cassette": ("List, show, audit and prune cassettes.", "cassette"),
-    "provider": ("Serve a script as a model provider on this machine.", "provider"),
-    "schema": ("Print or write the JSON Schemas for editors.", "schema"),
-    "doctor": ("Check the installation and the environment.", "doctor"),
-    "completion": ("Print the completion script for a shell.", "completion"),
+COMMANDS: dict[str, str] = {
+    "run": "Run an agent. `agentrun SPEC` is short for `agentrun run SPEC`.",
+    "test": "Run test cases against their cassettes and report what changed.",
+    "init": "Create a small project with a spec, a case and a cassette.",
+    "validate": "Check specs, shared files, cases and packages for mistakes.",
+    "render": "Print the prompts that the model gets.",
+    "compile": "Compile a spec into a package and print its fingerprint.",
+    "lock": "Pin prices, context windows and MCP tools in a lock file next to the spec.",
+    "diff": "Explain how two specs, runs or cassettes differ.",
+    "cassette": "List, show, audit and prune cassettes.",
+    "provider": "Serve a script as a model provider on this machine.",
+    "schema": "Print or write the JSON Schemas for editors.",
+    "doctor": "Check the installation and the environment.",
+    "completion": "Print the completion script for a shell.",
 }
-"""Name → its help text and its module. The texts are here so that `--help` imports no command."""
+"""Name of the command and of its module → its help text. The texts are here so that `--help` imports no command."""
 
 EPILOG = """\b
 Examples:
@@ -41,29 +41,21 @@ Exit codes: 0 success, 1 an assertion or a comparison failed, 2 spec or usage, 3
 6 provider or tool, 7 storage, 8 suspended, 9 busy, 70 a bug in agentrun, 130 cancelled."""
 
 
-class LazyGroup(click.Group):
-    """A group that imports the module of a command when the command is used."""
-
-    commands_by_name: ClassVar[dict[str, tuple[str, str]]]
+class AgentrunGroup(click.Group):
+    """Imports the module of a command when the command is used. Accepts the path of a spec in place of a command."""
 
     def list_commands(self, _: click.Context) -> list[str]:
-        return list(self.commands_by_name)
+        return list(COMMANDS)
 
     def get_command(self, _: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.commands_by_name:
+        if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"agentrun.cli.{self.commands_by_name[cmd_name][1]}").command
+        command: click.Command = importlib.import_module(f"agentrun.cli.{cmd_name}").command
         return command
 
     def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (text, _) in self.commands_by_name.items()])
-
-
-class AgentrunGroup(LazyGroup):
-    """Accepts the path of a spec in place of a command."""
-
-    commands_by_name = COMMANDS
+            formatter.write_dl(list(COMMANDS.items()))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = ("-h", "--help", "--version")
