@@ -1,11 +1,11 @@
-"""`effect_of_intent`: the effect of an intent in a journal."""
+"""`perform_of`: the effect of an intent in a journal."""
 
 from collections.abc import Iterator
 
 import pytest
 from msgspec.structs import replace
 
-from agentrun.core.decide import effect_of_intent
+from agentrun.core.decide import perform_of
 from agentrun.core.effects import Effect, Intent, RunChild, effect_id_of
 from agentrun.core.evolve import evolve, fold
 from agentrun.core.facts import ChildStarted, Fact, ModelAsked, RunResumed, ToolStarted
@@ -25,7 +25,7 @@ def effects_of(run: Run) -> Iterator[Effect]:
         if isinstance(record.fact, RunResumed):
             agent = run.others.get(record.fact.package, agent)
         if isinstance(record.fact, Intent):
-            yield effect_of_intent(agent, state, record.fact)
+            yield perform_of(agent, state, record.fact)
         state = evolve(state, record)
 
 
@@ -48,7 +48,7 @@ def test_late_child_intent_keeps_its_recorded_time() -> None:
     second = run.records[-1]
     before = fold(run.records[:-1])
     late = replace(before, now=before.now + 20_000)
-    effect = effect_of_intent(agent, late, run.of(ChildStarted)[1])
+    effect = perform_of(agent, late, run.of(ChildStarted)[1])
     assert isinstance(effect, RunChild)
     assert effect == run.effects[-1]
     assert effect.parent.share == run.of(ChildStarted)[1].share
@@ -58,7 +58,7 @@ def test_late_child_intent_keeps_its_recorded_time() -> None:
 def error_for_intent(run: Run, kind: type, fact: Fact) -> StorageError:
     place = next(record.seq for record in run.records if isinstance(record.fact, kind))
     with pytest.raises(StorageError) as raised:
-        effect_of_intent(run.first, fold(run.records[: place - 1]), fact)  # type: ignore[arg-type]  # also what is no intent
+        perform_of(run.first, fold(run.records[: place - 1]), fact)  # type: ignore[arg-type]  # also what is no intent
     return raised.value
 
 
@@ -72,4 +72,4 @@ def test_intent_that_does_not_match_the_package_raises_recovery_failed() -> None
     assert error_for_intent(run, ModelAsked, replace(asked, attempt=2)).code == "recovery.failed"
     assert error_for_intent(run, ModelAsked, started).code == "recovery.failed"
     with pytest.raises(StorageError, match=r"record 4 \(tool_started\) does not belong to an effect of this package"):
-        effect_of_intent(run.first, fold(run.records[:3]), started)
+        perform_of(run.first, fold(run.records[:3]), started)

@@ -25,6 +25,8 @@ from agentrun.engine.settings import Settings
 from agentrun.journal.canonical import canonical
 from agentrun.net.client import make_client
 
+from ..intents import assert_each_intent_has_its_effect
+
 RUN = "run-1"
 
 
@@ -72,7 +74,9 @@ async def _live(file: PackageFile, tools: Mapping[str, Executor], message: str |
         await listening
     finally:
         await client.aclose()
-    return Live(outcome, tuple(journals.records(RUN)), tuple(heard))
+    records = tuple(journals.records(RUN))
+    assert_each_intent_has_its_effect(file.agent, records)
+    return Live(outcome, records, tuple(heard))
 
 
 async def _listen(events: Subscription, hear: Callable[[str], None]) -> None:

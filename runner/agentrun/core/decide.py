@@ -109,7 +109,7 @@ def decide(package: Package, state: State) -> NextStep:
     return replace(next, deadline=limit if next.deadline is None else min(limit, next.deadline))
 
 
-def effect_of_intent(package: Package, state: State, fact: Intent) -> Effect:
+def perform_of(package: Package, state: State, fact: Intent) -> Effect:
     """The effect of an intent recorded in this state. Raises `recovery.failed` if the package has no such effect."""
     # Deadline and cancellation are not checked again: neither had happened when the intent was written.
     step = PHASE_STEPS[state.phase](package, state)
