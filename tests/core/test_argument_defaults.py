@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from agentrun.canonical_json import data_hash, sorted_json
-from agentrun.core.argument_defaults import fill_in_defaults
+from agentrun.core.call_validation import fill_in_defaults
 from agentrun.core.decide import decide
 from agentrun.core.effects import AskHook, RunChild, RunTool, Wait
 from agentrun.core.facts import ApprovalAsked, ArgumentsCompleted, CallRefused, Modify, Ruled

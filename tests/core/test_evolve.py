@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agentrun.core import evolve_calls
+from agentrun.core import evolve as evolve_module
 from agentrun.core.budget import estimate_tokens
 from agentrun.core.evolve import evolve, fold
 from agentrun.core.facts import (
@@ -113,7 +113,7 @@ def test_result_rules_do_not_depend_on_completion_order() -> None:
 
 def test_planted_order_dependent_state_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A state that remembers which call was done last is noticed."""
-    real = evolve_calls._evolve_call_state
+    real = evolve_module._evolve_call_state
 
     def forgetful(call: CallState, fact: Any) -> CallState:
         moved = real(call, fact)
@@ -122,7 +122,7 @@ def test_planted_order_dependent_state_is_detected(monkeypatch: pytest.MonkeyPat
         )
 
     counter = iter(range(10_000))
-    monkeypatch.setattr(evolve_calls, "_evolve_call_state", forgetful)
+    monkeypatch.setattr(evolve_module, "_evolve_call_state", forgetful)
     run, other = run_with_five_parallel_calls(), run_with_five_parallel_calls()
     for each, order in ((run, ORDERS[0]), (other, ORDERS[-1])):
         with suppress(AssertionError):

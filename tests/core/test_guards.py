@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.core import evolve_calls, guards
+from agentrun.core import evolve as evolve_module
+from agentrun.core import guards
 from agentrun.core.facts import ToolFinished
 from agentrun.core.fault import Fault
 from agentrun.core.guards import call_signature
@@ -312,7 +313,7 @@ def test_alternating_edits_and_runs_trip_nothing() -> None:
 
 def test_planted_guard_that_compares_names_trips_on_normal_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """A guard that looks at names alone fires on it."""
-    monkeypatch.setattr(evolve_calls, "call_signature", lambda call, arguments: (call.tool, call.tool))
+    monkeypatch.setattr(evolve_module, "call_signature", lambda call, arguments: (call.tool, call.tool))
     assert outcome_of_replies(agent(), *edit_and_run_replies(30)).code == "guard.cycle"
 
 

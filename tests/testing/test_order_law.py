@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agentrun.core import evolve_calls
+from agentrun.core import evolve as evolve_module
 from agentrun.core.effects import ToolReturn
 from agentrun.core.facts import ToolFinished
 from agentrun.core.messages import Text
@@ -57,13 +57,13 @@ def test_order_law_finds_order_dependent_results() -> None:
 
 def test_order_law_finds_an_order_dependent_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """The journals are alike, but the state knows which call was done first."""
-    counted = evolve_calls._evolve_meter
+    counted = evolve_module._evolve_meter
 
     def confused(meter: SpendMeter, call: CallState, fact: Any) -> SpendMeter:
         after = counted(meter, call, fact)
         return replace(after, cost=2 * after.cost + int(fact.call[-1])) if isinstance(fact, ToolFinished) else after
 
-    monkeypatch.setattr(evolve_calls, "_evolve_meter", confused)
+    monkeypatch.setattr(evolve_module, "_evolve_meter", confused)
     with pytest.raises(AssertionError, match="the journal is the same, but the state differs"):
         any_order(FIVE, five_calls)
 

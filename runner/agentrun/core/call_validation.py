@@ -3,6 +3,10 @@
 Rule 1  The order: the tool exists, it is offered in this turn, the arguments parse, defaults are filled in, the
         arguments are valid.
 Rule 2  The model reads what is wrong in words it can act on: the tool, the action, the argument.
+Rule 3  Objects that are present get their defaults at every depth, also in lists. A missing object is not created,
+        unless it has a default of its own. `anyOf`, `oneOf` and `allOf` are not searched for defaults.
+Rule 4  A default of null is not filled in: it means that there is no value, and `has(args.x)` can ask for that. Nor is
+        a default that does not match its own schema.
 """
 
 from __future__ import annotations
@@ -13,7 +17,6 @@ from typing import Any
 
 from agentrun.canonical_json import sorted_json
 from agentrun.core import model_texts as texts
-from agentrun.core.argument_defaults import fill_in_defaults
 from agentrun.core.budget import UNCOUNTED_STATUSES, run_limit
 from agentrun.core.condition import is_met
 from agentrun.core.effects import OfferedTool
@@ -132,3 +135,34 @@ def _validate_arguments(call: CallState, tool: Tool, arguments: Mapping[str, Any
 def refuse(call: CallState, code: str, message: str, /, **fields: Any) -> CallRefused:
     present = {key: value for key, value in fields.items() if value is not None}
     return CallRefused(call.id, code, texts.with_code(code, message), {"tool": call.tool, **present})
+
+
+def fill_in_defaults(schema: Any, value: Any) -> Any:
+    """The value with the defaults of its schema. If there is nothing to fill in, it is the same object."""
+    if not isinstance(schema, Mapping):
+        return value
+    if isinstance(value, dict):
+        return _complete_object(schema, value)
+    if isinstance(value, list) and "items" in schema:
+        items = [fill_in_defaults(schema["items"], item) for item in value]
+        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+    return value
+
+
+def _complete_object(schema: Mapping[str, Any], value: dict[str, Any]) -> dict[str, Any]:
+    declared, others = schema.get("properties", {}), schema.get("additionalProperties")
+    filled: dict[str, Any] = {}
+    for name, inner in value.items():
+        completed = fill_in_defaults(declared.get(name, others), inner)
+        if completed is not inner:
+            filled[name] = completed
+    for name, inner in declared.items():
+        if name not in value and _has_usable_default(inner):
+            filled[name] = fill_in_defaults(inner, inner["default"])
+    return {**value, **filled} if filled else value
+
+
+def _has_usable_default(schema: Any) -> bool:
+    if not isinstance(schema, Mapping) or schema.get("default") is None:
+        return False
+    return schema_validator(sorted_json(schema)).is_valid(schema["default"])
