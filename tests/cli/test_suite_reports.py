@@ -8,8 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from agentrun.cli.suite_github import error_annotations, summary_markdown
-from agentrun.cli.suite_junit import junit_xml
+from agentrun.cli.suite_ci import error_annotations, junit_xml, summary_markdown
 from agentrun.cli.suite_result import SuiteResult
 from agentrun.testing.suite.runner import CaseResult
 from agentrun.testing.suite.verdict import CaseChange, CaseFailure, CaseStatus, CaseVerdict

@@ -76,7 +76,7 @@ def report_suite(suite_result: SuiteResult, style: ReportFormat, junit: Path | N
 
 
 def _print_report(suite_result: SuiteResult, style: ReportFormat) -> None:
-    from agentrun.cli.suite_github import disable_commands, error_annotations, is_github
+    from agentrun.cli.suite_ci import disable_commands, error_annotations, is_github
 
     on_github = is_github(os.environ)
     if style.as_json:
@@ -91,7 +91,7 @@ def _print_report(suite_result: SuiteResult, style: ReportFormat) -> None:
 
 
 def _write_junit(suite_result: SuiteResult, path: Path) -> None:
-    from agentrun.cli.suite_junit import junit_xml
+    from agentrun.cli.suite_ci import junit_xml
     from agentrun.distribution import version
     from agentrun.files import make_user_directory
 
@@ -101,7 +101,7 @@ def _write_junit(suite_result: SuiteResult, path: Path) -> None:
 
 
 def _write_summary(suite_result: SuiteResult) -> None:
-    from agentrun.cli.suite_github import summary_markdown
+    from agentrun.cli.suite_ci import summary_markdown
     from agentrun.files import append_user_file
 
     if path := os.environ.get("GITHUB_STEP_SUMMARY"):

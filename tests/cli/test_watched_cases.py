@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from agentrun.cli.suite_watch import FileStates, WatchedCases, read_watched_cases
 from agentrun.testing.suite.selection import CaseFilter, SelectedCases, select_cases
-from agentrun.testing.suite.watched_cases import FileStates, WatchedCases, read_watched_cases
 
-from .planted_changes import ROOT
+from ..testing.suite.planted_changes import ROOT
 
 SUPPORT = ["approval", "busy", "conversation", "cut", "default", "denial", "down", "lost", "retry", "twice", "us"]
 DEFAULT = ["busy", "cut", "default", "down"]
