@@ -36,8 +36,7 @@ from vcr.util import read_body
 from agentrun.canonical_json import NOT_JSON, read_json
 from agentrun.cassette.interactions import Interaction
 from agentrun.cassette.match import MatchKey, match_key, normalised_key
-from agentrun.cassette.redact_cassette import redact_cassette
-from agentrun.cassette.redaction import RunRedaction, match_placeholders
+from agentrun.cassette.redaction import RunRedaction, match_placeholders, redact_cassette
 from agentrun.cassette.request_diff import describe_differences
 from agentrun.cassette.writer import REQUEST_HEADERS, CassetteSerializer
 from agentrun.core.package import RedactionRule

@@ -17,8 +17,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from agentrun.cassette.leaks import find_leaks
-from agentrun.cassette.redact_cassette import redact_cassette
-from agentrun.cassette.redaction import RunRedaction
+from agentrun.cassette.redaction import RunRedaction, redact_cassette
 from agentrun.core.package import Package
 from agentrun.engine.clock import StepClock
 from agentrun.journal.canonical import canonical

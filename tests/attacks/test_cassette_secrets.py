@@ -120,8 +120,8 @@ BLIND = """
 import sys
 from agentrun.engine.{package} import {module}
 {module}.known_secrets = lambda package, environment: []
-from agentrun.cassette import redact_cassette
-redact_cassette.find_leaked_values = lambda cassette: []
+from agentrun.cassette import redaction
+redaction.find_leaked_values = lambda cassette: []
 from agentrun.cli import main
 main()
 """

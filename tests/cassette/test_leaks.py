@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from agentrun.cassette.interactions import Cassette, Failure, Interaction
 from agentrun.cassette.leaks import MAX_LEAKS, credentials_redactor, find_leaks
-from agentrun.cassette.redact_cassette import redact_cassette
-from agentrun.cassette.redaction import RunRedaction
+from agentrun.cassette.redaction import RunRedaction, redact_cassette
 from agentrun.errors import StorageError
 from agentrun.redactor import Redactor
 from agentrun.wire import HttpCall, HttpReply

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from agentrun.cassette.interactions import Failure, Interaction
-from agentrun.cassette.redaction import find_unredacted, redact_interaction
-from agentrun.cassette.redaction_paths import find_redacted_values
+from agentrun.cassette.redaction import find_redacted_values, find_unredacted, redact_interaction
 from agentrun.core.package import RedactionRule
 from agentrun.redactor import Redactor
 from agentrun.wire import HttpCall, HttpReply

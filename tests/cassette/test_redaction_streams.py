@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from agentrun.cassette.interactions import Interaction
 from agentrun.cassette.json_spans import GROUPINGS
-from agentrun.cassette.redaction import find_unredacted, redact_interaction
-from agentrun.cassette.redaction_paths import find_redacted_values
+from agentrun.cassette.redaction import find_redacted_values, find_unredacted, redact_interaction
 from agentrun.core.messages import Reply
 from agentrun.core.package import RedactionRule
 from agentrun.providers.registry import codec_for

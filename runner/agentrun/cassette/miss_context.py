@@ -2,6 +2,8 @@
 
 Rule 1  Anyone may have edited the metadata of a cassette. Metadata of the wrong form counts as missing.
 Rule 2  No guesses: without recorded fingerprints there is no cause.
+Rule 3  An upgrade of agentrun is not a change of the spec. A field that is added to a package is listed in
+        `ADDED_FIELDS` with its default, unless its absence already means that.
 """
 
 from __future__ import annotations
@@ -9,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
-from agentrun.canonical_json import same_json
-from agentrun.cassette.former_sections import former_sections
+from agentrun.canonical_json import fingerprint, same_json
 from agentrun.compiler.package_file import PackageFile
 from agentrun.compiler.prompts import complete_params
 from agentrun.compiler.spec_reader import Spec
@@ -158,3 +159,21 @@ def make_miss_context(
 def _file_and_line(node: Node) -> tuple[str, int]:
     place = node.place_at(0) if isinstance(node, ScalarNode) else node.place
     return place.source.display_name, place.line
+
+
+ADDED_FIELDS: dict[str, dict[str, Any]] = {
+    "guards": {"call_compare": "results", "cycle_compare": "results", "batch_compare": "results"},
+}
+
+
+def former_sections(package: Package) -> dict[str, str]:
+    """The fingerprint of each section as an earlier release made it. A field that the spec sets makes a difference."""
+    return {name: fingerprint(section) for name, section in _without_added_fields(to_builtins(package)).items()}
+
+
+def _without_added_fields(package: dict[str, Any]) -> dict[str, Any]:
+    former = dict(package)
+    for section, added in ADDED_FIELDS.items():
+        former[section] = {key: value for key, value in package[section].items() if (key, value) not in added.items()}
+    former["agents"] = {name: _without_added_fields(agent) for name, agent in package["agents"].items()}
+    return former

@@ -19,8 +19,8 @@ from typing import Any, Protocol
 from msgspec import UNSET, Struct
 
 from agentrun.cassette.file import load_cassette
-from agentrun.cassette.former_sections import former_sections
 from agentrun.cassette.interactions import Cassette
+from agentrun.cassette.miss_context import former_sections
 from agentrun.compiler.cases import CASES_FILE_SUFFIX, cases_for_spec, cases_path, spec_path
 from agentrun.compiler.package_file import PackageFile
 from agentrun.compiler.spec_reader import read_spec

@@ -26,8 +26,7 @@ from agentrun.cassette.file import save_cassette
 from agentrun.cassette.interactions import Interaction, is_recordable_failure
 from agentrun.cassette.player import Player
 from agentrun.cassette.recorder import Recorder
-from agentrun.cassette.redact_cassette import redact_cassette
-from agentrun.cassette.redaction import RunRedaction
+from agentrun.cassette.redaction import RunRedaction, redact_cassette
 from agentrun.cassette.tool_sources import TOOL_SOURCES_KEY, recorded_tool_sources
 from agentrun.cassette.writer import dump_cassette
 from agentrun.compiler.package_file import PackageFile

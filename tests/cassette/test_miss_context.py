@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from agentrun.canonical_json import fingerprint
-from agentrun.cassette.former_sections import ADDED_FIELDS, former_sections
-from agentrun.cassette.miss_context import MissContext, changed_sections
+from agentrun.cassette.miss_context import ADDED_FIELDS, MissContext, changed_sections, former_sections
 from agentrun.compiler.compile import compile
 from agentrun.compiler.package_file import PackageFile, seal_package
 
