@@ -15,8 +15,7 @@ from agentrun.engine.runtime import Runtime
 from agentrun.errors import AgentrunError
 from agentrun.spec.v1.cases import Case
 from agentrun.testing.doubles import scripted, stub
-from agentrun.testing.suite.coverage import CoverageCollector
-from agentrun.testing.suite.coverage.report import PartCoverage, SpecCoverage
+from agentrun.testing.suite.coverage import CoverageCollector, PartCoverage, SpecCoverage
 from agentrun.testing.suite.discovery import LocatedCase
 from agentrun.testing.suite.replay import CaseRuns, CompiledAgent
 

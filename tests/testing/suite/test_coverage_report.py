@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from agentrun.testing.doubles import approving, calls
-from agentrun.testing.suite.coverage import Coverage, CoverageCollector
-from agentrun.testing.suite.coverage.report import PartCoverage, SpecCoverage
+from agentrun.testing.suite.coverage import Coverage, CoverageCollector, PartCoverage, SpecCoverage
 
 from .coverage_runs import CoveredRuns
 from .test_coverage import TOOLS

@@ -6,13 +6,13 @@ discovery           find cases in files and folders
 selection           choose the cases to run: paths, `-k`, tags, shards
 replay              compile the agent once, replay a case
 recording           run a case live, record it, or run it partly live; recording_preview describes it before
-fault_injection     stubs, faults and the clock of a case; stubs_and_faults and http_faults are its parts
+fault_injection     stubs, faults and the clock of a case; stubs_and_faults selects them
 evidence            the data that assertions check, read from journals
 assertions          check each assertion
 snapshots           compare, write and remove the accepted journals of cases
 accepted_journals   the files of accepted journals, and the nearest of several
 evaluation          run one case and judge it
-verdict             the result; failure_text, miss_causes and case_changes put it into words
+verdict             the result; failure_text and case_changes put it into words
 causes              group cases by the cause of their failure
 
 Many cases:
@@ -20,7 +20,6 @@ Many cases:
 runner              run a suite case by case
 workers             run a suite in several processes
 failure_memory      remember which cases did not pass, for `--lf`
-watched_cases       the files that cases depend on, for `--watch`
 sweep               inject every fault at every call of a case, and check the invariants
-coverage            the parts of the specs that no case exercises
+coverage            the parts of the specs (spec_parts) that no case exercises
 """

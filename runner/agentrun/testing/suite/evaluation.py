@@ -22,11 +22,15 @@ from agentrun.errors import AgentrunError, CassetteError, SpecError
 from agentrun.spec.source_files import display_path
 from agentrun.spec.v1.assertions import JournalSnapshot, OutcomeIs, PythonAssertion
 from agentrun.testing.suite.assertions import assertion_name, check_assertion
-from agentrun.testing.suite.case_changes import describe_run_changes, describe_sections, sections_changed_since
+from agentrun.testing.suite.case_changes import (
+    describe_run_changes,
+    describe_sections,
+    find_miss_causes,
+    sections_changed_since,
+)
 from agentrun.testing.suite.discovery import LocatedCase, PlacedAssertion
 from agentrun.testing.suite.evidence import Evidence, collect_evidence
 from agentrun.testing.suite.failure_text import run_steps
-from agentrun.testing.suite.miss_causes import find_miss_causes
 from agentrun.testing.suite.replay import (
     CaseRunner,
     CaseRuns,

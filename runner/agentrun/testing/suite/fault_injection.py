@@ -9,7 +9,7 @@ Rule 5  The time of a fault counts once: recorded times that are already over ar
 
 Models:
 
-Rule 6  Injected replies and errors are decoded by the codec of the model, as if they had come over the network.
+Rule 6  Injected replies and errors are like those of the real sender, and are decoded by the codec of the model.
 Rule 7  A cut reply is the recorded one: some of its pieces arrive, then the connection breaks. While recording, nothing
         arrives. A reply that is not streamed is one piece. A reply that is cut after its last piece is complete, and is
         kept. A reply with fewer pieces is not cut, and the attempt does not count.
@@ -29,13 +29,15 @@ Rule 11 HTTP errors of an HTTP tool have their usual meaning: if a request must 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import cache
+from urllib.parse import urlsplit
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from agentrun.canonical_json import sorted_json
 from agentrun.cassette.player import FaultInjectionPlayer, Player
 from agentrun.cassette.recorder import ChunkCallback
 from agentrun.core.effects import Deliver, RunTool, SharedResult, ToolReturn
@@ -56,13 +58,27 @@ from agentrun.engine.world import World, Wrapper
 from agentrun.errors import ProviderError
 from agentrun.spec.v1.cases import Case, FaultInjectionSpec, InjectedFaultSpec
 from agentrun.spec.v1.field_types import milliseconds
-from agentrun.testing.suite.http_faults import advance_real_clock, simulate_cut, simulate_failure
 from agentrun.testing.suite.stubs_and_faults import CaseFault, CaseFaults, CaseStubs, RunPath
 from agentrun.tools.http import HttpTools
 from agentrun.wire import HttpCall, HttpReply, Sender
 
 UNANSWERED_BY: dict[ApprovalAnswer, str] = {"timed_out": "clock", "unavailable": "nobody"}
 """The `by` of a missing answer, as the journal has it."""
+_JSON = ("content-type", "application/json")
+_ERROR_BODY = {"type": "error", "error": {"type": "injected", "message": "injected by the test case"}}
+_EMPTY_REPLY = {
+    "id": "",
+    "model": "",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": ""}, "finish_reason": "stop"}],
+    "type": "message",
+    "role": "assistant",
+    "content": [],
+    "stop_reason": "end_turn",
+    "candidates": [{"content": {"role": "model", "parts": []}, "finishReason": "STOP"}],
+    "status": "completed",
+    "output": [],
+}
+"""An empty reply in all wire formats at once. Each codec reads its own fields."""
 
 
 class FaultInjection:
@@ -349,3 +365,58 @@ class InjectingSink(Struct, frozen=True):
         fields = {"sink": delivery.name, "reason": "timeout"}
         message = f"the sink {delivery.name} took longer than {delivery.sink.timeout} ms"
         return Fault("delivery.failed", message, fields)
+
+
+async def simulate_failure(
+    inject: InjectedFaultSpec, call: HttpCall, clock: Clock, *, gap: int, time: int, streamed: bool = False
+) -> HttpReply:
+    """The reply or error of an injected fault. Not for a cut reply, see `simulate_cut`."""
+    if inject.status is not UNSET:
+        return _status_reply(inject, call)
+    if inject.empty is not UNSET:
+        return HttpReply(200, (_JSON,), sorted_json(_EMPTY_REPLY))
+    if inject.timeout is not UNSET:
+        limit, what = (gap, "a pause in the reply") if streamed and gap < time else (time, "the reply")
+        if isinstance(clock, StepClock):
+            await clock.sleep_until(clock.now() + limit)
+        else:
+            advance_real_clock(clock, limit)
+        message = f"{what} took longer than {limit} ms"
+        raise ProviderError("provider.timeout", message, fields=_error_fields(call, sent=True, limit=limit))
+    host = urlsplit(call.url).netloc.rpartition("@")[2] or call.url
+    message = f"no reply came from {host}: the connection was refused"
+    raise ProviderError("provider.transient", message, fields=_error_fields(call, sent=False, reason="refused"))
+
+
+def advance_real_clock(clock: Clock, milliseconds: int) -> None:
+    """Move a real clock forward without waiting."""
+    from agentrun.engine.event_loop import SystemClock  # late: replays need no event loop
+
+    if isinstance(clock, SystemClock):
+        clock.skip_forward(milliseconds)
+
+
+def _error_fields(call: HttpCall, *, sent: bool, **more: int | str) -> dict[str, object]:
+    """The fields of the error. For a tool they include whether the request may have been sent."""
+    return {"status": None, **more} if call.reach is None else {"status": None, **more, "sent": sent}
+
+
+def _status_reply(inject: InjectedFaultSpec, call: HttpCall) -> HttpReply:
+    assert inject.status is not UNSET
+    wait = () if inject.retry_after is UNSET else (("retry-after", str(inject.retry_after)),)
+    if call.reach is not None:
+        return HttpReply(inject.status, wait, b"")
+    return HttpReply(inject.status, (_JSON, *wait), sorted_json(_ERROR_BODY))
+
+
+def simulate_cut(
+    body: bytes, pieces: tuple[int, ...], after: int, heard: Callable[[bytes], None] | None
+) -> ProviderError:
+    """The error of a reply that breaks off after some of its pieces, which are passed on first."""
+    start = 0
+    for size in pieces[:after]:
+        if heard is not None:
+            heard(body[start : start + size])
+        start += size
+    message = f"the reply was cut off after {start} bytes"
+    return ProviderError("provider.zero_output", message, fields={"status": None, "received": start})
