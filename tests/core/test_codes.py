@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from agentrun import core
-from agentrun.core import decide, model_request, retry, tool_calls
+from agentrun.core import model_reply, model_request, retry, tool_calls
 from agentrun.core.audit import find_divergence
 from agentrun.core.evolve import evolve
 from agentrun.core.facts import CallCancelled, CallRefused, ModelAsked, Record, RunStopped, ToolFinished
@@ -85,7 +85,7 @@ def test_run_stops_with_the_code_and_its_fields(case: Stop) -> None:
     ("code", "module", "rule"),
     [
         ("provider.transient", retry, "retry_delay"),
-        ("guard.cycle", decide, "find_guard_fault"),
+        ("guard.cycle", model_reply, "find_guard_fault"),
         ("budget.tool_calls", tool_calls, "tool_calls_fault"),
         ("budget.tokens", model_request, "spending_fault"),
     ],

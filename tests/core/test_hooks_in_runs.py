@@ -205,8 +205,7 @@ def test_modified_reply_replaces_all_text_and_refusal_parts() -> None:
     run = Run(package(hooks=[hook("after_model")]), hooks={"watch": Modify("All.")})
     run.answers = [text_reply(Reasoning("x", "openai/gpt"), "One", Refusal("two"))]
     assert (run.finish().answer, run.state.ending.label) == ("All.", None)
-    assert run.state.replies.latest is not None
-    assert run.state.replies.latest.message == Assistant((Reasoning("x", "openai/gpt"), Text("All.")))
+    assert run.state.reply.message == Assistant((Reasoning("x", "openai/gpt"), Text("All.")))
 
 
 def test_modified_arguments_reach_the_tool() -> None:

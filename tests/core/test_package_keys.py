@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from msgspec import Struct, inspect
 
-from agentrun.core import decide as decide_module
+from agentrun.core import model_reply
 from agentrun.core.guards import find_guard_fault
 from agentrun.core.package import Package
 
@@ -139,7 +139,7 @@ def _run_python_tool(agent: Package) -> Run:
 def test_planted_guard_that_ignores_its_limit_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A guard that does not read its limit is noticed."""
     base = package()
-    monkeypatch.setattr(decide_module, "find_guard_fault", lambda agent, state: find_guard_fault(base, state))
+    monkeypatch.setattr(model_reply, "find_guard_fault", lambda agent, state: find_guard_fault(base, state))
     case = KEYS["guards.repeated_call"]
     seen = tuple(case.look(case.play(package(**changes))) for changes in (case.one, case.two))
     assert seen != case.seen

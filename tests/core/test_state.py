@@ -26,6 +26,11 @@ def test_started_of_a_new_state_raises() -> None:
         _ = State().started
 
 
+def test_reply_of_a_new_state_raises() -> None:
+    with pytest.raises(InternalError, match="there is no reply"):
+        _ = State().reply
+
+
 EXPECTED_EFFECTS: dict[type, tuple[str, ...]] = {
     ModelAsked: ("m1.1",),
     ToolStarted: ("c1.0", "c1.1"),

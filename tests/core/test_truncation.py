@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agentrun.core import decide as deciding
+from agentrun.core import model_reply
 from agentrun.core.effects import Commit
 from agentrun.core.facts import (
     AnswerLabel,
@@ -50,7 +50,7 @@ def test_answer_is_labelled_truncated_after_the_allowed_continuations(limit: int
 
 
 def test_planted_endless_continuation_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deciding, "_continue_truncated", lambda package, state: Commit((ModelTold("continue", ()),)))
+    monkeypatch.setattr(model_reply, "_continue_truncated", lambda package, state: Commit((ModelTold("continue", ()),)))
     run = Run(package(budgets={"turns": 9}), *[cut_reply("x")] * 9)
     assert run.finish().code == "budget.turns"
     assert len(run.of(ModelTold)) > 3

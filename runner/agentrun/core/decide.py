@@ -8,8 +8,8 @@ Rule 3  In every phase: a run that was cancelled, or has taken too long, stops.
     thinking   ask the model, if the budgets allow it      model_request.py
     asking     wait                                        here
     failed     send again, switch the route, or stop       retry.py
-    waiting    wait, then ask again                        here
-    answered   tool calls, or an answer                    here
+    waiting    wait, then ask again                        retry.py
+    answered   tool calls, or an answer                    model_reply.py
     acting     the tool calls run                          tool_calls.py
     ending     the answer is checked and delivered         run_end.py
     stopping   calls are closed and hooks are informed     run_end.py
@@ -22,61 +22,19 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from agentrun.core import model_texts as texts
 from agentrun.core.budget import run_deadline, time_fault
-from agentrun.core.compaction import use_summary
 from agentrun.core.effects import Commit, Effect, Finished, Intent, NextStep, Perform, RunChild, Wait, intent
-from agentrun.core.facts import ChildStarted, ModelTold, ReplyDiscarded, fact_kind
+from agentrun.core.facts import ChildStarted, fact_kind
 from agentrun.core.fault import Fault
-from agentrun.core.gate import GateRequest, has_gate
-from agentrun.core.guards import find_guard_fault
-from agentrun.core.messages import user_message
+from agentrun.core.model_reply import process_reply
 from agentrun.core.model_request import check_input, request_reply
 from agentrun.core.outcome import outcome_of
 from agentrun.core.package import Package
-from agentrun.core.retry import retry_or_fail
-from agentrun.core.run_end import close_run, conclude, deliver_answer, fail, pass_or_fail
+from agentrun.core.retry import retry_or_fail, wait_for_retry
+from agentrun.core.run_end import close_run, deliver_answer, fail
 from agentrun.core.state import Phase, State, pending_effects
 from agentrun.core.tool_calls import advance_calls
 from agentrun.errors import StorageError
-
-
-def wait_for_retry(package: Package, state: State) -> NextStep:
-    return request_reply(package, state) if state.now >= state.requests.until else Wait(deadline=state.requests.until)
-
-
-def process_reply(package: Package, state: State) -> NextStep:
-    if state.ending.ended_by is not None:
-        return conclude(package, state)
-    if state.requests.purpose == "compact":
-        return use_summary(package, state)
-    assert state.replies.latest is not None
-    if not has_gate(package, "after_model", None):
-        return _process_allowed_reply(package, state)
-    request = GateRequest("reply", "reply", state.replies.latest.message.text, point="after_model")
-    return pass_or_fail(package, state, request, _process_allowed_reply)
-
-
-def _process_allowed_reply(package: Package, state: State) -> NextStep:
-    assert state.replies.latest is not None
-    if state.replies.latest.finish == "length" and (next := _continue_truncated(package, state)):
-        return next
-    if not state.calls:
-        return conclude(package, state)
-    if fault := find_guard_fault(package, state):
-        return fail(package, state, fault)
-    return advance_calls(package, state)
-
-
-def _continue_truncated(package: Package, state: State) -> NextStep | None:
-    """Ask for the rest of a reply, or ask again with a larger cap. None: use the reply as it is."""
-    if state.replies.truncations >= package.limits.truncations:
-        return None
-    if package.limits.on_truncated == "escalate":
-        cap = state.replies.cap or package.model.max_output_tokens
-        return None if cap is None else Commit((ReplyDiscarded(state.turns, 2 * cap),))
-    return None if state.calls else Commit((ModelTold("continue", (user_message(texts.CONTINUE),)),))
-
 
 PHASE_STEPS: Mapping[Phase, Callable[[Package, State], NextStep]] = {
     "fresh": lambda package, state: Wait(),

@@ -212,7 +212,6 @@ def _charge(meter: SpendMeter, spent: facts.ChildSpend | facts.BudgetShare) -> S
 
 
 def _give_results(state: State, fact: facts.ResultsGiven) -> State:
-    assert state.replies.latest is not None
     results = [ToolResult(call.id, call.parts) for call in state.calls]
     detector = add_results(state.detector, state.calls, () if fact.repeats is UNSET else fact.repeats)
     if detector.empty and any(call.counted for call in state.calls):
@@ -224,7 +223,7 @@ def _give_results(state: State, fact: facts.ResultsGiven) -> State:
         phase="thinking" if answer is None else "answered",
         in_turn=False,
         attempt=0,
-        conversation=extend_conversation(state.conversation, state.replies.latest.message, *results),
+        conversation=extend_conversation(state.conversation, state.reply.message, *results),
         replies=replace(state.replies, earlier_text="", truncations=0, cap=None),
         calls=(),
         gate=NO_GATE,
@@ -331,8 +330,7 @@ def _add_runtime_message(state: State, fact: facts.ModelTold) -> State:
         case "wrap_up":
             return replace(add_messages(state, *fact.messages), phase="thinking", warned=True)
         case "continue":
-            assert state.replies.latest is not None
-            kept = state.replies.earlier_text + state.replies.latest.message.text
+            kept = state.replies.earlier_text + state.reply.message.text
             after = start_next_turn(state, *fact.messages)
             truncations = state.replies.truncations + 1
             replies = replace(after.replies, latest=None, earlier_text=kept, truncations=truncations)

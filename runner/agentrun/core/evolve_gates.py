@@ -147,8 +147,7 @@ def _apply_hook_answer(state: State, fact: facts.HookAnswered) -> State:
         case facts.Modify(value) if fact.point == "on_input":
             return _replace_input(state, str(value))
         case facts.Modify(value) if fact.point == "after_model":
-            assert state.replies.latest is not None
-            reply = replace(state.replies.latest, message=_replace_text(state.replies.latest.message, str(value)))
+            reply = replace(state.reply, message=_replace_text(state.reply.message, str(value)))
             return replace(state, replies=replace(state.replies, latest=reply))
         case facts.Modify(value):
             return replace(state, ending=replace(state.ending, answer=str(value)))

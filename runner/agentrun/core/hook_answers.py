@@ -19,7 +19,7 @@ from collections.abc import Mapping
 
 from agentrun.core.facts import Continue, Deny, HookAnswer, HookAnswered, HookFailure, HookPoint, Inject, Modify
 from agentrun.core.fault import Fault
-from agentrun.core.package import Hook, Package
+from agentrun.core.package import Hook
 
 LEGAL_ANSWERS: Mapping[HookPoint, tuple[type, ...]] = {
     "on_input": (Continue, HookFailure, Deny, Modify, Inject),
@@ -30,11 +30,6 @@ LEGAL_ANSWERS: Mapping[HookPoint, tuple[type, ...]] = {
     "on_output": (Continue, HookFailure, Deny, Modify, Inject),
     "on_stop": (Continue, HookFailure),
 }
-
-
-def hooks_at(package: Package, point: HookPoint) -> tuple[Hook, ...]:
-    hooks = [hook for hook in package.hooks if hook.at == point]
-    return tuple(sorted(hooks, key=lambda hook: (hook.order, hook.id))) if hooks else ()
 
 
 def is_legal_answer(point: HookPoint, answer: object) -> bool:

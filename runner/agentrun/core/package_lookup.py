@@ -1,4 +1,4 @@
-"""Match names with patterns, and find the tools of a package.
+"""Match names with patterns, and find the tools and hooks of a package.
 
 Rule 1  A name without `*` matches exactly. `*` matches any text, also an empty one. Matching takes linear time.
 Rule 2  What a tool or sink starts and which variables it needs is found by the names of its fields (`argv`, `command`,
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from agentrun.core.package import Package, Sink
+from agentrun.core.facts import HookPoint
+from agentrun.core.package import Hook, Package, Sink
 from agentrun.core.package_tools import AgentTool, JsonSchema, McpTool, Tool, ToolEffect
 
 _EFFECTS_BY_HARM: tuple[ToolEffect, ...] = ("read", "idempotent", "at_most_once")
@@ -39,6 +40,11 @@ def find_tool(package: Package, name: str) -> Tool | None:
     server, _, inner = name.partition(".")
     tool = package.tools.get(server)
     return tool if isinstance(tool, McpTool) and inner in tool.pinned else None
+
+
+def hooks_at(package: Package, point: HookPoint) -> tuple[Hook, ...]:
+    hooks = [hook for hook in package.hooks if hook.at == point]
+    return tuple(sorted(hooks, key=lambda hook: (hook.order, hook.id))) if hooks else ()
 
 
 def argument_schemas(tools: Mapping[str, Tool]) -> dict[str, JsonSchema]:

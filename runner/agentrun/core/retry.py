@@ -13,7 +13,7 @@ import hashlib
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from agentrun.core.effects import Commit, NextStep, route_name
+from agentrun.core.effects import Commit, NextStep, Wait, route_name
 from agentrun.core.facts import RetryPlanned, RouteSwitched
 from agentrun.core.fault import Fault
 from agentrun.core.model_request import request_reply
@@ -58,3 +58,7 @@ def retry_or_fail(package: Package, state: State) -> NextStep:
         return Commit((RouteSwitched(state.turns, route_name(here), route_name(there), fault),))
     fields = {**fault.fields, "turn": state.turns, "attempts": state.requests.tries}
     return fail(package, state, replace(fault, fields=fields))
+
+
+def wait_for_retry(package: Package, state: State) -> NextStep:
+    return request_reply(package, state) if state.now >= state.requests.until else Wait(deadline=state.requests.until)

@@ -22,11 +22,11 @@ from agentrun.core.effects import Commit, Deliver, NextStep, Perform, Wait
 from agentrun.core.fault import Fault
 from agentrun.core.gate import Allowed, Blocked, GateRequest, pass_gate
 from agentrun.core.guards import stagnation_fault
-from agentrun.core.hook_answers import hooks_at
 from agentrun.core.json_validation import Valid, validate_output
 from agentrun.core.messages import FinishReason, user_message
 from agentrun.core.outcome import answer_of
 from agentrun.core.package import Package
+from agentrun.core.package_lookup import hooks_at
 from agentrun.core.state import State
 
 _LABELS: Mapping[FinishReason, facts.AnswerLabel] = {
@@ -40,8 +40,7 @@ def conclude(package: Package, state: State) -> NextStep:
     """The model stopped without a call, or a terminal tool finished: decide whether that is the answer."""
     label: facts.AnswerLabel | None = None
     if state.ending.ended_by is None:
-        assert state.replies.latest is not None
-        reply = state.replies.latest
+        reply = state.reply
         label = "refused" if reply.message.refused else _LABELS.get(reply.finish)
         if state.queue:
             return Commit((facts.ModelTold("follow_up", state.queue),))

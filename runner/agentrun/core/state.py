@@ -262,6 +262,13 @@ class State(Struct, frozen=True, gc=False):
         return self.start
 
     @property
+    def reply(self) -> Reply:
+        """The latest reply of the model."""
+        if self.replies.latest is None:
+            raise InternalError("internal", "there is no reply")
+        return self.replies.latest
+
+    @property
     def elapsed(self) -> int:
         """Milliseconds that count against the budget."""
         return self.now - self.began - self.paused
