@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from agentrun.compiler.package_file import seal_package
 from agentrun.core.facts import ApprovalAnswered, Ruled
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.engine.memory import MemoryJournals
+from agentrun.errors import AgentrunError
 from agentrun.testing import StepClock, calls, scripted, stub, text
 
 from ..core.script import rule, writing
@@ -96,9 +98,9 @@ def test_run_without_approver_waits_and_the_first_answer_wins() -> None:
     assert (waiting.exit_code, home.pay.count) == (8, 0)
     (question,) = waiting.questions
     other = type(question)("c1.0", "sha256:other", "pay", {}, (), None)
-    assert not handle.answer(other, "approved", by="eve")
-    assert handle.answer(question, "approved", by="ada")
-    assert not handle.answer(question, "denied", by="bob")
+    for asked, by in ((other, "eve"), (question, "ada"), (question, "bob")):
+        with nullcontext() if by == "ada" else pytest.raises(AgentrunError, match=r"run\.invalid_state"):
+            handle.answer(asked, "approved", by=by)
     home.wait(home.runtime.resume("r1"))
     assert (home.pay.count, answers(home.journals, "r1")) == (1, [("approved", "ada")])
 

@@ -87,8 +87,9 @@ def test_first_answer_continues_a_suspended_run() -> None:
     assert handle.status == "suspended"
     (question,) = waiting.questions
     assert home.wait(handle) == waiting, "nothing has changed"
-    assert handle.answer(question, "approved", "ada")
-    assert not handle.answer(question, "denied", "bob"), "the first answer wins"
+    handle.answer(question, "approved", "ada")
+    with pytest.raises(AgentrunError, match="is already answered: approved by ada"):
+        handle.answer(question, "denied", "bob")
     outcome = home.wait(handle)
     assert isinstance(outcome, Outcome)
     assert (outcome.answer, home.pay.count) == ("Done.", 1)
@@ -102,7 +103,8 @@ def test_answer_to_another_question_is_refused() -> None:
     waiting = home.wait(handle)
     assert isinstance(waiting, Suspended)
     changed = replace(waiting.questions[0], question="sha256:0")
-    assert not handle.answer(changed, "approved", "ada")
+    with pytest.raises(AgentrunError, match="is not what the run asked"):
+        handle.answer(changed, "approved", "ada")
     assert isinstance(home.wait(handle), Suspended)
 
 
@@ -128,8 +130,9 @@ def test_settle_decides_an_interrupted_call_once(how: Any, ran: int, answer: str
     assert isinstance(waiting, Suspended)
     assert waiting.waits_for == ("c1.0",)
     parts = (Text("it went through"),) if how == "result" else ()
-    assert handle.settle("c1.0", how, "ada", parts)
-    assert not handle.settle("c1.0", "stop", "bob")
+    handle.settle("c1.0", how, "ada", parts)
+    with pytest.raises(AgentrunError, match=r"run\.invalid_state"):
+        handle.settle("c1.0", "stop", "bob")
     outcome = home.wait(handle)
     assert isinstance(outcome, Outcome)
     assert (home.pay.count, outcome.answer, outcome.code) == (ran, answer, code)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from agentrun.compiler.package_file import seal_package
-from agentrun.core.facts import ApprovalAnswer, ApprovalAsked, RunResumed, RunStarted, WorkLost
+from agentrun.core.facts import ApprovalAnswer, RunResumed, RunStarted, WorkLost
 from agentrun.core.messages import Text
 from agentrun.core.outcome import Outcome, Question, Suspended
 from agentrun.core.package import Package
@@ -262,7 +262,7 @@ def test_answer_by_a_former_owner_is_a_stale_owner_error() -> None:
         old.answer(waiting.questions[0], "approved", "ada")
     assert caught.value.code == "journal.stale_owner"
     assert caught.value.fields == {"seq": 6, "epoch": 1, "owner": 2}
-    assert new.answer(waiting.questions[0], "approved", "ada")
+    new.answer(waiting.questions[0], "approved", "ada")
     assert isinstance(home.wait(new), Outcome)
 
 
@@ -277,19 +277,16 @@ PARENT = package(
 SCRIPT = (calls("billing", message="Refund."), calls("pay", n=1), text("Refunded."), text("All done."))
 
 
-def question_of(home: Home, run: str) -> Question:
-    (asked,) = (fact for fact in home.facts(run) if isinstance(fact, ApprovalAsked))
-    return Question(asked.subject, asked.question, asked.target, None, asked.rules, asked.reason)
-
-
 def test_answer_to_a_suspended_sub_agent() -> None:
     home = Home(*SCRIPT)
     waiting = home.run(PARENT)
     assert isinstance(waiting, Suspended)
     assert (waiting.questions, waiting.waits_for) == ((), ("c1.0",))
-    question = question_of(home, "r1.c1.0")
-    assert home.runtime.answer("r1.c1.0", question, "approved", "ada")
-    assert not home.runtime.answer("r1.c1.0", question, "denied", "bob")
+    (question,) = home.runtime.questions("r1.c1.0")
+    assert (question.target, question.value, home.runtime.questions("r1")) == ("pay", {"n": 1}, ())
+    home.runtime.answer("r1.c1.0", question, "approved", "ada")
+    with pytest.raises(AgentrunError, match="already answered: approved by ada"):
+        home.runtime.answer("r1.c1.0", question, "denied", "bob")
     outcome = home.wait(home.runtime.resume("r1"))
     assert isinstance(outcome, Outcome)
     assert (outcome.answer, home.pay.count) == ("All done.", 1)
@@ -321,8 +318,9 @@ def test_settle_decides_an_interrupted_call_of_a_sub_agent() -> None:
     assert home.kinds("r1.c1.0")[-1] == "ToolStarted"
     handle = home.runtime.resume("r1")
     assert isinstance(home.wait(handle), Suspended)
-    assert home.runtime.settle("r1.c1.0", "c1.0", "result", "ada", (Text("it went through"),))
-    assert not home.runtime.settle("r1.c1.0", "c1.0", "retry", "ada")
+    home.runtime.settle("r1.c1.0", "c1.0", "result", "ada", (Text("it went through"),))
+    with pytest.raises(AgentrunError, match="has a result"):
+        home.runtime.settle("r1.c1.0", "c1.0", "retry", "ada")
     outcome = home.wait(home.runtime.resume("r1"))
     assert isinstance(outcome, Outcome)
     assert (outcome.answer, home.pay.count) == ("All done.", 0)

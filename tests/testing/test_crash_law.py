@@ -12,10 +12,10 @@ from agentrun.core.evolve import evolve
 from agentrun.core.facts import Fact, Record, ToolFinished, ToolStarted
 from agentrun.core.messages import Reply
 from agentrun.core.state import State
+from agentrun.engine.answers import CallSettlement
 from agentrun.engine.api import load_package_source
 from agentrun.engine.clock import StepClock
 from agentrun.engine.driver import RunLog
-from agentrun.engine.handle import CallSettlement
 from agentrun.engine.memory import MemoryJournals
 from agentrun.testing import fails, scripted, text
 from agentrun.testing.laws import Setting, begin_run, crash_everywhere, finish_run, make_runtime

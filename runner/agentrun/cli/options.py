@@ -13,12 +13,11 @@ import click
 
 from agentrun.cassette.match_tiers import DEFAULT_TIER, MATCH_TIERS
 from agentrun.cli.completion import complete_param_names, complete_profiles
+from agentrun.spec.v1.field_types import NAME_RULE, is_valid_name
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-MAX_CASE_NAME = 64
 IMPORTS_NOTICE = "--imports runs the project's code: the modules of Python tools and hooks are imported"
-NAME_RULE = "use lowercase letters, digits, - and _, starting with a letter"
 
 _AGE = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 _HOUR = 3_600_000
@@ -145,12 +144,6 @@ def is_utf8(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def is_valid_name(text: str) -> bool:
-    """Whether a text is a name as in a spec, which can also be the name of a file or a folder."""
-    plain = text[:1].isalpha() and text.replace("-", "").replace("_", "").isalnum()
-    return plain and text.isascii() and text.islower() and len(text) <= MAX_CASE_NAME
 
 
 def spec_options(command: _Command) -> _Command:

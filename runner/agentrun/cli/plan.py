@@ -15,7 +15,6 @@ from msgspec import UNSET, Struct
 
 from agentrun.cassette.file import cassette_exists
 from agentrun.cassette.match_tiers import DEFAULT_TIER, MatchTier
-from agentrun.cli.options import NAME_RULE, is_valid_name
 from agentrun.cli.recorded_case import case_cassette_path, matching_cases, nothing_recorded_error, require_case_values
 from agentrun.compiler.prompts import complete_params
 from agentrun.compiler.spec_reader import Spec
@@ -27,6 +26,7 @@ from agentrun.spec.problems import quote_text
 from agentrun.spec.safe_text import join_words
 from agentrun.spec.source_files import display_path
 from agentrun.spec.v1.cases import Case
+from agentrun.spec.v1.field_types import NAME_RULE, is_valid_name
 
 if TYPE_CHECKING:
     from agentrun.engine.settings import Settings

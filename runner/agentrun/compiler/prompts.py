@@ -5,6 +5,7 @@ Params must be declared in the package. Defaults are filled in. Values are never
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -26,7 +27,7 @@ def complete_params(package: Package, given: Mapping[str, Any]) -> dict[str, Any
     wrong = {
         name: error
         for name in sorted(given.keys() & declared.keys())
-        if (error := first_error(declared[name], given[name]))
+        if (error := first_error(declared[name], given[name]) or _infinity_error(given[name]))
     }
     if unknown or missing or wrong:
         words = [
@@ -47,6 +48,15 @@ def complete_params(package: Package, given: Mapping[str, Any]) -> dict[str, Any
             fields={"reason": "params", "unknown": unknown, "missing": missing, "wrong": sorted(wrong)},
         )
     return {name: given[name] if name in given else declared[name]["default"] for name in sorted(declared)}
+
+
+def _infinity_error(value: Any) -> str | None:
+    """A schema without a type accepts infinite numbers, but JSON has none."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        return "the value is not JSON"
+    return None
 
 
 def render_instructions(package: Package, values: Mapping[str, Any]) -> str:

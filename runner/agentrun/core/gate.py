@@ -90,8 +90,8 @@ def _after_ruling(state: State, gate: GateState, request: GateRequest) -> GateRe
             fields = {"call": request.subject, "target": request.target, "rules": list(gate.rules), "by": gate.by}
             return Blocked(Fault(f"approval.{gate.answer}", texts.not_approved(gate.answer, request.target), fields))
         case "ask" if gate.question is None:
-            grant = _grant_hash(state, request, gate.rules)
-            question = data_hash(sorted_json([state.started.run, request.subject, grant]))
+            grant = _grant_hash(state, request.target, request.value, gate.rules)
+            question = _question_hash(state, request.subject, grant)
             return Commit((ApprovalAsked(request.subject, question, grant, request.target, gate.rules, gate.reason),))
         case "ask":
             about = (gate.question or "", request.target, request.value, gate.rules, gate.reason, state.started.params)
@@ -111,7 +111,7 @@ def make_ruling(package: Package, state: State, gate: GateState, request: GateRe
     decision = policy.evaluate_policy(package, stage, request.target, variables, rewritten=gate.rewritten)
     fact = Ruled(request.subject, stage, decision.ruling, decision.rules, decision.reason)
     if decision.ruling == "ask":
-        return replace(fact, granted=_grant_hash(state, request, decision.rules) in state.grants)
+        return replace(fact, granted=_grant_hash(state, request.target, request.value, decision.rules) in state.grants)
     if decision.ruling == "modify":
         return _apply_modification(fact, decision, request)
     return fact
@@ -136,5 +136,18 @@ def _mask_message(message: Message, masks: tuple[str, ...]) -> Message:
     return replace(message, parts=parts)
 
 
-def _grant_hash(state: State, request: GateRequest, rules: tuple[str, ...]) -> str:
-    return data_hash(sorted_json([state.package, request.target, request.value, rules]))
+def matches_its_hash(state: State, question: Question) -> bool:
+    """Whether a question is about the target, the value and the rules that its hash is made of."""
+    try:
+        grant = _grant_hash(state, question.target, question.value, question.rules)
+    except (TypeError, ValueError, OverflowError, RecursionError):  # the value is not one that a run asks about
+        return False
+    return question.question == _question_hash(state, question.subject, grant)
+
+
+def _grant_hash(state: State, target: str, value: Any, rules: tuple[str, ...]) -> str:
+    return data_hash(sorted_json([state.package, target, value, rules]))
+
+
+def _question_hash(state: State, subject: str, grant: str) -> str:
+    return data_hash(sorted_json([state.started.run, subject, grant]))

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import count
+from os import PathLike
 from pathlib import Path
+from types import NoneType
 from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
@@ -26,6 +28,7 @@ from agentrun.core.outcome import Ending, Outcome, Parked, Suspended
 from agentrun.core.package import SINK_KINDS, Package
 from agentrun.core.package_tools import TOOL_KINDS, McpTool
 from agentrun.engine.approvals import ApprovalCallback
+from agentrun.engine.argument_checks import check_run_id, check_type
 from agentrun.engine.begin import find_package
 from agentrun.engine.clock import StepClock
 from agentrun.engine.handle import RunHandle
@@ -51,9 +54,9 @@ class RunOptions(TypedDict, total=False):
     model: Provider | Mapping[str, Provider]
     """One model for all providers, or one for each provider by name. Absent: the real models, with keys from the
     environment."""
-    env_file: Path
+    env_file: str | Path
     """A file with more environment variables for the real models, tools and sinks."""
-    project: Path
+    project: str | Path
     """The project with the functions, commands and files of the package. Absent: the project of the spec; for a
     package, the project of the current folder."""
     tools: Mapping[str, Executor]
@@ -107,15 +110,15 @@ def run(
     `output`: the type of the answer, as a JSON Schema or a Python type. With a pydantic model, or any type that
     pydantic supports, the `output` of the outcome is a value of that type. `journals`: where the journal is stored.
     """
-    refuse_unknown_keywords(world, RunOptions.__annotations__)
+    _check_options(world)
+    check_type("params", params, (Mapping, NoneType), "a mapping of names to values")
     contract = None if output is None or isinstance(output, dict) else OutputType(output)
     schema = output if contract is None else contract.schema
-    file = load_package_source(package)
+    file, journals = load_package_source(package), MemoryJournals() if journals is None else journals
+    _check_journals(journals)
     request = Request(agent=file.agent.name, package=file, message=message, params=dict(params or {}), output=schema)
     agent = find_package({}, request).agent
-    ending = _run_to_end(
-        agent, journals or MemoryJournals(), world, _project_path(package, world), lambda r: r.start(request)
-    )
+    ending = _run_to_end(agent, journals, world, _project_path(package, world), lambda r: r.start(request))
     return ending if contract is None or not isinstance(ending, Outcome) else contract.convert_outcome(ending)
 
 
@@ -129,7 +132,9 @@ def resume(
 ) -> Ending:
     """Continue a run with the package that is stored with it, or with another one. If the run is finished, raise
     `run.invalid_state`, or with `finished_ok` return its outcome."""
-    refuse_unknown_keywords(world, RunOptions.__annotations__)
+    _check_options(world)
+    check_run_id(run)
+    _check_journals(journals)
     file = stored_package(journals, run) if package is None else load_package_source(package)
     project = _project_path(file if package is None else package, world)
     return _run_to_end(
@@ -139,7 +144,8 @@ def resume(
 
 def audit(journal: Iterable[Record] | str | Path, package: PackageSource) -> None:
     """Raise `audit.diverged` at the first decision of a journal that this release would not make."""
-    records = read_journal_file(Path(journal)) if isinstance(journal, str | Path) else journal
+    check_type("journal", journal, (str, PathLike, Iterable), "a path or the records of a journal")
+    records = read_journal_file(Path(journal)) if isinstance(journal, str | PathLike) else journal
     divergence = find_divergence(load_package_source(package).agent, records)
     if divergence is None:
         return
@@ -151,6 +157,7 @@ def audit(journal: Iterable[Record] | str | Path, package: PackageSource) -> Non
 
 
 def load_package_source(package: PackageSource) -> PackageFile:
+    check_type("package", package, (PackageFile, Package, str, PathLike), "a package, or the path of a spec or package")
     match package:
         case PackageFile():
             return package
@@ -168,7 +175,7 @@ def providers_by_name(package: Package, model: Provider | Mapping[str, Provider]
 
 def _project_path(package: PackageSource, world: RunOptions) -> Path:
     if "project" in world:
-        return world["project"] / "package.json"
+        return Path(world["project"]) / "package.json"
     is_spec = isinstance(package, str | Path) and Path(package).suffix != ".json"
     return Path(package) if is_spec else Path("package.json")  # type: ignore[arg-type]  # a spec is a path
 
@@ -192,7 +199,8 @@ def _run_to_end(
         asyncio.get_running_loop()
     except RuntimeError:
         arguments = {**_runtime_arguments(package, journals, world), "clock": clock, "live": "model" not in world}
-        return asyncio.run(run_in_event_loop(package, arguments, project, world.get("env_file"), begin))
+        env_file = Path(world["env_file"]) if "env_file" in world else None
+        return asyncio.run(run_in_event_loop(package, arguments, project, env_file, begin))
     raise RuntimeError(
         "agentrun.run() cannot be called inside an event loop; "
         "use await Runtime.in_memory(...).start(Request(...)).wait()"
@@ -208,6 +216,27 @@ def _runtime_arguments(package: Package, journals: Journals, world: RunOptions) 
         "sinks": dict(world.get("sinks", {})),
         "approver": world.get("approver"),
     }
+
+
+def _check_options(options: RunOptions) -> None:
+    """Check what can be checked without the package."""
+    refuse_unknown_keywords(options, RunOptions.__annotations__)
+    for name in ("env_file", "project"):
+        if name in options:
+            check_type(name, options[name], (str, PathLike), "a path")
+    _check_methods("clock", options.get("clock"), ("now", "sleep_until"))
+    if not callable(options.get("approver")):
+        _check_methods("approver", options.get("approver"), ("answer",))
+
+
+def _check_journals(journals: object) -> None:
+    _check_methods("journals", journals, ("open", "keep", "package", "records"))
+
+
+def _check_methods(name: str, value: object, methods: Iterable[str]) -> None:
+    for method in methods if value is not None else ():
+        if not callable(getattr(value, method, None)):
+            raise TypeError(f"`{name}` must be an object with a method `{method}`, not {type(value).__name__}")
 
 
 def refuse_unknown_keywords(options: Collection[str], known: Collection[str]) -> None:
@@ -246,6 +275,10 @@ def _refuse_without_method(options: Mapping[str, Any]) -> None:
         "tools": ("run", "call -> Returned"),
         "sinks": ("deliver", "delivery -> Fault | None"),
     }
+    for name, function in options.get("hooks", {}).items():
+        if not callable(function):
+            message = f"the object for the hook {quote_text(name)} is not a function: question -> answer"
+            raise HostError("host.missing", message, fields={"name": name, "what": "hook"})
     for key, (method, form) in needed.items():
         parts = options.get(key, {})
         for name, part in (parts if isinstance(parts, Mapping) else {"": parts}).items():

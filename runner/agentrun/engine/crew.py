@@ -79,6 +79,10 @@ class BaseCrew(ABC, Generic[TaskT]):
     def park(self, until: int) -> None:
         self._parks_at = until
 
+    @property
+    def posted(self) -> Sequence[Fact]:
+        return tuple(self._posted)
+
     def take_posted(self) -> Sequence[Fact]:
         return tuple(self._posted.popleft() for _ in range(len(self._posted)))
 

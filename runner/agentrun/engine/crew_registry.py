@@ -46,6 +46,10 @@ class CrewRegistry:
         else:
             self._waiting[run].append(fact)
 
+    def posted(self, run: str) -> tuple[Fact, ...]:
+        """The facts that a run has not recorded yet."""
+        return tuple(self._crews[run].posted) if run in self._crews else tuple(self._waiting.get(run, ()))
+
     def is_busy(self, run: str) -> bool:
         return run in self._crews and self._crews[run].busy
 

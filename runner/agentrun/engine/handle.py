@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from agentrun.compiler.package_file import PackageFile
 from agentrun.core import facts
@@ -16,6 +16,8 @@ from agentrun.core.messages import Content, user_message
 from agentrun.core.outcome import Ending, Outcome, Parked, Question, outcome_of
 from agentrun.core.state import State
 from agentrun.core.transitions import is_acceptable
+from agentrun.engine.answers import CallSettlement, make_answer, make_settlement, refuse_answer, refuse_settlement
+from agentrun.engine.argument_checks import check_author, check_grace, check_text
 from agentrun.engine.begin import admit, refuse_changed_package, refuse_duplicate_input
 from agentrun.engine.clock import StepClock
 from agentrun.engine.driver import RunLog, drive_with_children
@@ -24,9 +26,6 @@ from agentrun.engine.request import RunStatus, wrong_state_error
 from agentrun.engine.sessions import Session
 from agentrun.engine.world import World
 from agentrun.errors import PackageError, RequestError
-
-CallSettlement: TypeAlias = Literal["retry", "result", "stop"]
-"""The decision about a call with an unknown outcome: run it again, use this result, or stop the run."""
 
 PARK_GRACE_MS = 10_000
 """Milliseconds that running effects may still take when a run is parked."""
@@ -130,12 +129,14 @@ class RunHandle:
 
     def cancel(self, by: str = "caller") -> None:
         """Cancel the run, its running effects and its sub-agents. A second call does nothing."""
+        check_author(by)
         if not self._cancelled:
             self._cancelled = self.post(facts.CancelRequested(by))
 
     def park(self, grace: int = PARK_GRACE_MS) -> None:
         """Park the run: no new effects are started, and running effects may end within `grace` milliseconds. `wait`
         returns a `Parked`, and the run can be resumed. If the run is finished or suspended, this does nothing."""
+        check_grace(grace)
         if self.is_worked_on or self._is_about_to_work:
             self._world.crews.park(grace)
 
@@ -147,6 +148,7 @@ class RunHandle:
 
     def send(self, text: str) -> None:
         """Queue a user message for the model's next stop. Raises `input.rejected`, `run.invalid_state`."""
+        check_text("text", text)
         started, agent = self.state.started, self._package.agent
         self._inputs += 1
         input_id = f"{self.run}.{self._inputs}"
@@ -160,13 +162,22 @@ class RunHandle:
             raise wrong_state_error(self.run, "unfinished", self.status)
         self.session.remember(text)
 
-    def answer(self, question: Question, answer: facts.ApprovalAnswer, by: str) -> bool:
-        """Answer an approval question. The first answer wins; False: the question is already answered."""
-        return self.post(facts.ApprovalAnswered(question.subject, question.question, answer, by))
+    def answer(self, question: Question, answer: facts.ApprovalAnswer, by: str) -> None:
+        """Answer an approval question. The first answer counts. Raises `run.invalid_state` if the question is closed,
+        stale or altered."""
+        fact = make_answer(question, answer, by)
+        refuse_answer(question, fact, self.state, self.posted(self.run), self._log.facts)
+        self.post(fact)
 
-    def settle(self, call: str, how: CallSettlement, by: str, parts: tuple[Content, ...] = ()) -> bool:
-        """Decide about a call with an unknown outcome. False: the outcome is known."""
-        return self.post(facts.CallSettled(call, how, by, parts))
+    def settle(self, call: str, how: CallSettlement, by: str, parts: tuple[Content, ...] = ()) -> None:
+        """Decide about a call with an unknown outcome. Raises `run.invalid_state` if its outcome is known."""
+        fact = make_settlement(call, how, by, parts)
+        refuse_settlement(fact, self.state, self.posted(self.run))
+        self.post(fact)
+
+    def posted(self, run: str) -> tuple[facts.Fact, ...]:
+        """Facts from outside that the run, or a sub-agent of it, has not recorded yet."""
+        return self._world.crews.posted(run)
 
     def post(self, fact: facts.Fact) -> bool:
         """Add a fact from outside. False: it is too late for this fact."""

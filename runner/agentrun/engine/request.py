@@ -16,6 +16,7 @@ from agentrun.core.effects import RunChild
 from agentrun.core.facts import Parent
 from agentrun.core.messages import File, Image, Message
 from agentrun.core.outcome import Outcome
+from agentrun.engine.argument_checks import check_data, check_name, check_names, check_run_id, check_text, check_type
 from agentrun.engine.ports import Blobs
 from agentrun.errors import RequestError
 
@@ -25,7 +26,7 @@ outside, or its process is gone. completed, failed: it is finished."""
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """A request for one run."""
+    """A request for one run. Raises TypeError and ValueError for fields that no run can have."""
 
     agent: str
     """The name of the agent. The package must have the same name."""
@@ -51,6 +52,29 @@ class Request(Struct, frozen=True, kw_only=True):
     """An earlier conversation that is not in the session."""
     output: dict[str, Any] | None = None
     """JSON Schema of the answer. It replaces a schema of the package only if both have the same id."""
+
+    def __post_init__(self) -> None:
+        check_text("agent", self.agent)
+        check_type("package", self.package, (PackageFile, str), "a package or its fingerprint")
+        check_type("goes_on", self.goes_on, bool, "a bool")
+        for name in ("message", "seed"):
+            if getattr(self, name) is not None:
+                check_text(name, getattr(self, name))
+        if self.run is not None:
+            check_run_id(self.run)
+        if self.session is not None:
+            check_name("session", self.session)
+        check_names("params", self.params)
+        check_names("output", {} if self.output is None else self.output)
+        check_data("parent", self.parent, Parent | None, "a Parent")
+        check_type("history", self.history, tuple, "a tuple of messages")
+        check_data("history", self.history, tuple[Message, ...], "a tuple of messages")
+        check_type("attachments", self.attachments, tuple, "a tuple of images and files")
+        parts = tuple(each.part if isinstance(each, Attachment) else each for each in self.attachments)
+        check_data("attachments", parts, tuple[Image | File, ...], "a tuple of images and files")
+        for each in self.attachments:
+            if isinstance(each, Attachment):
+                check_type("attachments", each.data, bytes, "images and files with their bytes")
 
 
 def child_request(effect: RunChild) -> Request:

@@ -13,19 +13,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
+from functools import partial
+from types import NoneType
 from typing import Any, Generic, Self, TypeVar
 
 from msgspec.structs import replace
 
 from agentrun.compiler.package_file import PackageFile
 from agentrun.core.evolve import fold
-from agentrun.core.facts import ApprovalAnswer, ApprovalAnswered, CallSettled, CancelRequested, Fact, Record
+from agentrun.core.facts import ApprovalAnswer, CancelRequested, Fact, Record
 from agentrun.core.messages import Content
 from agentrun.core.outcome import Question, outcome_of
 from agentrun.core.package import Package
 from agentrun.core.package_validation import validate_package
+from agentrun.core.state import State
 from agentrun.core.transitions import is_acceptable
+from agentrun.engine.answers import (
+    CallSettlement,
+    make_answer,
+    make_settlement,
+    open_questions,
+    refuse_answer,
+    refuse_settlement,
+)
 from agentrun.engine.approvals import ApprovalCallback, to_approver
+from agentrun.engine.argument_checks import check_author, check_grace, check_run_id, check_type
 from agentrun.engine.begin import (
     PackagePolicy,
     StartPolicy,
@@ -40,7 +52,7 @@ from agentrun.engine.crew import MAX_PARALLEL_EFFECTS, CompletionOrder
 from agentrun.engine.crew_registry import CrewRegistry
 from agentrun.engine.driver import RunLog, open_run_log
 from agentrun.engine.events import ALL_EVENTS, Cursor, EventBus, Scope, Subscription, run_scope
-from agentrun.engine.handle import PARK_GRACE_MS, CallSettlement, RunHandle
+from agentrun.engine.handle import PARK_GRACE_MS, RunHandle
 from agentrun.engine.http_clients import HttpClients
 from agentrun.engine.memory import Journals, MemoryBlobs, MemoryJournals, stored_package
 from agentrun.engine.ports import Approver, Blobs, Clock, Executor, HookFunction, Provider, SinkPort
@@ -143,6 +155,7 @@ class Runtime:
     def start(self, request: Request) -> RunHandle:
         """Start a run. If it cannot start, this raises and nothing is stored."""
         run = request.run or self._ids()
+        check_run_id(run)
         journals, policy = self._ports(run)
         package = find_package(self.packages, request)
         request = replace(request, package=package)
@@ -187,6 +200,7 @@ class Runtime:
 
         Raises `run.invalid_state` if the run is finished; with `finished_ok` its handle has the outcome.
         """
+        check_type("with_package", with_package, (PackageFile, NoneType), "a PackageFile")
         journals, _ = self._ports(run)
         records = tuple(self.records(run))
         state = fold(records)
@@ -232,9 +246,15 @@ class Runtime:
 
     def records(self, run: str) -> Iterable[Record]:
         """The journal of a run. Raises `run.not_found`."""
+        check_run_id(run)
         if self.journals is None:
             raise run_not_found_error(run)
         return self.journals.records(run)
+
+    def questions(self, run: str) -> tuple[Question, ...]:
+        """The approvals that a run, or a sub-agent, waits for. Raises `run.not_found`."""
+        journals, _ = self._ports(run)
+        return open_questions(journals, run)
 
     def snapshot(self, run: str) -> Snapshot:
         """The current state of a run, from its journal. Raises `run.not_found`."""
@@ -263,34 +283,48 @@ class Runtime:
 
     def cancel(self, run: str, by: str = "caller") -> None:
         """Cancel a run. A finished run does not change."""
+        check_author(by)
         if run in self._runs:
             self._runs[run].cancel(by)
-        else:
+        elif is_acceptable(self._state(run), CancelRequested(by)):
             self._post(run, CancelRequested(by))
 
     def park(self, grace: int = PARK_GRACE_MS) -> None:
         """Park all active runs: no new effects are started, and running effects may end within `grace` milliseconds.
         The runs can be resumed."""
+        check_grace(grace)
         for handle in self._runs.values():
             handle.park(grace)
 
-    def answer(self, run: str, question: Question, answer: ApprovalAnswer, by: str) -> bool:
-        """Answer an approval question of a run or of its sub-agents. False: it is already answered."""
-        return self._post(run, ApprovalAnswered(question.subject, question.question, answer, by))
+    def answer(self, run: str, question: Question, answer: ApprovalAnswer, by: str) -> None:
+        """Answer an approval question of a run or of its sub-agents. The first answer counts. Raises
+        `run.invalid_state` if the question is closed, stale or altered."""
+        fact = make_answer(question, answer, by)
+        refuse_answer(question, fact, self._state(run), self._posted(run), partial(self._facts, run))
+        self._post(run, fact)
 
-    def settle(self, run: str, call: str, how: CallSettlement, by: str, parts: tuple[Content, ...] = ()) -> bool:
-        """Decide about a call with an unknown outcome, in a run or in its sub-agents. False: the outcome is known."""
-        return self._post(run, CallSettled(call, how, by, parts))
+    def settle(self, run: str, call: str, how: CallSettlement, by: str, parts: tuple[Content, ...] = ()) -> None:
+        """Decide about a call with an unknown outcome, in a run or in its sub-agents. Raises `run.invalid_state` if the
+        outcome is known."""
+        fact = make_settlement(call, how, by, parts)
+        refuse_settlement(fact, self._state(run), self._posted(run))
+        self._post(run, fact)
 
-    def _post(self, run: str, fact: Fact) -> bool:
+    def _state(self, run: str) -> State:
+        return self._runs[run].state if run in self._runs else fold(self.records(run))
+
+    def _facts(self, run: str) -> Iterator[Fact]:
+        return (record.fact for record in self.records(run))
+
+    def _posted(self, run: str) -> tuple[Fact, ...]:
+        return tuple(fact for handle in self._runs.values() for fact in handle.posted(run))
+
+    def _post(self, run: str, fact: Fact) -> None:
         if run in self._runs:
-            return self._runs[run].post(fact)
-        if not is_acceptable(fold(self.records(run)), fact):
-            return False
-        if not any(handle.post_to_child(run, fact) for handle in self._runs.values()):
+            self._runs[run].post(fact)
+        elif not any(handle.post_to_child(run, fact) for handle in self._runs.values()):
             self._ports(run)
             open_run_log(world_of_run(self._world(), run)).commit(fact)
-        return True
 
     def _world(self) -> World:
         assert self._events is not None

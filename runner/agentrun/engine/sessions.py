@@ -19,6 +19,7 @@ from agentrun.core.messages import Assistant, Message, Text, ToolCall, ToolResul
 from agentrun.core.outcome import answer_of
 from agentrun.core.package import Package, SessionSettings
 from agentrun.core.state import State
+from agentrun.engine.argument_checks import check_name
 from agentrun.errors import RequestError
 
 
@@ -50,6 +51,7 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
 
     def create(self, name: str) -> Session:
+        check_name("name", name)
         if name in self._sessions:
             raise ValueError(f"a session with the name {name!r} already exists")
         self._sessions[name] = Session(name)

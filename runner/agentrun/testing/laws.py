@@ -41,14 +41,15 @@ from agentrun.core.audit import find_divergence
 from agentrun.core.effects import AskModel, Deliver, RunTool, ToolReturn
 from agentrun.core.evolve import fold
 from agentrun.core.fault import Fault
-from agentrun.core.messages import Reply
-from agentrun.core.outcome import Outcome, Question
+from agentrun.core.messages import Reply, Text
+from agentrun.core.outcome import Outcome
 from agentrun.core.package_lookup import tool_effect
 from agentrun.core.state import State
+from agentrun.engine.answers import CallSettlement
 from agentrun.engine.api import PackageSource, load_package_source, providers_by_name
 from agentrun.engine.clock import StepClock
 from agentrun.engine.crew import CompletionOrder
-from agentrun.engine.handle import CallSettlement, RunHandle
+from agentrun.engine.handle import RunHandle
 from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.ports import Approver, Executor, HookFunction, Provider, SinkPort
 from agentrun.engine.request import Request
@@ -143,13 +144,12 @@ def _answer_all(runtime: Runtime, how: CallSettlement, answer: facts.ApprovalAns
     journals = runtime.journals
     assert isinstance(journals, MemoryJournals)
     for run in journals.runs:
-        for record in journals.records(run):
-            match record.fact:
-                case facts.ApprovalAsked() as asked:
-                    question = Question(asked.subject, asked.question, asked.target, None, asked.rules, asked.reason)
-                    runtime.answer(run, question, answer, by="a law")
-                case facts.WorkLost() as lost:
-                    runtime.settle(run, lost.effect, how, by="a law")
+        for question in runtime.questions(run):
+            runtime.answer(run, question, answer, by="a law")
+        for call in fold(journals.records(run)).calls:
+            if call.status == "lost":
+                parts = (Text("settled"),) if how == "result" else ()
+                runtime.settle(run, call.id, how, "a law", parts)
 
 
 def canonical_journals(journals: MemoryJournals) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from decimal import ROUND_CEILING, Decimal
 from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta, Struct
 
 NAME_PATTERN = "^[a-z][a-z0-9_-]{0,63}$"
+NAME_RULE = "use at most 64 lowercase letters, digits, - and _, starting with a letter"
 PARAM_NAME_PATTERN = "^[a-z][a-z0-9_]{0,63}$"
 DURATION_PATTERN = "^[1-9][0-9]{0,6}(ms|s|m|h|d)$"
 MAGNITUDE_PATTERN = "^([1-9][0-9]{0,5}(\\.[0-9]{1,3})?k|([1-9][0-9]{0,2}(\\.[0-9]{1,3})?|1000)M)$"
@@ -44,6 +46,11 @@ class FileRef(Struct, frozen=True, forbid_unknown_fields=True):
 
     file: Annotated[str, Meta(min_length=1, max_length=1024)]
     """The path of the file, relative to this document. It must be inside the project, also after symbolic links."""
+
+
+def is_valid_name(text: str) -> bool:
+    """Whether a text is a name as in a spec, which can also be the name of a file or a folder."""
+    return re.fullmatch(NAME_PATTERN, text) is not None and not text.endswith("\n")
 
 
 def milliseconds(duration: str) -> int:
