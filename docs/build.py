@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from agentrun.compiler.schema_files import schema_text
+from agentrun.compiler.schema_files import DOCUMENT_MODELS, schema_text
 from agentrun.compiler.template_filters import FILTERS
 from agentrun.compiler.template_meter import MAX_VALUE_DEPTH, STEPS_PER_CALL, Bounds
 from agentrun.compiler.template_operations import FUNCTIONS, METHODS, TESTS
@@ -26,7 +26,6 @@ from agentrun.core.state import CallStatus, Phase
 from agentrun.core.transitions import CALL_TRANSITIONS, PHASE_TRANSITIONS
 from agentrun.engine.settings import Settings, setting_names
 from agentrun.errors import ERROR_CODES, TOOL_RESULT_CODES
-from agentrun.spec.model_schemas import DOCUMENT_MODELS
 from agentrun.spec.problems import PROBLEM_CODES as SPEC_CODES
 
 HERE = Path(__file__).parent

@@ -87,7 +87,7 @@ def test_product_keeps_the_import_rules(checker: Callable[[Tree], list[str]]) ->
         ("core/decide.py", "import agentrun.spec.document_loader"),
         ("spec/document_loader.py", "from agentrun import core"),
         ("tools/http.py", "from agentrun.store.locks import lock"),
-        ("journal/storage.py", "def f():\n    from agentrun.net import sender"),
+        ("journal/storage.py", "def f():\n    from agentrun.net import client"),
         ("journal/storage.py", "from ..net import sender"),
         ("wire.py", "from agentrun.core.facts import Fact"),
         ("engine/driver.py", "from agentrun import Agent"),

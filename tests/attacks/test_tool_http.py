@@ -18,8 +18,7 @@ from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
 from agentrun.journal.canonical import canonical
 from agentrun.journal.storage import read_journal_file
-from agentrun.net.client import make_client
-from agentrun.net.sender import HttpxSender
+from agentrun.net.client import HttpxSender, make_client
 from agentrun.secret import Secret
 from agentrun.testing import calls, scripted, text
 from agentrun.tools.http import HttpTools

@@ -24,8 +24,7 @@ from agentrun.cassette.recorder import Recorder
 from agentrun.cassette.writer import CassetteSerializer, dump_cassette
 from agentrun.engine.cassette_ports import RecordingExchanger, replay_reply
 from agentrun.errors import CassetteError
-from agentrun.net.client import make_client
-from agentrun.net.sender import HttpxSender
+from agentrun.net.client import HttpxSender, make_client
 from agentrun.wire import HttpCall, HttpReply
 
 from ..docs.terminal import ROOT

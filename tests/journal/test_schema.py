@@ -8,9 +8,8 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from agentrun.compiler.schema_files import JOURNAL_FIELD_DESCRIPTIONS
+from agentrun.compiler.schema_files import JOURNAL_FIELD_DESCRIPTIONS, field_descriptions
 from agentrun.core.facts import Fact
-from agentrun.spec.model_schemas import field_descriptions
 
 from ..schemas import shipped, validator
 from .journals import ANY_FACT, GOLDEN, JOURNAL, LINES, journal

@@ -10,9 +10,8 @@ import pytest
 from agentrun.engine.env_file import EnvFile
 from agentrun.engine.settings import load_settings
 from agentrun.errors import AgentrunError, ProviderError
-from agentrun.net.client import make_client
+from agentrun.net.client import HttpxSender, make_client
 from agentrun.net.environment import Lookup
-from agentrun.net.sender import HttpxSender
 from agentrun.secret import Secret
 from agentrun.wire import HttpAuth, HttpCall, HttpReply
 

@@ -17,7 +17,7 @@ import pytest
 from agentrun.errors import ProviderError
 from agentrun.net import client as client_module
 from agentrun.net import reply_body as body_module
-from agentrun.net.sender import HttpxSender
+from agentrun.net.client import HttpxSender
 from agentrun.wire import HttpReply
 
 from ..hand_loop import HandLoop, run_by_hand

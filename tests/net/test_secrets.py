@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from agentrun.errors import HostError
+from agentrun.net.client import HttpxSender
 from agentrun.net.environment import Lookup, request_variables
-from agentrun.net.sender import HttpxSender
 from agentrun.secret import Secret
 from agentrun.wire import HttpAuth, HttpCall, HttpReply
 

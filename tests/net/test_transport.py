@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agentrun.net.sender import HttpxSender
+from agentrun.net.client import HttpxSender
 from agentrun.net.transport import PooledTransport
 from agentrun.wire import HttpReply
 

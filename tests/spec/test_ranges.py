@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from agentrun.spec.model_schemas import DOCUMENT_MODELS
+from agentrun.compiler.schema_files import DOCUMENT_MODELS
 
 from ..documents import document_with, split_into_files
 from ..full_cases import CASES

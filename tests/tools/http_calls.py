@@ -10,8 +10,7 @@ from msgspec import convert
 
 from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.package_tools import HttpTool
-from agentrun.net.client import make_client
-from agentrun.net.sender import HttpxSender
+from agentrun.net.client import HttpxSender, make_client
 from agentrun.secret import Secret
 from agentrun.tools.http import HttpTools
 from agentrun.wire import HttpCall, HttpReply

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
+from agentrun.cli.lock import pin_mcp_servers as asked_for
 from agentrun.compiler.external_schemas import adopt_schema, escape_invisible_lines
 from agentrun.compiler.lock_file import Lock, lock_text, parse_lock
 from agentrun.compiler.spec_reader import read_spec
@@ -20,7 +21,6 @@ from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.facts import ToolFinished
 from agentrun.core.messages import text_of
 from agentrun.core.package_tools import McpTool, PinnedTool
-from agentrun.engine.pinning import pin_mcp_servers as asked_for
 from agentrun.engine.run import FinishedRun
 from agentrun.secret import Secret
 from agentrun.spec.problems import DocumentError, Source

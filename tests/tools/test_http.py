@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from agentrun.core.effects import ToolReturn
-from agentrun.net.client import make_client
-from agentrun.net.sender import HttpxSender
+from agentrun.net.client import HttpxSender, make_client
 from agentrun.tools.http import MAX_REDIRECTS, HttpTools
 from agentrun.wire import HttpReply
 

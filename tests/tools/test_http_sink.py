@@ -13,8 +13,7 @@ from agentrun.core.effects import Deliver
 from agentrun.core.fault import Fault
 from agentrun.core.package import HttpSink
 from agentrun.core.package_tools import Auth
-from agentrun.net.client import make_client
-from agentrun.net.sender import HttpxSender
+from agentrun.net.client import HttpxSender, make_client
 from agentrun.tools.sinks import HttpSinks
 from agentrun.wire import HttpReply
 

@@ -93,13 +93,37 @@ def _pin_servers(path: Path, specs: Sequence[Spec]) -> dict[str, dict[str, Pinne
 
     if not any(isinstance(tool, McpToolSpec) for spec in specs for tool in spec.agent.tools.values()):
         return {}
-    from agentrun.engine.pinning import pin_mcp_servers
-
     other = _other_problems(path)
     pins, problems = ({}, other) if other else pin_mcp_servers(specs)
     if problems:
         raise SpecError(problems)
     return pins
+
+
+def pin_mcp_servers(specs: Sequence[Spec]) -> tuple[dict[str, dict[str, PinnedTool]], list[Problem]]:
+    """Ask the servers of a spec, with its profiles, for their tools. Raises `host.missing`."""
+    from agentrun.tools.mcp import require_mcp_sdk
+
+    require_mcp_sdk()
+    import asyncio
+
+    from agentrun.core.package_lookup import tool_command
+    from agentrun.engine.env_file import read_project_env_file
+    from agentrun.engine.live_providers import part_variables
+    from agentrun.engine.settings import load_settings
+    from agentrun.net.environment import find_credentials
+    from agentrun.redactor import Redactor
+    from agentrun.tools.commands import find_programs
+    from agentrun.tools.mcp_connection import McpEnvironment
+    from agentrun.tools.mcp_pins import declared_servers, pin_tools
+
+    root = specs[0].project.root
+    tools = [tool for spec in specs for tool in declared_servers(spec).values()]
+    commands = sorted({command for tool in tools if (command := tool_command(tool)) is not None})
+    names = {name for tool in tools for name in part_variables(tool, addresses=False)}
+    settings = load_settings(read_project_env_file(root, {name for tool in tools for name in part_variables(tool)}))
+    site = McpEnvironment(root, find_programs(commands, root), settings.secret)
+    return asyncio.run(pin_tools(specs, site, Redactor(find_credentials(settings.variables(), names))))
 
 
 def _other_problems(path: Path) -> list[Problem]:

@@ -1,4 +1,4 @@
-"""The filters of templates, each with its cost. `template_text_costs.py` says what a cost is."""
+"""The filters of templates, each with its cost. `template_meter.py` says what a cost is."""
 
 # ruff: noqa: ARG001 - a cost takes the arguments of its operation, also those that cost nothing
 
@@ -17,13 +17,11 @@ from agentrun.compiler.template_meter import (
     MIB,
     SIZED,
     TEXT,
+    Cost,
     RenderMeter,
     RenderStopped,
     check_number,
     describe_value,
-)
-from agentrun.compiler.template_text_costs import (
-    Cost,
     escaped_length,
     pay_format,
     pay_nothing,

@@ -1,6 +1,6 @@
 """The operators, methods, tests and functions of templates, each with its cost.
 
-A method, test or function is allowed only if its cost is in a table. `template_text_costs.py` says what a cost is.
+A method, test or function is allowed only if its cost is in a table. `template_meter.py` says what a cost is.
 """
 
 # ruff: noqa: ARG001 - a cost takes the arguments of its operation, also those that cost nothing
@@ -15,9 +15,14 @@ from jinja2.tests import TESTS as JINJA_TESTS
 from jinja2.utils import Namespace
 from markupsafe import Markup
 
-from agentrun.compiler.template_meter import LISTS, TEXT, VIEWS, RenderMeter, RenderStopped, check_number
-from agentrun.compiler.template_text_costs import (
+from agentrun.compiler.template_meter import (
+    LISTS,
+    TEXT,
+    VIEWS,
     Cost,
+    RenderMeter,
+    RenderStopped,
+    check_number,
     escaped_length,
     pay_format,
     pay_nothing,

@@ -26,7 +26,7 @@ from agentrun.engine.settings import Settings, load_settings
 from agentrun.engine.world import iterate_packages, iterate_routes
 from agentrun.errors import HostError
 from agentrun.net import environment as net_environment
-from agentrun.net.sender import HttpxSender
+from agentrun.net.client import HttpxSender
 from agentrun.providers.registry import PROVIDER_HOMES, codec_for, refuse_unsupported
 from agentrun.wire import HttpCall, Sender
 

@@ -1,6 +1,6 @@
 """Version "1" of the spec language: the models of every YAML document that users write.
 
-Rule 1  A field is documented under the field. `spec/model_schemas.py` copies the text into the JSON Schema, and editors
+Rule 1  A field is documented under the field. `compiler/schema_files.py` copies the text into the JSON Schema, and editors
         show it as the hover.
 Rule 2  A default is defined here and nowhere else. Absent means no limit, never zero.
 Rule 3  Annotations are real types, not strings, because msgspec needs 10 ms to evaluate strings at the first use.

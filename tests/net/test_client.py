@@ -5,8 +5,7 @@ import threading
 
 import pytest
 
-from agentrun.net.client import make_client
-from agentrun.net.sender import HttpxSender
+from agentrun.net.client import HttpxSender, make_client
 from agentrun.wire import HttpAuth, HttpCall, HttpReply
 
 from ..servers import CLOSE, Server, WaitFor, head, reply_with_length, streamed

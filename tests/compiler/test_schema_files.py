@@ -9,8 +9,7 @@ import jsonschema_rs
 import msgspec
 import pytest
 
-from agentrun.compiler.schema_files import SCHEMA_NAMES, schema_text
-from agentrun.spec.model_schemas import DOCUMENT_MODELS
+from agentrun.compiler.schema_files import DOCUMENT_MODELS, SCHEMA_NAMES, schema_text
 from agentrun.spec.schema_check import PATTERN_DESCRIPTIONS
 
 from ..documents import split_into_files
