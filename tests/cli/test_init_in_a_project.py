@@ -56,7 +56,7 @@ def test_nothing_that_exists_is_overwritten(project: Path) -> None:
     mine = {
         "specs/hello.yaml": b"mine",
         ".github/workflows/agents.yml": b"mine",
-        ".vscode/settings.json": b"{}",
+        ".vscode/settings.json": b'{"yaml.schemas": {}}',
         "schemas/agent.schema.json": b"{}",
         "pyproject.toml": b'[tool.agentrun]\nimport_roots = ["src"]\n',
         ".gitignore": b".agentrun\n.env\r\nagents.xml",
@@ -79,7 +79,60 @@ def test_line_ends_of_an_existing_file_stay(project: Path) -> None:
     assert text == b'[project]\r\nname = "shop"\r\n\r\n[tool.agentrun]\r\nimport_roots = ["specs", "src"]\r\n'
 
 
-@pytest.mark.parametrize("content", [b"[project\n", b"\xff"], ids=["not TOML", "not UTF-8"])
+@pytest.mark.parametrize("before", ["{}", '{"a": 1}', '{\n  "a": {"b": [1]}\n}\n', '\r\n{\r\n  "a": 1\r\n}', "{ \n }"])
+def test_editor_settings_get_the_schemas(project: Path, before: str) -> None:
+    path = project / ".vscode" / "settings.json"
+    path.parent.mkdir()
+    path.write_bytes(before.encode())
+    done = agentrun("init", ".", cwd=project)
+    assert '    +   "yaml.schemas": {' in done.err.splitlines()
+    after = path.read_bytes().decode()
+    schemas = json.loads(after).pop("yaml.schemas")
+    assert "./schemas/agent.schema.json" in schemas
+    assert json.loads(after) == {**json.loads(before), "yaml.schemas": schemas}
+    assert ("\r\n" in after) is ("\r\n" in before)
+    assert agentrun("init", ".", cwd=project).code == 0
+    assert path.read_bytes().decode() == after
+
+
+def test_comments_in_editor_settings_stay(project: Path) -> None:
+    """They may look like the beginning of the object."""
+    before = '// {mine\n/* {\n */ {\n  // tabs {\n  "editor.tabSize": 2, // two\n}\n'
+    path = project / ".vscode" / "settings.json"
+    path.parent.mkdir()
+    path.write_text(before, encoding="utf-8")
+    assert agentrun("init", ".", cwd=project).code == 0
+    start, end = "// {mine\n/* {\n */ {", '\n  // tabs {\n  "editor.tabSize": 2, // two\n}\n'
+    after = path.read_text(encoding="utf-8")
+    assert (after.startswith(f'{start}\n  "yaml.schemas": {{\n'), after.endswith(f"  }},{end}")) == (True, True)
+
+
+@pytest.mark.parametrize("name", ["pyproject.toml", ".gitignore", "specs", ".github"])
+def test_link_is_refused_and_nothing_is_written(project: Path, name: str) -> None:
+    other = project.parent / f"{project.name}-other"
+    other.mkdir()
+    target = other / name
+    if name in ("pyproject.toml", ".gitignore"):
+        target.write_text("")
+    else:
+        target.mkdir()
+    (project / name).unlink(missing_ok=True)
+    (project / name).symlink_to(target)
+    before = file_contents(project)
+    done = agentrun("init", ".", cwd=project)
+    assert (done.code, "symbolic links are not followed, so nothing was written" in done.err) == (2, True), done.err
+    assert (file_contents(project), list(other.rglob("*"))) == (before, [target])
+
+
+def test_next_commands_begin_where_the_user_is(project: Path) -> None:
+    assert "Next:\n  agentrun specs/hello.yaml\n" in agentrun("init", ".", cwd=project).err
+    assert "Next:\n  cd 'my agent'\n  agentrun specs/hello.yaml\n" in agentrun("init", "my agent", cwd=project).err
+
+
+INLINE = b"tool = {ruff = {line-length = 100}}\n"
+
+
+@pytest.mark.parametrize("content", [b"[project\n", b"\xff", INLINE], ids=["not TOML", "not UTF-8", "inline table"])
 def test_unreadable_pyproject_is_refused_and_nothing_is_written(project: Path, content: bytes) -> None:
     (project / "pyproject.toml").write_bytes(content)
     before = file_contents(project)

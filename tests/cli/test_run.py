@@ -85,7 +85,7 @@ def test_case_uses_its_own_profile(project: Path) -> None:
     assert agentrun("specs/triage.yaml", "--case", "brief", "--profile", "short", cwd=project).code == 0
     refused = agentrun("specs/triage.yaml", "--case", "default", "--profile", "short", cwd=project)
     assert refused.code == 2
-    assert '  profile: none in the case, "short" in this command\n' in refused.err
+    assert 'other values: profile is none in the case, "short" in this command\n' in refused.err
 
 
 def test_two_cases_with_the_same_input_are_announced(project: Path) -> None:

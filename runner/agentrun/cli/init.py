@@ -2,6 +2,7 @@
 
 Rule 1  All changes are shown before the first one is made.
 Rule 2  Nothing is overwritten: a file that exists gets additional lines or stays as it is.
+Rule 3  If one change cannot be made, none is.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ def command(directory: Path, yes: bool) -> None:
     """Add agentrun to the project in DIRECTORY, or create a new one.
 
     Adds a spec with a test case and its cassette, the schemas for editors, a workflow for CI, `[tool.agentrun]` in
-    pyproject.toml and lines in .gitignore. It first shows what it will change. No file is overwritten: pyproject.toml
-    and .gitignore get additional lines, and all other existing files stay as they are.
+    pyproject.toml and lines in .gitignore. It first shows what it will change. No file is overwritten: pyproject.toml,
+    .gitignore and .vscode/settings.json get additional lines, and all other existing files stay as they are.
 
     \b
     Examples:
@@ -77,12 +78,16 @@ def command(directory: Path, yes: bool) -> None:
     changes = plan_changes(directory, files)
     _show_changes(directory, changes)
     written = [change for change in changes if change.content is not None]
+    if links := _links(directory, (change.name for change in written)):
+        replace = f"replace {join_words(links)} by a real file or directory"
+        raise click.UsageError(f"symbolic links are not followed, so nothing was written; {replace}")
     if any(change.note for change in written) and not yes and sys.stdin.isatty():
         click.confirm("Continue?", default=True, abort=True, err=True)
     tree = user_directory_tree(directory)
     for change in written:
         tree.write(tree.root / change.name, cast(bytes, change.content))
-    print_stderr(f"\nNext:\n  cd {shlex.quote(str(directory))}\n  agentrun specs/hello.yaml\n  agentrun test")
+    enter = [] if directory.samefile(Path.cwd()) else [f"cd {shlex.quote(str(directory))}"]
+    print_stderr("\n  ".join(["\nNext:", *enter, "agentrun specs/hello.yaml", "agentrun test"]))
     if to_fill_in and any(change.name == REQUIREMENTS_FILE for change in written):
         print_stderr(f"\n{to_fill_in}")
 
@@ -105,39 +110,71 @@ def plan_changes(directory: Path, files: Mapping[str, bytes]) -> list[ProjectCha
     return changes
 
 
+class AddedLines(NamedTuple):
+    """What an existing file lacks."""
+
+    lines: list[str]
+    offset: int | None = None
+    """Where they are inserted. None: at the end."""
+
+
 def _add_lines(name: str, path: Path, *, has_specs: bool) -> ProjectChange:
     """An existing file with the lines that it lacks. `has_specs`: whether there is, or will be, a folder `specs`."""
     source = "src" if (path.parent / "src").is_dir() else "."
     try:
         before = path.read_bytes().decode()
-        added = ADDED_LINES[name](before, ["specs", source] if has_specs else [source])
-    except (OSError, ValueError) as error:  # not UTF-8, or not TOML
+        lines, offset = ADDED_LINES[name](before, ["specs", source] if has_specs else [source])
+    except (OSError, ValueError) as error:  # not UTF-8, or no lines can be added
         reason = getattr(error, "strerror", None) or str(error)
-        raise click.UsageError(f"{path} cannot be read: {reason}; nothing was written") from None
-    if not added:
-        return ProjectChange(name, None, "has all that is needed")
+        raise click.UsageError(f"{path} cannot be extended: {reason}; nothing was written") from None
+    if not lines:
+        return ProjectChange(name, None, "needs no change")
+    head, rest = before[:offset], "" if offset is None else before[offset:]
     line_end = "\r\n" if "\r\n" in before else "\n"
-    gap = "" if not before or before.endswith("\n") else line_end
-    return ProjectChange(name, f"{before}{gap}{line_end.join([*added, ''])}".encode(), "\n".join(added))
+    gap = "" if not head or head.endswith("\n") else line_end
+    end = "" if rest.lstrip(" \t")[:1] in ("\r", "\n") else line_end
+    return ProjectChange(name, f"{head}{gap}{line_end.join(lines)}{end}{rest}".encode(), "\n".join(lines))
 
 
-def _pyproject_lines(text: str, import_roots: list[str]) -> list[str]:
+def _pyproject_lines(text: str, import_roots: list[str]) -> AddedLines:
     if "agentrun" in tomllib.loads(text).get("tool", {}):
-        return []
-    return [*([""] if text else []), "[tool.agentrun]", f"import_roots = {json.dumps(import_roots)}"]
+        return AddedLines([])
+    lines = [*([""] if text else []), "[tool.agentrun]", f"import_roots = {json.dumps(import_roots)}"]
+    try:
+        tomllib.loads("\n".join([text, *lines]))
+    except ValueError:
+        raise ValueError("`tool` is an inline table, so [tool.agentrun] cannot be added; write tables") from None
+    return AddedLines(lines)
 
 
-def _gitignore_lines(text: str, _import_roots: list[str]) -> list[str]:
+def _gitignore_lines(text: str, _import_roots: list[str]) -> AddedLines:
     ignored = {line.strip().strip("/") for line in text.splitlines()}
     lines = (STARTER / "gitignore").read_text(encoding="utf-8").splitlines()
-    return [line for line in lines if line.strip("/") not in ignored]
+    return AddedLines([line for line in lines if line.strip("/") not in ignored])
 
 
-ADDED_LINES: dict[str, Callable[[str, list[str]], list[str]]] = {
+_COMMENTS = r"(?:\s++|//[^\n]*+|/\*.*?\*/)*+"
+_settings_start = re.compile(rf"\ufeff?{_COMMENTS}\{{(?=({_COMMENTS}\}})?)", re.DOTALL)
+"""The beginning of JSON with comments. The group matches if the object is empty."""
+
+
+def _editor_lines(text: str, _import_roots: list[str]) -> AddedLines:
+    if '"yaml.schemas"' in text:
+        return AddedLines([])
+    start = _settings_start.match(text)
+    if start is None:
+        raise ValueError("it is not a JSON object")
+    lines = (STARTER / "vscode.json").read_text(encoding="utf-8").splitlines()[1:-1]
+    lines[-1] += "" if start[1] else ","
+    return AddedLines(lines, start.end())
+
+
+ADDED_LINES: dict[str, Callable[[str, list[str]], AddedLines]] = {
     "pyproject.toml": _pyproject_lines,
     ".gitignore": _gitignore_lines,
+    ".vscode/settings.json": _editor_lines,
 }
-"""Existing files that get lines, and the lines that a text lacks."""
+"""Existing files that get lines, and the lines that a text lacks. Raises ValueError if it cannot get them."""
 
 
 def _show_changes(directory: Path, changes: list[ProjectChange]) -> None:
@@ -158,6 +195,12 @@ def _blocking_files(directory: Path, files: Iterable[str]) -> list[str]:
     folders = {directory, *(directory / parent for name in files for parent in Path(name).parents)}
     wrong = {folder for folder in folders if os.path.lexists(folder) and not folder.is_dir()}
     return sorted(map(str, wrong | {directory / name for name in files if (directory / name).is_dir()}))
+
+
+def _links(directory: Path, names: Iterable[str]) -> list[str]:
+    """Symbolic links in the place of files, or of their folders."""
+    paths = {directory / each for name in names for each in (Path(name), *Path(name).parents[:-1])}
+    return sorted(str(path) for path in paths if path.is_symlink())
 
 
 def _project_files() -> Iterator[tuple[str, bytes]]:

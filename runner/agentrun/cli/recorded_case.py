@@ -71,10 +71,10 @@ def other_values_error(spec: Path, case: Case, different: Iterable[tuple[str, An
     def show(value: Any) -> str:
         return "none" if value is None else quote_text(value if isinstance(value, str) else json_text(value), most=300)
 
-    lines = [f"  {name}: {show(own)} in the case, {show(value)} in this command" for name, own, value in different]
+    shown = (f"{name} is {show(own)} in the case, {show(value)} in this command" for name, own, value in different)
     return RequestError(
         "input.rejected",
-        "\n".join([f"case {quote_text(case.name)} exists and has other values:", *lines]),
+        f"case {quote_text(case.name)} exists and has other values: {'; '.join(shown)}",
         hint=f"use another name with --case, or edit the case in {display_path(cases_path(spec))}",
         fields={"reason": "case"},
     )
