@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrun.core.messages import Reasoning, Text, Usage
-from agentrun.providers.anthropic import Anthropic
-from agentrun.providers.anthropic_reply import AnthropicStream
+from agentrun.providers.anthropic import Anthropic, AnthropicStream
 from agentrun.providers.codec import ReplyOrFault
 
 from . import exchange

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from agentrun.core.messages import Text
 from agentrun.providers.codec import ReplyOrFault
-from agentrun.providers.gemini import GeminiGenerate
-from agentrun.providers.gemini_reply import GeminiStream
+from agentrun.providers.gemini import GeminiGenerate, GeminiStream
 
 from . import exchange
 from .exchange import (

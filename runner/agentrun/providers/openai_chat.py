@@ -3,25 +3,32 @@
 Rule 1  The instructions are the first message, with the role `system`.
 Rule 2  Tool results contain only text here. Images and files of results follow in a user message after their batch.
 Rule 3  Reasoning is not sent back, because the protocol has no field for it.
+Rule 4  Compatible servers omit many fields of a reply, so most are optional.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, assert_never
+from typing import Annotated, Any, assert_never
+
+import msgspec
+from msgspec import Meta, Struct
 
 from agentrun.canonical_json import sorted_json
 from agentrun.core import messages as neutral
 from agentrun.core import model_texts as texts
 from agentrun.core.effects import ModelRequest, OfferedTool
+from agentrun.core.messages import Assistant, FinishReason, Refusal, Reply, Text, ToolCall, Usage
 from agentrun.core.package import ModelSettings, Route
 from agentrun.core.package_tools import Tool
+from agentrun.providers import openai_faults
 from agentrun.providers import request_encoding as encoding
-from agentrun.providers.codec import ReadBlob
-from agentrun.providers.openai_chat_reply import ChatStream, read_chat_reply
+from agentrun.providers.codec import ReadBlob, ReplyOrFault, TokenCount
+from agentrun.providers.faults import DECODE_ERRORS, decode_fault, empty_fault, unended_fault, unreadable_fault
 from agentrun.providers.registry import provider_url
-from agentrun.providers.wire_names import call_ids, derived_id, wire_name
-from agentrun.wire import HttpAuth, HttpCall
+from agentrun.providers.sse import SseReply
+from agentrun.providers.wire_names import call_ids, derived_id, tools_by_wire_name, wire_name
+from agentrun.wire import HttpAuth, HttpCall, HttpReply
 
 MAX_OPENAI_STOPS = 4
 
@@ -31,6 +38,13 @@ CHAT_FIELDS = frozenset(
         *("reasoning_effort", "response_format", "stream", "stream_options", "tools", "tool_choice", "n"),
     }
 )
+_FINISH: dict[str, FinishReason] = {
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "tool_calls",
+    "content_filter": "content_filter",
+}
+LAST_DATA = "[DONE]"
 
 
 class OpenAIChat:
@@ -74,8 +88,18 @@ class OpenAIChat:
         url = provider_url(route) + "/chat/completions"
         return encoding.post_items(request, url, _fields(request), "messages", [*first, *items], openai_auth(route))
 
-    decode = staticmethod(read_chat_reply)
-    stream = staticmethod(ChatStream)
+    def decode(self, reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
+        if reply.status != 200:
+            return openai_faults.openai_status_fault(reply)
+        try:
+            completion = _completion.decode(reply.body)
+        except DECODE_ERRORS as problem:
+            error = openai_faults.read_openai_error(reply.body)
+            return openai_faults.openai_inner_fault(error) if error else unreadable_fault(problem, len(reply.body))
+        return make_chat_reply(request, completion)
+
+    def stream(self, request: ModelRequest) -> ChatStream:
+        return ChatStream(request)
 
 
 def openai_auth(route: Route) -> HttpAuth | None:
@@ -160,3 +184,202 @@ def _assistant(message: neutral.Assistant, ids: Mapping[str, str]) -> dict[str, 
     if fields.keys() == {"role", "content"}:
         fields["content"] = text  # the API refuses a message with neither content nor calls
     return fields
+
+
+class CachedTokens(Struct):
+    cached_tokens: TokenCount | None = None
+
+
+class ReasoningTokens(Struct):
+    reasoning_tokens: TokenCount | None = None
+
+
+class ChatUsage(Struct):
+    prompt_tokens: TokenCount | None = None
+    completion_tokens: TokenCount | None = None
+    prompt_tokens_details: CachedTokens | None = None
+    completion_tokens_details: ReasoningTokens | None = None
+
+    def neutral(self) -> Usage:
+        read, written = self.prompt_tokens_details, self.completion_tokens_details
+        return Usage(
+            input=self.prompt_tokens,
+            output=self.completion_tokens,
+            cached=read.cached_tokens if read else None,
+            reasoning=written.reasoning_tokens if written else None,
+        )
+
+
+class _Function(Struct):
+    name: str
+    arguments: str | None = None
+
+
+class _Call(Struct):
+    function: _Function
+    id: str | None = None
+
+
+class _ChatMessage(Struct):
+    content: str | None = None
+    refusal: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Choice(Struct):
+    message: _ChatMessage
+    finish_reason: str | None = None
+
+
+class _Completion(Struct):
+    choices: Annotated[list[_Choice], Meta(min_length=1, max_length=1)]
+    id: str | None = None
+    model: str | None = None
+    usage: ChatUsage | None = None
+
+
+_completion = msgspec.json.Decoder(_Completion)
+
+
+def make_chat_reply(request: ModelRequest, completion: _Completion) -> ReplyOrFault:
+    message, finish = completion.choices[0].message, completion.choices[0].finish_reason
+    if finish == "error":  # OpenRouter: the model behind it failed
+        return openai_faults.openai_inner_fault(openai_faults.OpenAIError("the model failed"))
+    names = tools_by_wire_name(request)
+    parts: list[Text | Refusal | ToolCall] = []
+    if message.content:
+        parts.append(Text(message.content))
+    if message.refusal:
+        parts.append(Refusal(message.refusal))
+    for index, call in enumerate(message.tool_calls or ()):
+        name = call.function.name
+        parts.append(ToolCall(str(index), names.get(name, name), call.function.arguments or "", call.id))
+    if not parts:
+        return empty_fault(finish)
+    return Reply(
+        message=Assistant(tuple(parts)),
+        finish=_FINISH.get(finish or "", "unknown"),
+        usage=completion.usage.neutral() if completion.usage else None,
+        model=completion.model,
+        wire_id=completion.id,
+    )
+
+
+class _FunctionDelta(Struct):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _CallDelta(Struct):
+    index: int | None = None
+    id: str | None = None
+    function: _FunctionDelta | None = None
+
+
+class _Delta(Struct):
+    content: str | None = None
+    refusal: str | None = None
+    tool_calls: list[_CallDelta] | None = None
+
+
+class _ChoiceDelta(Struct):
+    delta: _Delta | None = None
+    finish_reason: str | None = None
+    index: int = 0
+
+
+class _Chunk(Struct):
+    choices: list[_ChoiceDelta] | None = None
+    id: str | None = None
+    model: str | None = None
+    usage: ChatUsage | None = None
+    error: Any = None
+
+
+_chunk = msgspec.json.Decoder(_Chunk)
+
+
+class _OpenCall(Struct):
+    index: int
+    id: str | None = None
+    name: str = ""
+    arguments: list[str] = []
+
+
+class _OpenCalls:
+    def __init__(self) -> None:
+        self._all: list[_OpenCall] = []
+        self._open: dict[int | None, _OpenCall] = {}
+
+    def add(self, piece: _CallDelta) -> None:
+        call = self._open.get(piece.index)
+        delta = piece.function or _FunctionDelta()
+        is_named = bool(delta.name)
+        if call is None and piece.index is None and not is_named and self._all:
+            call = self._all[-1]
+        if call is not None and piece.id and call.id:
+            begins = piece.id != call.id
+        else:
+            begins = call is None or (piece.index is None and is_named and bool(call.name))
+        if call is None or begins:
+            call = _OpenCall(len(self._all) if piece.index is None else piece.index)
+            self._all.append(call)
+            self._open[piece.index] = call
+        call.id = call.id or piece.id
+        call.name += (delta.name or "") if delta.name != call.name else ""  # some servers repeat it in every delta
+        call.arguments.append(delta.arguments or "")
+
+    def whole(self) -> list[_Call]:
+        ordered = sorted(self._all, key=lambda call: call.index)
+        return [_Call(_Function(call.name, "".join(call.arguments)), call.id) for call in ordered]
+
+
+class ChatStream(SseReply[_Chunk]):
+    def __init__(self, request: ModelRequest) -> None:
+        super().__init__(request, _chunk)
+        self._content: list[str] = []
+        self._refusal: list[str] = []
+        self._calls = _OpenCalls()
+        self._finish: str | None = None
+        self._usage: ChatUsage | None = None
+        self._model: str | None = None
+        self._id: str | None = None
+
+    def _without_last_event(self) -> ReplyOrFault:
+        return unended_fault() if self._finish is None else self._reply()
+
+    def _is_complete(self, data: str) -> bool:
+        return data.strip() == LAST_DATA or super()._is_complete(data)
+
+    def _read(self, data: str) -> list[str]:
+        if data.strip() == LAST_DATA and self._result is None:
+            self._result = self._reply()
+        return super()._read(data)
+
+    def _reply(self) -> ReplyOrFault:
+        calls = self._calls.whole()
+        if not all(call.function.name for call in calls):
+            return decode_fault("a call has no name", {})
+        message = _ChatMessage("".join(self._content), "".join(self._refusal), calls)
+        whole = _Completion([_Choice(message, self._finish)], self._id, self._model, self._usage)
+        return make_chat_reply(self._request, whole)
+
+    def _take(self, event: _Chunk) -> list[str]:
+        if event.error is not None:
+            self._result = openai_faults.openai_inner_fault(openai_faults.to_openai_error(event.error))
+            return []
+        self._id, self._model = self._id or event.id, self._model or event.model
+        self._usage = event.usage or self._usage
+        return [text for choice in event.choices or () for text in self._add(choice)]
+
+    def _add(self, choice: _ChoiceDelta) -> list[str]:
+        if choice.index != 0:
+            self._result = decode_fault("there is more than one answer", {"pointer": "/choices"})
+            return []
+        self._finish = choice.finish_reason or self._finish
+        delta = choice.delta or _Delta()
+        for piece in delta.tool_calls or ():
+            self._calls.add(piece)
+        self._content.append(delta.content or "")
+        self._refusal.append(delta.refusal or "")
+        return [text for text in (delta.content, delta.refusal) if text]
