@@ -7,11 +7,17 @@
     agentrun.audit(journals.records("run-1"), package)
 
 Inside an event loop use `await Runtime.in_memory(...).start(Request(...)).wait()`.
+
+Rule 1  Without a step clock a run takes real time, and tools, hooks and sinks that the caller does not replace run for
+        real. For a part that the caller replaces, nothing is imported and no variable or command is required.
+Rule 2  Only what the other parts need is imported. If the caller replaces the model and everything else, no
+        environment variable is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from itertools import count
 from os import PathLike
 from pathlib import Path
@@ -19,6 +25,7 @@ from types import NoneType
 from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
+from msgspec.structs import replace
 
 from agentrun.compiler.compile import compile, load
 from agentrun.compiler.package_file import PackageFile, seal_package
@@ -26,7 +33,7 @@ from agentrun.core.audit import find_divergence
 from agentrun.core.facts import Record, fact_kind
 from agentrun.core.outcome import Ending, Outcome, Parked, Suspended
 from agentrun.core.package import SINK_KINDS, Package
-from agentrun.core.package_tools import TOOL_KINDS, McpTool
+from agentrun.core.package_tools import TOOL_KINDS, AgentTool, McpTool
 from agentrun.engine.approvals import ApprovalCallback
 from agentrun.engine.argument_checks import check_run_id, check_type
 from agentrun.engine.begin import find_package
@@ -37,10 +44,11 @@ from agentrun.engine.ports import Approver, Clock, Executor, HookFunction, Provi
 from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
 from agentrun.engine.typed_output import OutputType, TypedOutcome
-from agentrun.engine.world import iterate_packages, iterate_routes
+from agentrun.engine.world import iterate_packages, iterate_routes, kind_tag
 from agentrun.errors import AuditError, HostError
 from agentrun.journal.storage import read_journal_file
 from agentrun.spec.problems import did_you_mean, quote_text
+from agentrun.spec.project import find_project
 
 _T = TypeVar("_T")
 
@@ -193,8 +201,6 @@ def _run_to_end(
         return clock.run(begin(runtime).wait())
     import asyncio  # late: a step clock needs no event loop
 
-    from agentrun.engine.live_api import run_in_event_loop  # late: as above
-
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -287,3 +293,71 @@ def _refuse_without_method(options: Mapping[str, Any]) -> None:
                 label = f"{what} {quote_text(name)}" if name else what
                 message = f"the object for the {label} has no method `{method}`: {form}"
                 raise HostError("host.missing", message, fields={"name": name, "what": what})
+
+
+async def run_in_event_loop(
+    package: Package,
+    arguments: dict[str, Any],
+    project: Path,
+    env_file: Path | None,
+    begin: Callable[[Runtime], RunHandle],
+) -> Ending:
+    """Run to the end. `arguments`: those of the runtime; `project`: a path in the project."""
+    rest, live = _without_replaced_ports(package, arguments), arguments.pop("live")
+    if not live and not _needs_real_ports(rest):
+        return await wait_or_cancel(begin(Runtime.in_memory(**arguments)))
+    from agentrun.engine.live_providers import live_settings  # late: Rule 2
+
+    found = find_project(project)
+    options = {"models": live, "parts": rest, "settings": live_settings(package, found.root, env_file)}
+    async with (
+        Runtime.in_memory(**arguments) as runtime,
+        runtime.live_world(package, found, **options) as world,
+    ):
+        runtime.add_ports(world)
+        await world.prepare()
+        return await wait_or_cancel(begin(runtime))
+
+
+async def wait_or_cancel(handle: RunHandle) -> Ending:
+    """Wait for the end of a run. If the wait is cancelled, the run is cancelled too."""
+    import asyncio  # late: a step clock needs no event loop
+
+    try:
+        return await handle.wait()
+    except asyncio.CancelledError:  # end the run while its journal can still be written
+        handle.cancel("host")
+        with suppress(Exception):
+            await asyncio.shield(handle.wait())
+        raise
+
+
+def _without_replaced_ports(package: Package, arguments: Mapping[str, Mapping[str, Any]]) -> Package:
+    executors, hooks, sinks = arguments["executors"], arguments["hooks"], arguments["sinks"]
+    servers = {name.partition(".")[0] for name in executors}
+    return replace(
+        package,
+        tools={
+            name: tool
+            for name, tool in package.tools.items()
+            if isinstance(tool, AgentTool) or not _is_replaced(executors, servers, name, kind_tag(tool))
+        },
+        hooks=tuple(hook for hook in package.hooks if hook.id not in hooks),
+        sinks={
+            name: sink
+            for name, sink in package.sinks.items()
+            if sink.delivery != "disabled" and name not in sinks and kind_tag(sink) not in sinks
+        },
+        agents={name: _without_replaced_ports(agent, arguments) for name, agent in package.agents.items()},
+    )
+
+
+def _is_replaced(executors: Iterable[str], servers: Iterable[str], name: str, kind: str) -> bool:
+    return name in executors or kind in executors or (kind == "mcp" and name in servers)
+
+
+def _needs_real_ports(package: Package) -> bool:
+    return any(
+        each.hooks or each.sinks or any(not isinstance(tool, AgentTool) for tool in each.tools.values())
+        for each in iterate_packages(package)
+    )
