@@ -141,6 +141,8 @@ def test_memory_stays_below_64_mib_while_a_stream_is_recorded(tmp_path: Path) ->
     with Server(SMALL[1].plan(), LARGE["a stream of words"].plan()) as server:
         text = SPEC.format(url=server.url, stream="true").partition("policy:")[0]
         (tmp_path / "stream.yaml").write_text(text, encoding="utf-8")
+        case = 'name: large\n    input: Go on.\n    assert: [{type: outcome, value: "provider.*"}]\n'
+        (tmp_path / "stream.cases.yaml").write_text(f'agentrun: "1"\ncases:\n  - {case}', encoding="utf-8")
         command = [sys.executable, "-c", RECORDINGS]
         environment = {"PATH": os.environ["PATH"], "OPENAI_API_KEY": "key"}
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)

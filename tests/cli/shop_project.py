@@ -81,6 +81,11 @@ class Project:
         assert old in text
         (self.root / name).write_text(text.replace(old, new), encoding="utf-8")
 
+    def expect_outcome(self, code: str) -> None:
+        """Write a file with one case, `default`, that expects its run to end so."""
+        text = f'agentrun: "1"\ncases: [{{name: default, assert: [{{type: outcome, value: "{code}"}}]}}]\n'
+        (self.root / "shop.cases.yaml").write_text(text, encoding="utf-8")
+
     def run(self, *args: str | Path, **given: Any) -> CommandResult:
         """The command, with nothing of the environment but what is given."""
         return agentrun("shop.yaml", *args, cwd=self.root, **given)

@@ -45,6 +45,31 @@ def test_run_without_a_cassette_goes_live_and_says_why(shop: Project) -> None:
     assert not shop.cassette.exists()
 
 
+def test_first_line_names_the_server_of_a_base_url(shop: Project) -> None:
+    with shop.provider() as (server, _):
+        shop.edit("shop.yaml", "temperature: 0,", f'temperature: 0, base_url: "{server.url}/v1",')
+        done = shop.run("--approve", "all")
+    assert f"(requests go to openai at {server.url.removeprefix('http://')}, tools run for real)" in done.err
+    shop.edit("shop.yaml", f'"{server.url}/v1"', '"${LOCAL_MODEL_URL}"')
+    done = shop.run(LOCAL_MODEL_URL=f"http://127.0.0.1:{closed_port()}/v1")
+    assert "(requests go to openai at ${LOCAL_MODEL_URL}, " in done.err
+
+
+@pytest.mark.parametrize(
+    ("fault", "hint"),
+    [
+        ("status: 401", "check the API key of openai"),
+        ("status: 403", "check the API key of openai"),
+        ("status: 404", "check `model.name` and the address of openai"),
+        ('status: 200, body: "<html>"', "check that the address is that of a server for openai"),
+    ],
+)
+def test_failure_of_wrong_settings_has_a_hint(shop: Project, fault: str, hint: str) -> None:
+    with shop.provider(f'agentrun: "1"\nturns: [{{text: x, faults: [{{{fault}, times: 9}}]}}]\n') as (_, environment):
+        done = shop.run("Something else", **environment)
+    assert (done.code, f"  → {hint}\n" in done.err) == (6, True), done.err
+
+
 def test_in_ci_it_never_goes_live_by_itself(shop: Project) -> None:
     with shop.provider() as (server, environment):
         done = shop.run(CI="true", **environment)

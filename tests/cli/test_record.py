@@ -235,11 +235,35 @@ def test_a_failing_provider_does_not_replace_a_recording(shop: Project) -> None:
         assert shop.cassette.read_bytes() == before
         again = shop.run("--record", "all", "--yes", **environment)
         assert (again.code, shop.cassette.read_bytes()) == (6, before)
-        shop.cassette.unlink()
+        shop.expect_outcome("provider.fatal")
         meant = shop.run("--record", "all", "--yes", **environment)
     assert (meant.code, "the run failed" in meant.err) == (6, True)
     replayed = shop.run()
     assert (replayed.code, "this failure was recorded" in replayed.err) == (6, True)
+
+
+WRONG_SETTINGS = {
+    "wrong port": None,
+    "wrong key": 'agentrun: "1"\nturns: [{text: x, faults: [{status: 401, times: 9}]}]\n',
+    "wrong path": 'agentrun: "1"\nturns: [{text: x, faults: [{status: 404, times: 9}]}]\n',
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG_SETTINGS)
+def test_first_recording_with_wrong_settings_leaves_no_cassette_and_no_case(shop: Project, mistake: str) -> None:
+    story = WRONG_SETTINGS[mistake]
+    arguments = ("A new question", "--mode", "record", "--case", "new", "--yes")
+    if story is None:
+        address = f"http://127.0.0.1:{closed_port()}/v1"
+        failed = shop.run(*arguments, OPENAI_API_KEY=KEY, OPENAI_BASE_URL=address)
+    else:
+        with shop.provider(story) as (_, environment):
+            failed = shop.run(*arguments, **environment)
+    assert failed.code == 6, failed.err
+    assert "not recorded: the run failed with provider." in failed.err
+    assert "recorded: cassettes" not in failed.err
+    assert not shop.cassette.with_name("new.yaml").exists()
+    assert not (shop.root / "shop.cases.yaml").exists()
 
 
 def test_only_one_process_records_a_cassette(shop: Project) -> None:
@@ -407,6 +431,7 @@ def test_recorded_connection_failures_are_replayed(shop: Project, fault: str) ->
     shop.edit(
         "shop.yaml", "retry: {first_delay: 1ms}", "limits: {stream_gap: 1s}\nretry: {attempts: 2, first_delay: 1s}"
     )
+    shop.expect_outcome("provider.*")
     story = FAULTS[fault]
     arguments = ("--mode", "record", "--yes", "--journal", "live.jsonl")
     if story is None:
@@ -425,6 +450,7 @@ def test_recorded_connection_failures_are_replayed(shop: Project, fault: str) ->
 def test_replay_has_the_same_retry_waits_as_the_recording(shop: Project) -> None:
     """Jitter does not come from the run's id: otherwise the same failures could lead to another end."""
     shop.edit("shop.yaml", "first_delay: 1ms", "attempts: 3, first_delay: 600ms, max_wait: 1580ms")
+    shop.expect_outcome("provider.*")
     story = 'agentrun: "1"\nturns: [{text: Yes, faults: [{status: 500, times: 2}]}]\n'
     with shop.provider(story) as (_, environment):
         shop.run("--mode", "record", "--yes", "--journal", "live.jsonl", **environment)

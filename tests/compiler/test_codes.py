@@ -127,7 +127,9 @@ BROKEN_SPECS: dict[str, BrokenSpec] = {
     "spec.no_cassette": broken_case("{name: a, cassette: b}", 29, "--record"),
     "spec.no_default": BrokenSpec(f"tools: {{x: {TOOL}}}", "spec.yaml:1:1", "default: deny"),
     "spec.no_description": BrokenSpec(tool("{kind: shell, argv: [x]}"), "spec.yaml:2:9", "one sentence"),
-    "spec.no_price": BrokenSpec("budgets: {cost: 1}\nmodel: {name: m, provider: p}", "spec.yaml:2:15", "agentrun lock"),
+    "spec.no_price": BrokenSpec(
+        "budgets: {cost: 1}\nmodel: {name: m, provider: openai}", "spec.yaml:2:15", "agentrun lock"
+    ),
     "spec.no_schema": BrokenSpec("output: {repairs: 1}", "spec.yaml:1:10", "output.schema"),
     "spec.no_spec": BrokenSpec("", "x.cases.yaml:1:1", "next to", {"x.cases.yaml": CASES}, target="x.cases.yaml"),
     "spec.unpinned": BrokenSpec(
@@ -188,6 +190,9 @@ BROKEN_SPECS: dict[str, BrokenSpec] = {
         'did you mean "name"?',
     ),
     "spec.unknown_profile": BrokenSpec("profiles: {fast: {}}", "spec.yaml:1:1", 'did you mean "fast"?', profile="fsat"),
+    "spec.unknown_provider": BrokenSpec(
+        "model: {name: m, provider: opnai}", "spec.yaml:1:28", 'did you mean "openai"?'
+    ),
     "spec.unknown_tool": BrokenSpec(rule("{id: r, ask: y}"), "spec.yaml:4:24", "tools: x"),
     "spec.unused_param": BrokenSpec("params: {p: {type: string}}", "spec.yaml:1:10", "remove it"),
     "spec.url": BrokenSpec(tool('{kind: http, description: d, url: "ftp://a.example/"}'), "spec.yaml:2:46", "https://"),

@@ -23,7 +23,7 @@ USE = "instructions: '{{ p }}'\n"
 ALLOW = "policy: {default: allow}\n"
 P = "params: {p: {}}\n"
 NO_PRICE = ["no_price"]
-CHOICE = "model: {provider: p, name: m, tool_choice: %s}\n" + ALLOW
+CHOICE = "model: {provider: openai, name: m, tool_choice: %s}\n" + ALLOW
 
 
 @pytest.mark.parametrize(
@@ -137,9 +137,9 @@ def key(question, *, deep): pass
         ("replay: {redact: [{name: r, pattern: 'a+'}], volatile: [a.b]}\n", []),
         ("replay: {redact: [«{name: r}]}\n", ["redact"]),
         ("replay: {redact: [{name: r, pattern: «'(?=a)'}]}\n", ["pattern"]),
-        ("model: {provider: p, name: m, tool_choice: none}\n", []),
-        ("model: {provider: p, name: m, tool_choice: «required}\n", ["unknown_tool"]),
-        ("model: {provider: p, name: m, tool_choice: «x}\n", ["unknown_tool"]),
+        ("model: {provider: openai, name: m, tool_choice: none}\n", []),
+        ("model: {provider: openai, name: m, tool_choice: «required}\n", ["unknown_tool"]),
+        ("model: {provider: openai, name: m, tool_choice: «x}\n", ["unknown_tool"]),
         (CHOICE % "x" + f"tools: {{x: {TOOL}}}\n", []),
         (CHOICE % "«x.y" + f"tools: {{x: {TOOL}}}\n", ["unknown_tool"]),
         (CHOICE % "x.y" + "tools: {x: {kind: mcp, command: [c]}}\n", []),
@@ -152,9 +152,10 @@ def key(question, *, deep): pass
         ("budgets: {tokens: 1}\n", []),
         ("budgets: {time: 1s}\n", []),
         ("budgets: {tool_calls: 0}\n", []),
-        ("budgets: {cost: 1}\nmodel: {provider: p, name: m, price: {input: 1, output: 2}}\n", []),
-        ("budgets: {cost: 1}\nmodel: {provider: p, name: «m}\n", ["no_price"]),
-        ("budgets: {cost: 1}\nmodel: {provider: p, name: m, price: {input: 1, output: 2}, fallback: [«q/n]}", NO_PRICE),
+        ("budgets: {cost: 1}\nmodel: {provider: openai, name: m, price: {input: 1, output: 2}}\n", []),
+        ("budgets: {cost: 1}\nmodel: {provider: openai, name: «m}\n", ["no_price"]),
+        ("budgets: {cost: 1}\nmodel: {provider: openai, name: m, price: {input: 1, output: 2}, fallback: [«gemini/n]}",
+         NO_PRICE),
     ],
 )  # fmt: skip
 def test_problems_of_each_section(tmp_path: Path, text: str, expected: list[str]) -> None:
@@ -377,3 +378,21 @@ def test_profiles_and_settings_are_applied_in_order(tmp_path: Path) -> None:
     package = compile_spec(path, "p", ["budgets.turns=5"]).package
     assert package is not None
     assert (package.budgets.turns, package.input) == (5, "Hi")
+
+
+@pytest.mark.parametrize(
+    ("model", "place", "hint"),
+    [
+        ("{provider: opnai, name: m}", "4:19", 'did you mean "openai"?'),
+        ("{provider: ollama, name: m}", "4:19", "for another server, use one of them with `base_url`"),
+        ("{provider: openai, name: m, fallback: [antropic/x]}", "4:47", 'did you mean "anthropic"?'),
+        ("{provider: openai, name: m, fallback: [{provider: gemni, name: x}]}", "4:58", 'did you mean "gemini"?'),
+    ],
+)
+def test_unknown_provider_is_a_warning_at_its_place(tmp_path: Path, model: str, place: str, hint: str) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(f'agentrun: "1"\nname: a\ninput: hi\nmodel: {model}\ninstructions: x\nbudgets: {{tokens: 1k}}\n')
+    (problem,) = compile_spec(path).problems
+    assert (problem.code, problem.severity) == ("spec.unknown_provider", "warning")
+    assert str(problem.place).endswith(f":{place}")
+    assert hint in (problem.hint or "")

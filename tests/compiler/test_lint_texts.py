@@ -120,10 +120,10 @@ def test_unquoted_template_gets_a_hint_to_quote(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reported"),
     [
-        ("model: {provider: p, name: m, base_url: 'https://${HOST}/v1'}\n", []),
-        ("model: {provider: p, name: m, base_url: '${URL}'}\n", []),
-        ("model: {provider: p, name: m, api_key: '${KEY}', headers: {X: 'a ${B} ${C}'}}\n", []),
-        ("model: {provider: p, name: m, fallback: [{provider: p, name: n, headers: {X: '${B}'}}]}\n", []),
+        ("model: {provider: openai, name: m, base_url: 'https://${HOST}/v1'}\n", []),
+        ("model: {provider: openai, name: m, base_url: '${URL}'}\n", []),
+        ("model: {provider: openai, name: m, api_key: '${KEY}', headers: {X: 'a ${B} ${C}'}}\n", []),
+        ("model: {provider: openai, name: m, fallback: [{provider: openai, name: n, headers: {X: '${B}'}}]}\n", []),
         (http("auth: {secret: '${TOKEN}'}, headers: {X: 'a ${B}'}"), []),
         (shell("argv: [x], env: {A: '${B}', C: 'd${E}f'}"), []),
         ("sinks: {s: {kind: http, url: '${URL}', headers: {X: '${B}'}, auth: {secret: '${C}'}}}\n", []),
@@ -136,13 +136,13 @@ def test_unquoted_template_gets_a_hint_to_quote(tmp_path: Path) -> None:
         (http("query: {k: '${KEY}'}"), ["env_here"]),
         (http("body: {k: ['${KEY}']}"), ["env_here"]),
         (f"{ALLOW}tools: {{t: {{kind: mcp, command: [x, '${{KEY}}']}}}}\n", ["env_here"]),
-        ("model: {provider: p, name: m, options: {user: '${USER}'}}\n", ["env_here"]),
+        ("model: {provider: openai, name: m, options: {user: '${USER}'}}\n", ["env_here"]),
         ("sinks: {s: {kind: file, path: '${HOME}'}}\n", ["env_here"]),
         (shell("argv: [x]") + "", []),
-        ("model: {provider: p, name: m, headers: {X: '${1A}'}}\n", ["env_name"]),
-        ("model: {provider: p, name: m, headers: {X: '${}'}}\n", ["env_name"]),
-        ("model: {provider: p, name: m, headers: {X: '${A B}'}}\n", ["env_name"]),
-        ("model: {provider: p, name: m, headers: {X: '${A'}}\n", ["env_name"]),
+        ("model: {provider: openai, name: m, headers: {X: '${1A}'}}\n", ["env_name"]),
+        ("model: {provider: openai, name: m, headers: {X: '${}'}}\n", ["env_name"]),
+        ("model: {provider: openai, name: m, headers: {X: '${A B}'}}\n", ["env_name"]),
+        ("model: {provider: openai, name: m, headers: {X: '${A'}}\n", ["env_name"]),
         (http("headers: {X: '${A} {{ args.id }}'}"), ["mixed"]),
         (http("headers: {X: '{{ args.id }}'}"), []),
     ],
@@ -173,12 +173,15 @@ PEM = "-----BEGIN PRIVATE KEY-----\n" + base64.b64encode(bytes(range(48))).decod
 RANDOM = "9f3kQz81LmXw72Pv"
 
 SHARED = f'agentrun: "1"\nbudgets: {{tokens: 1}} # «{KEY}\n'
-ESCAPED_KEY = 'model: {provider: p, name: m, options: {«"sk\\u002dant\\u002d' + KEY[7:] + '": 1}}\n'
+ESCAPED_KEY = 'model: {provider: openai, name: m, options: {«"sk\\u002dant\\u002d' + KEY[7:] + '": 1}}\n'
 SECRETS: dict[str, tuple[dict[str, str], str]] = {
     "a description": ({"spec.yaml": f"description: My key is «{KEY}\n"}, KEY),
-    "a header": ({"spec.yaml": f"model: {{provider: p, name: m, headers: {{X: 'Bearer «{KEY}'}}}}\n"}, KEY),
-    "a named header": ({"spec.yaml": f"model: {{provider: p, name: m, headers: {{API-Key: «{RANDOM}}}}}\n"}, RANDOM),
-    "a key": ({"spec.yaml": f"model: {{provider: p, name: m, options: {{«{KEY}: 1}}}}\n"}, KEY),
+    "a header": ({"spec.yaml": f"model: {{provider: openai, name: m, headers: {{X: 'Bearer «{KEY}'}}}}\n"}, KEY),
+    "a named header": (
+        {"spec.yaml": f"model: {{provider: openai, name: m, headers: {{API-Key: «{RANDOM}}}}}\n"},
+        RANDOM,
+    ),
+    "a key": ({"spec.yaml": f"model: {{provider: openai, name: m, options: {{«{KEY}: 1}}}}\n"}, KEY),
     "a comment": ({"spec.yaml": f"# old key: «{KEY}\n"}, KEY),
     "a default": ({"spec.yaml": f"params: {{api_key: {{type: string, default: «{KEY}}}}}\n"}, KEY),
     "an environment": ({"spec.yaml": shell(f"argv: [x], env: {{GITHUB_TOKEN: «{RANDOM}}}")}, RANDOM),
@@ -227,9 +230,9 @@ def marked_off(files: dict[str, str]) -> list[tuple[str, str]]:
 
 
 OTHER_CREDENTIALS = [
-    f"model: {{provider: p, name: m, api_key: {RANDOM}}}\n",
-    f"model: {{provider: p, name: m, api_key: [{RANDOM}]}}\n",
-    f"model: {{provider: p, name: m, apikey: {RANDOM}}}\n",
+    f"model: {{provider: openai, name: m, api_key: {RANDOM}}}\n",
+    f"model: {{provider: openai, name: m, api_key: [{RANDOM}]}}\n",
+    f"model: {{provider: openai, name: m, apikey: {RANDOM}}}\n",
     f"tools: {{t: {{kind: http, url: 'https://a.example', auth: {{secret: {RANDOM}}}}}}}\n",
     f"params: {{token: {{type: integer, default: {KEY}}}}}\n",
     f"description: {KEY}: {KEY}\n",
@@ -267,7 +270,7 @@ def test_other_problems_do_not_show_a_secret(tmp_path: Path) -> None:
     "text",
     [
         "description: use sk-your-key-here-xxxxxxxxxxxxxxxx\n",
-        "model: {provider: p, name: m, api_key: '${ANTHROPIC_API_KEY}'}\n",
+        "model: {provider: openai, name: m, api_key: '${ANTHROPIC_API_KEY}'}\n",
         "# sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\n",
         "instructions: 'The order id is 8f14e45f-ceea-467f-9b8e-1a2b3c4d5e6f.'\n",
         "params: {token: {type: string, default: nothing}}\ninput: '{{ token }}'\n",

@@ -85,8 +85,8 @@ def test_invalid_url_is_reported(tmp_path: Path, url: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "model: {provider: p, name: m, base_url: 'ftp://x'}",
-        "model: {provider: p, name: m, fallback: [{provider: p, name: n, base_url: 'x'}]}",
+        "model: {provider: openai, name: m, base_url: 'ftp://x'}",
+        "model: {provider: openai, name: m, fallback: [{provider: openai, name: n, base_url: 'x'}]}",
         "sinks: {s: {kind: http, url: 'x'}}",
         "policy: {default: allow}\ntools: {t: {kind: mcp, url: 'x'}}",
     ],

@@ -55,5 +55,9 @@ def test_unsupported_setting_of_a_fallback_is_reported_at_the_fallback(tmp_path:
 
 
 def test_custom_provider_is_not_checked(tmp_path: Path) -> None:
-    """Nothing is known about it."""
-    assert problems(tmp_path, SPEC.format(provider="own", name="m", key="seed", value="1")) == []
+    """Nothing is known about it, except that agentrun has no provider of this name."""
+    path = tmp_path / "able.yaml"
+    path.write_text(SPEC.format(provider="own", name="m", key="seed", value="1"), encoding="utf-8")
+    compiled = compile_spec(path)
+    assert compiled.package is not None
+    assert [problem.code for problem in compiled.problems] == ["spec.unknown_provider"]

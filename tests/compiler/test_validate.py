@@ -89,7 +89,7 @@ description: sk-ant-abcdefghijklmnop12345678
     [
         "tools: {file: nothing.yaml}\npolicy: {default: deny, rules: [{id: r, allow: x, when: args.a == 1}]}",
         "tools: {x: {kind: shel}}\npolicy: {default: deny, rules: [{id: r, allow: x}]}",
-        "tools: {x: {kind: shel}}\nmodel: {provider: p, name: m, tool_choice: x}",
+        "tools: {x: {kind: shel}}\nmodel: {provider: openai, name: m, tool_choice: x}",
         "params: {P: {type: string}}\ninstructions: '{{ p }}'",
         "params: {p: {file: nothing.json}}\ninstructions: '{{ p }}'",
         "polcy: {default: deny}\ntools: {x: {kind: shell, description: d, argv: [x]}}",
@@ -110,10 +110,8 @@ def test_unquoted_version_does_not_hide_other_problems(tmp_path: Path) -> None:
 
 
 def test_misspelt_key_is_not_reported_as_missing(tmp_path: Path) -> None:
-    write_project(
-        tmp_path,
-        {"spec.yaml": 'agentrun: "1"\nname: a\nmodel: {provider: p, nme: m}\ninstructoins: x\nbudgets: {tokens: 1}\n'},
-    )
+    text = 'agentrun: "1"\nname: a\nmodel: {provider: openai, nme: m}\ninstructoins: x\nbudgets: {tokens: 1}\n'
+    write_project(tmp_path, {"spec.yaml": text})
     assert [problem.code for problem in validate_document(tmp_path / "spec.yaml")] == [
         "spec.unknown_key",
         "spec.unknown_key",

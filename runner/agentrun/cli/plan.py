@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from urllib.parse import urlsplit
 
 import click
 from msgspec import UNSET, Struct
@@ -18,9 +19,9 @@ from agentrun.cassette.match_tiers import DEFAULT_TIER, MatchTier
 from agentrun.cli.recorded_case import case_cassette_path, matching_cases, nothing_recorded_error, require_case_values
 from agentrun.compiler.prompts import complete_params
 from agentrun.compiler.spec_reader import Spec
-from agentrun.core.package import Package
+from agentrun.core.package import Package, Route
 from agentrun.engine.ci import in_ci
-from agentrun.engine.world import iterate_packages
+from agentrun.engine.world import iterate_routes
 from agentrun.errors import RequestError
 from agentrun.spec.problems import quote_text
 from agentrun.spec.safe_text import join_words
@@ -219,6 +220,13 @@ def _why_live(case: Case | None) -> str:
     return f"case {case.name} has no cassette" if case else "no recorded case has this message, params and profile"
 
 
+def _destination(route: Route) -> str:
+    """`openai`, or `openai at 127.0.0.1:8000` for a server of its own."""
+    if route.base_url is None:
+        return route.provider
+    return f"{route.provider} at {urlsplit(route.base_url).netloc.rpartition('@')[2] or route.base_url}"
+
+
 def _explain_mode(
     mode: str,
     spec: Spec,
@@ -228,7 +236,7 @@ def _explain_mode(
     live_because: str | None,
     session: str | None,
 ) -> str:
-    to = " and ".join(sorted({route.provider for each in iterate_packages(package) for route in each.model.routes}))
+    to = " and ".join(sorted({_destination(route) for _, route in iterate_routes(package)}))
     name = "" if case is None else f"case {case.name}"
     shown = "" if path is None else display_path(path, spec.project.root)
     match mode:

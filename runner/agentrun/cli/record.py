@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -182,6 +183,7 @@ def make_recording(plan: RunPlan, request: Request) -> CassetteRecording:
         old_player=old_player,
         until=until,
         is_new=not plan.has_cassette,
+        expects=partial(cases.expects_outcome, case),
         is_taken=lambda: plan.is_new and any(each.name == case.name for each in cases.cases_for_spec(plan.spec.path)),
     )
 

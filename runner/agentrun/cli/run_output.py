@@ -21,7 +21,7 @@ from agentrun.cli.console import (
     wants_color,
 )
 from agentrun.cli.plan import RunPlan
-from agentrun.core.facts import ChildStarted, Fact, Record, ToolStarted, WorkLost
+from agentrun.core.facts import ChildStarted, Fact, ModelAsked, Record, ToolStarted, WorkLost
 from agentrun.core.fault import Fault
 from agentrun.core.outcome import Outcome, Parked, Suspended
 from agentrun.core.package import Package
@@ -200,11 +200,12 @@ def add_failure_hint(done: FinishedRun, plan: RunPlan) -> FinishedRun:
     outcome = done.ending
     if not isinstance(outcome, Outcome) or outcome.fault is None:
         return done
-    hint = _failure_hint(outcome.fault, plan)
+    routes = [record.fact.route for record in done.journal if isinstance(record.fact, ModelAsked)]
+    hint = _failure_hint(outcome.fault, plan, routes[-1].partition("/")[0] if routes else "the provider")
     return done if hint is None else replace(done, ending=replace(outcome, fault=replace(outcome.fault, hint=hint)))
 
 
-def _failure_hint(fault: Fault, plan: RunPlan) -> str | None:
+def _failure_hint(fault: Fault, plan: RunPlan, provider: str) -> str | None:
     if plan.mode == "replay":
         has_faults = plan.case is not None and bool(plan.case.faults)
         if not fault.code.startswith("provider.") or has_faults:
@@ -212,9 +213,17 @@ def _failure_hint(fault: Fault, plan: RunPlan) -> str | None:
         return "this failure was recorded; if you do not want it, delete the cassette and record again"
     if fault.code == "approval.unavailable":
         return HOW_TO_ANSWER
-    if fault.code != "provider.transient" or fault.fields.get("status") is not None:
-        return None
-    return _offline_hint(fault.hint or "check that the server is running and that the address is right", plan)
+    hint: str | None = None
+    match fault.code, fault.fields.get("status"):
+        case "provider.transient", None:
+            hint = "check that the server is running and that the address is right"
+        case "provider.fatal", 401 | 403:
+            hint = f"check the API key of {provider}"
+        case "provider.fatal", 404:
+            hint = f"check `model.name` and the address of {provider}"
+        case "provider.decode", _:
+            hint = f"check that the address is that of a server for {provider}"
+    return None if hint is None else _offline_hint(fault.hint or hint, plan)
 
 
 def _offline_hint(hint: str | None, plan: RunPlan) -> str | None:

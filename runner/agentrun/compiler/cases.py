@@ -10,14 +10,15 @@ from msgspec.structs import replace
 
 from agentrun.compiler.file_references import inline_assertion_schemas
 from agentrun.compiler.lint_policy import duplicate_names
+from agentrun.core.package_lookup import matches_pattern
 from agentrun.errors import SpecError
 from agentrun.spec.document_loader import load_document
 from agentrun.spec.problems import DocumentError, Source
 from agentrun.spec.project import project_root
 from agentrun.spec.source_files import read_source
 from agentrun.spec.tree import DocumentPath, MappingNode, plain_data
-from agentrun.spec.v1.assertions import Assertion, JournalSnapshot, SnapshotUsage, split_negations
-from agentrun.spec.v1.cases import Case, CaseDefaults, CasesFile, ClockSetting
+from agentrun.spec.v1.assertions import Assertion, JournalSnapshot, OutcomeIs, SnapshotUsage, split_negations
+from agentrun.spec.v1.cases import Case, CaseDefaults, CasesFile, CaseTurn, ClockSetting
 
 CASES_FILE_SUFFIX = ".cases.yaml"
 
@@ -99,3 +100,11 @@ def cassette_owner(case: Case, file: Path) -> str:
         return case.name
     users = [each.name for each in read_cases_file(file)[1].cases if each.cassette_name == case.cassette_name]
     return case.cassette_name if case.cassette_name in users else next(iter(users), case.name)
+
+
+def expects_outcome(case: Case, code: str) -> bool:
+    """Whether a run may end with this code: the case asserts it, or injects faults."""
+    turns = [] if case.turns is UNSET else [each for each in case.turns if isinstance(each, CaseTurn)]
+    assertions = [*case.assertions, *(assertion for turn in turns for assertion in turn.assertions)]
+    outcomes = [each for each in assertions if isinstance(each, OutcomeIs)]
+    return bool(case.faults) or any(matches_pattern(each.value, code) != each.negated for each in outcomes)

@@ -27,7 +27,8 @@ from agentrun.compiler.size_limits import spec_conditions
 from agentrun.compiler.spec_reader import Spec, is_consequence
 from agentrun.core.condition import CONDITION_VARIABLES
 from agentrun.core.package import BUDGET_KINDS
-from agentrun.spec.problems import Problem, did_you_mean, quote_text
+from agentrun.providers.registry import CODECS
+from agentrun.spec.problems import Problem, SourcePlace, did_you_mean, quote_text
 from agentrun.spec.safe_text import plural
 from agentrun.spec.v1.field_types import milliseconds
 from agentrun.spec.yaml_parser import MAX_PROBLEMS
@@ -166,9 +167,11 @@ def _replay(spec: Spec) -> Iterator[Problem]:
 
 def _model(spec: Spec) -> Iterator[Problem]:
     model = spec.agent.model
-    yield from url_problems(spec.at("model", "base_url"))
-    for index in range(len(model.fallback)):
-        yield from url_problems(spec.at("model", "fallback", index, "base_url"))
+    for index, route in enumerate(model.routes):
+        at = spec.at("model") if index == 0 else spec.at("model", "fallback", index - 1)
+        yield from url_problems(at.at("base_url"))
+        if route.provider not in CODECS:
+            yield _unknown_provider(route.provider, at.at("provider").place)
     choice, path = model.tool_choice, spec.at("model", "tool_choice")
     if choice == "required" and not spec.agent.tools:
         message = "tool_choice is `required`, but the agent has no tools"
@@ -176,6 +179,13 @@ def _model(spec: Spec) -> Iterator[Problem]:
     elif choice not in ("auto", "required", "none") and not ToolTargets(spec.agent.tools).matching_patterns(choice):
         hint = did_you_mean(choice, ["auto", "required", "none", *spec.agent.tools])
         yield path.problem("spec.unknown_tool", f"tool {quote_text(choice)} is not declared", hint)
+
+
+def _unknown_provider(provider: str, place: SourcePlace) -> Problem:
+    """A warning, because a program that runs the package may have a provider of this name."""
+    names = f"known providers: {', '.join(sorted(CODECS))}; for another server, use one of them with `base_url`"
+    message, hint = f"there is no provider {quote_text(provider)}", did_you_mean(provider, CODECS) or names
+    return Problem(place, "spec.unknown_provider", message, hint, "warning")
 
 
 def _numbers(spec: Spec) -> Iterator[Problem]:

@@ -34,6 +34,7 @@ SECTIONS_BEHIND_PROBLEM: dict[str, frozenset[str]] = {
     "spec.no_budget": frozenset({"budgets"}),
     "spec.no_price": frozenset({"model", "budgets"}),
     "spec.no_schema": frozenset({"output"}),
+    "spec.unknown_provider": frozenset({"model"}),
     "spec.env_here": frozenset({"params"}),
 }
 """Problems that can be a consequence of an incomplete section, with these sections. `lint_policy.py` does the same for

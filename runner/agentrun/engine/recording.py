@@ -3,9 +3,9 @@
 Rule 1  Only one process records a cassette at a time. A second one fails before it sends a request.
 Rule 2  Before the first request, a check shows that the cassette can be written. It is written after the last run,
         completely or not at all.
-Rule 3  A run that was cancelled or failed inside agentrun is not recorded. A run that failed at its provider does not
-        replace an existing cassette, so that a wrong key does not destroy it. The same applies to a run with an
-        unanswered approval, unless the case declares it as `unavailable`.
+Rule 3  A run that was cancelled or failed inside agentrun is not recorded. A run that failed at its provider, for
+        example because of a wrong key or port, is recorded only if the case expects that. A run with an unanswered
+        approval does not replace an existing cassette, unless the case declares it as `unavailable`.
 Rule 4  The runs of a conversation share one recorder. A conversation ends with the first run that fails.
 """
 
@@ -67,13 +67,14 @@ class CassetteRecording:
         until: int | None = None,
         is_new: bool = False,
         is_taken: Callable[[], bool] = lambda: False,
+        expects: Callable[[str], bool] = lambda code: False,
         is_staged: bool = False,
     ) -> None:
         """`path`: the cassette. `about`: metadata about what is recorded. `old_player`: the existing cassette, to reuse
         some of it; `until`: the first `until` interactions, which must match; None: all that match. `is_new`: there was
         no cassette when the recording was planned, so there must be none when it starts. `is_taken`: whether another
-        process has recorded the same in the meantime. `is_staged`: the new cassette is checked before it replaces the
-        existing one."""
+        process has recorded the same in the meantime. `expects`: whether the case expects a run that ends with this
+        code. `is_staged`: the new cassette is checked before it replaces the existing one."""
         self.project = project
         self.path = path
         self._about = about
@@ -81,6 +82,7 @@ class CassetteRecording:
         self._until = until
         self._is_new = is_new
         self._is_recorded_meanwhile = is_taken
+        self._expects = expects
         self._is_staged = is_staged
         self._recorder: Recorder
         self._began: datetime
@@ -114,7 +116,7 @@ class CassetteRecording:
         """Write the cassette, completely or not at all. `after_save` is called before another process can record it."""
         done = runs[-1]
         interactions, unanswered = self._recorder.interactions(), _unanswered_approvals(self._recorder)
-        refusal = _refusal(done, interactions, exists=self.path.exists())
+        refusal = _refusal(done, interactions, self._expects)
         if refusal is None and unanswered and self.path.exists():
             error = _unanswered_error(unanswered)
             refusal, done = error.message, replace(done, save_error=error)
@@ -210,7 +212,7 @@ async def record_runs(
         return recording.finish(package, runs, after_save)
 
 
-def _refusal(done: FinishedRun, interactions: tuple[Interaction, ...], *, exists: bool) -> str | None:
+def _refusal(done: FinishedRun, interactions: tuple[Interaction, ...], expects: Callable[[str], bool]) -> str | None:
     """Why a run is not recorded (rule 3)."""
     if not isinstance(done.ending, Outcome):
         return "the run is not finished"
@@ -219,8 +221,9 @@ def _refusal(done: FinishedRun, interactions: tuple[Interaction, ...], *, exists
     code = done.outcome.code or ""
     if code.startswith(UNRECORDED_CODES):
         return f"the run ended with {code}"
-    if code.startswith("provider.") and exists:
-        return f"the run failed with {code}, and a cassette already exists; remove it if you want to record the failure"
+    if code.startswith("provider.") and not expects(code):
+        assertion = f"{{type: outcome, value: {code}}}"
+        return f"the run failed with {code}; to record such a failure, a case needs the assertion {assertion}"
     return None
 
 

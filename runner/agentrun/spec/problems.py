@@ -92,6 +92,7 @@ PROBLEM_CODES: dict[str, str] = {
     "spec.unknown_key": "a key is unknown",
     "spec.unknown_param": "a param is not declared",
     "spec.unknown_profile": "a profile is not declared",
+    "spec.unknown_provider": "agentrun has no provider of this name (warning)",
     "spec.unknown_tool": "a tool is not declared",
     "spec.unpinned": "a tool of an MCP server is not in the lock file",
     "spec.unsupported": "a provider does not support a setting",

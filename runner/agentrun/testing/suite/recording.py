@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from agentrun.cassette.file import cassette_exists, load_cassette
 from agentrun.cassette.match_tiers import MatchTier
-from agentrun.compiler.cases import cassette_owner
+from agentrun.compiler.cases import cassette_owner, expects_outcome
 from agentrun.compiler.prompts import complete_params
 from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
@@ -212,6 +212,7 @@ def _recording(located: LocatedCase, agent: CompiledAgent, how: str) -> Cassette
         old_player=old_player,
         until=until,
         is_new=not path.exists(),
+        expects=partial(expects_outcome, case),
         is_staged=True,
     )
 
