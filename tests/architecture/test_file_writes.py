@@ -17,7 +17,7 @@ METHODS = {
 }
 FLAGS = {"O_CREAT", "O_WRONLY", "O_RDWR", "O_TRUNC", "O_APPEND"}
 EXCEPTIONS = {
-    ("agentrun.cli.cassette", "shutil"): "asks how wide the terminal is",
+    ("agentrun.cli.console", "shutil"): "asks how wide the terminal is",
     ("agentrun.cli.doctor", "shutil"): "asks how much room the disk has",
     ("agentrun.distribution", "shutil"): "looks for git",
     ("agentrun.cli.stdout_guard", "open"): "a stream on a descriptor that is open already",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import chain
@@ -14,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agentrun.cassette.audit import FAILING_KINDS, FINDING_KINDS, AuditContext, AuditFinding, audit_cassette
-from agentrun.cli.console import json_line, json_option, print_stderr, show_error
-from agentrun.cli.options import ExistingPath, now_option, parse_max_age
+from agentrun.cli.console import json_line, json_option, print_stderr, show_error, table_lines
+from agentrun.cli.options import ExistingPath, ListGroup, now_option, parse_max_age
 from agentrun.errors import AgentrunError
 from agentrun.spec.problems import escape_invisible
 from agentrun.spec.safe_text import plural
@@ -26,20 +24,7 @@ if TYPE_CHECKING:
     from agentrun.cassette.selection import CaseReplays, LoadedCassette
 
 
-class CassetteGroup(click.Group):
-    """Runs `ls` if no command is given."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        is_known = bool(args) and args[0] in (*self.commands, *ctx.help_option_names)
-        if not is_known and (not args or args[0].startswith("-") or Path(args[0]).exists()):
-            args = ["ls", *args]
-        return super().parse_args(ctx, args)
-
-    def list_commands(self, _: click.Context) -> list[str]:
-        return list(self.commands)
-
-
-@click.group("cassette", cls=CassetteGroup)
+@click.group("cassette", cls=ListGroup)
 def command() -> None:
     """List, show, audit and prune cassettes.
 
@@ -83,7 +68,7 @@ def ls_command(paths: tuple[Path, ...], now: int, as_json: bool) -> int:
         for row in rows:
             click.echo(json_line(row))
         return 0
-    for line in _table([_cells(row) for row in rows]):
+    for line in table_lines([_cells(row) for row in rows]):
         click.echo(line)
     if not rows:
         print_stderr("no cassettes found")
@@ -120,15 +105,6 @@ def _cells(row: dict[str, Any]) -> list[str]:
         return [escape_invisible(row["file"]), "", "", "", row["state"]]
     models = ", ".join(row["models"]) or "no model"
     return [escape_invisible(row["file"]), kinds_text(counts) or "empty", age_text(row["days"]), models, row["state"]]
-
-
-def _table(rows: list[list[str]]) -> list[str]:
-    """The rows with their columns aligned, unless the terminal is too narrow for that."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    wide = sum(widths) + 2 * (len(widths) - 1)
-    if sys.stdout.isatty() and wide > shutil.get_terminal_size().columns:
-        return ["  ".join(filter(None, row)) for row in rows]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 @command.command("show", short_help="Show the interactions of a cassette as text.")

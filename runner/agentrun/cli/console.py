@@ -8,8 +8,9 @@ Rule 3  The fields of an error are for programs. They appear with `--json` only.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
@@ -127,6 +128,15 @@ def escape_json(line: str) -> str:
 def _escape_char(char: str) -> str:
     units = char.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[n]:02x}{units[n + 1]:02x}" for n in range(0, len(units), 2))
+
+
+def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The rows with their columns aligned, unless the terminal is too narrow for that."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    wide = sum(widths) + 2 * (len(widths) - 1)
+    if sys.stdout.isatty() and wide > shutil.get_terminal_size().columns:
+        return ["  ".join(filter(None, row)) for row in rows]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def print_stderr(text: str) -> None:

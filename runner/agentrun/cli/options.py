@@ -19,9 +19,22 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 IMPORTS_NOTICE = "--imports runs the project's code: the modules of Python tools and hooks are imported"
 
-_AGE = re.compile(r"([1-9][0-9]{0,4})([hdw])")
+_DURATION = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 _HOUR = 3_600_000
 _UNITS = {"h": _HOUR, "d": 24 * _HOUR, "w": 7 * 24 * _HOUR}
+
+
+class ListGroup(click.Group):
+    """A group that runs its command `ls` if no command is given."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        is_known = bool(args) and args[0] in (*self.commands, *ctx.help_option_names)
+        if not is_known and (not args or args[0].startswith("-") or Path(args[0]).exists()):
+            args = ["ls", *args]
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, _: click.Context) -> list[str]:
+        return list(self.commands)
 
 
 class ExistingPath(click.Path):
@@ -77,14 +90,20 @@ def now_option(command: _Command) -> _Command:
     return click.option("--now", hidden=True, envvar="AGENTRUN_NOW", callback=read)(command)
 
 
+def parse_duration(text: str) -> int | None:
+    """Turn `36h`, `90d` or `12w` into milliseconds. None: it is not a duration."""
+    found = _DURATION.fullmatch(text)
+    return None if found is None else int(found[1]) * _UNITS[found[2]]
+
+
 def parse_max_age(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
     """`--max-age`: turn `90d` into milliseconds."""
     if value is None:
         return None
-    found = _AGE.fullmatch(value)
-    if found is None:
+    age = parse_duration(value)
+    if age is None:
         raise click.BadParameter("give a number of hours, days or weeks, such as 36h, 90d or 12w")
-    return int(found[1]) * _UNITS[found[2]]
+    return age
 
 
 def parse_record_option(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
