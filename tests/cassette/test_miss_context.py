@@ -12,7 +12,7 @@ from agentrun.cassette.miss_context import ADDED_FIELDS, MissContext, changed_se
 from agentrun.compiler.compile import compile
 from agentrun.compiler.package_file import PackageFile, seal_package
 
-from ..core.script import agent_tool
+from ..core.script import agent_tool, tool
 from ..packages import BASE, package
 
 FORMER_GUARDS = {key: value for key, value in BASE["guards"].items() if not key.endswith("_compare")}
@@ -31,6 +31,17 @@ def former_metadata(**changes: Any) -> dict[str, Any]:
 
 def test_added_fields_with_their_defaults_are_no_change() -> None:
     assert changed_sections(former_metadata(), context(seal_package(package()))) == []
+
+
+def test_defaults_of_signatures_are_no_change_unless_they_differ_from_recorded_ones() -> None:
+    def tools(**changes: Any) -> dict[str, Any]:
+        return {"tools": {"look": tool(**changes)}}
+
+    recorded_before, recorded = former_metadata(**tools()), former_metadata(**tools(defaults={"q": ""}))
+    now = context(seal_package(package(**tools(defaults={"q": ""}))))
+    assert changed_sections(recorded_before, now) == changed_sections(recorded, now) == []
+    other = context(seal_package(package(**tools(defaults={"q": "x"}))))
+    assert changed_sections(recorded, other) == ["tools"]
 
 
 @pytest.mark.parametrize("field", ADDED_FIELDS["guards"])
@@ -52,9 +63,9 @@ def test_sub_agents_of_an_earlier_release_are_no_change() -> None:
 
 
 @pytest.mark.parametrize("name", ["support", "researcher"])
-def test_former_sections_of_an_example_differ_in_what_has_guards(name: str) -> None:
+def test_former_sections_of_an_example_differ_in_what_was_added(name: str) -> None:
     file = compile(ROOT / "specs" / f"{name}.yaml")
     former = former_sections(file.agent)
     assert former.keys() == file.sections.keys()
     changed = {section for section, now in file.sections.items() if former[section] != now}
-    assert changed == ({"guards", "agents"} if file.agent.agents else {"guards"})
+    assert changed == ({"guards", "agents"} if file.agent.agents else {"guards", "tools"})

@@ -11,7 +11,7 @@ from .command import CommandResult, agentrun
 from .shop_project import Project
 
 ERROR = "desk (desk.py) cannot be imported: ModuleNotFoundError: No module named 'nowhere' (desk.py:1)"
-NOTICE = "--imports runs the project's code: the modules of Python tools and hooks are imported"
+NOTICE = "--imports runs the project's code: it imports Python tools and hooks, with few environment variables"
 IMPORTED = "with open('imported.txt', 'a') as file: file.write(__name__ + '\\n')\n"
 HOOKS = 'hooks: [{id: careful, at: before_tool, call: "watchers:watch"}]\n'
 
@@ -153,7 +153,7 @@ def test_validate_and_doctor_import_nothing_without_the_flag(shop: Project) -> N
 def test_validate_imports_says_first_that_it_runs_code(shop: Project) -> None:
     done = agentrun("validate", ".", "--imports", cwd=shop.root)
     assert done.code == 0, done.err
-    assert done.err.splitlines() == [NOTICE, "3 functions of 2 modules imported", "1 file checked: no problems"]
+    assert done.err.splitlines() == [NOTICE, "3 of 3 functions imported", "1 file checked: no problems"]
     assert imported_modules(shop) == ["desk", "watchers"]
     assert not (shop.root / "__pycache__").exists()
 
@@ -165,6 +165,7 @@ def test_validate_imports_finds_dead_functions_at_their_line(shop: Project) -> N
     assert done.err.splitlines()[0] == NOTICE
     assert f"shop.yaml:8:30  host.missing  {ERROR}" in done.err
     assert f"shop.yaml:9:32  host.missing  {ERROR}" in done.err
+    assert "1 of 3 functions imported" in done.err.splitlines()
     assert "1 file checked: 2 errors, 0 warnings" in done.err
     rows = [
         json.loads(line) for line in agentrun("validate", ".", "--imports", "--json", cwd=shop.root).out.splitlines()
@@ -201,7 +202,7 @@ def test_spec_with_errors_is_not_imported(shop: Project) -> None:
 def test_doctor_imports_the_functions_of_all_specs(shop: Project) -> None:
     done = agentrun("doctor", "--imports", cwd=shop.root)
     assert (done.code, done.err.splitlines()[0]) == (0, NOTICE)
-    assert "ok    imports: 3 functions of 2 modules imported" in done.out
+    assert "ok    imports: 3 of 3 functions imported" in done.out
     put_first(shop, "desk.py", "import nowhere\n")
     done = agentrun("doctor", "--imports", cwd=shop.root)
     assert done.code == 2

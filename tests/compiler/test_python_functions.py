@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from agentrun.compiler.compile import compile_spec
 from agentrun.compiler.python_functions import MAX_MODULE_WORDS, FunctionRefused, find_function
@@ -26,13 +27,16 @@ def tool(folder: Path, source: str | bytes, call: str = "tools_of_mine:f", extra
 def schema(folder: Path, signature: str, doc: str = "Does it.", before: str = "") -> Any:
     """The schema of the arguments of `def f(…)`, as the package has it; the message when there is none."""
     problems = tool(folder, f'{before}def f({signature}):\n    """{doc}"""\n')
-    if problems:
-        return problems[0].message
+    return problems[0].message if problems else made_tool(folder).args
+
+
+def made_tool(folder: Path) -> PythonTool:
+    """The tool in the package of the spec that `tool` wrote."""
     package = compile_spec(folder / "spec.yaml").package
     assert package is not None
     made = package.tools["t"]
     assert isinstance(made, PythonTool)
-    return made.args
+    return made
 
 
 STRING, INTEGER, NULL = {"type": "string"}, {"type": "integer"}, {"type": "null"}
@@ -471,6 +475,49 @@ def test_literal_defaults_are_in_the_schema(tmp_path: Path, default: str, said: 
     made = schema(tmp_path, f"a: str | int | float | bool | None = {default}")
     assert made["properties"]["a"].get("default", ...) == said
     assert made["required"] == []
+
+
+@pytest.mark.parametrize(
+    ("default", "filled_in"),
+    [
+        ("''", ""),
+        ("[]", []),
+        ("['a', -1, [True]]", ["a", -1, [True]]),
+        ("{}", {}),
+        ("{'a': {'b': []}}", {"a": {"b": []}}),
+        ("1", ...),
+        ("None", ...),
+        ("[None]", ...),
+        ("[f()]", ...),
+        ("{1: 2}", ...),
+        ("{**f()}", ...),
+        ("{'a': f()}", ...),
+        ("()", ...),
+        ("SIZE", ...),
+        ("b''", ...),
+    ],
+)
+def test_literal_defaults_that_are_not_in_the_schema_are_in_the_tool(
+    tmp_path: Path, default: str, filled_in: Any
+) -> None:
+    """The model does not read them. A number is in the schema already."""
+    properties = schema(tmp_path, f"a: str | list | dict | int | None = {default}")["properties"]
+    assert made_tool(tmp_path).defaults == (UNSET if filled_in is ... else {"a": filled_in})
+    assert properties["a"].get("default", 1) == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "filled_in"),
+    [
+        ("{type: object, properties: {a: {type: string}, b: {type: integer}}}", {"a": "", "b": 5}),
+        ("{type: object, properties: {a: {type: string}, b: {type: integer}}, required: [a, b]}", UNSET),
+        ("{type: object, properties: {a: {type: string, default: x}, b: {type: integer}}}", {"b": 5}),
+        ("{type: object, properties: {a: true}}", UNSET),
+    ],
+)
+def test_declared_arguments_get_the_defaults_of_the_signature(tmp_path: Path, args: str, filled_in: Any) -> None:
+    assert tool(tmp_path, 'def f(a: Path = \'\', b=5):\n    """Does it."""\n', extra=f", args: {args}") == []
+    assert made_tool(tmp_path).defaults == filled_in
 
 
 # --- declared arguments against the function ----------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import Any
 from agentrun.core.effects import RunChild
 from agentrun.core.facts import (
     RULES_VERSION,
+    ArgumentsCompleted,
     CallCancelled,
     ChildStarted,
     DeliveryStarted,
@@ -174,6 +175,20 @@ def _arguments(kind: str) -> dict[str, Key]:
     args = _of(kind, "args", OBJECT, NEEDY, once, refusal_codes, ([], ["tool.missing_field"]))
     actions = _of(kind, "actions", {}, {"find": OBJECT}, once, refusal_codes, ([], ["tool.missing_field"]))
     found = {"args": args} if kind == "agent" else {"args": args, "actions": actions}
+    if kind == "python":
+        empty = run_to_end(calls_reply(("t", "{}")), DONE_REPLY)
+        completed: Look = lambda run: [
+            fact.arguments for fact in run.of(ArgumentsCompleted)
+        ]  # a short look with a name
+        found["defaults"] = _of(
+            kind,
+            "defaults",
+            {"message": ""},
+            {"message": "x"},
+            empty,
+            completed,
+            ([{"message": ""}], [{"message": "x"}]),
+        )
     return {f"tools.{kind}.{key}": case for key, case in found.items()}
 
 

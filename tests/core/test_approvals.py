@@ -168,7 +168,7 @@ def test_question_has_the_input_as_changed_by_a_hook() -> None:
 
 def test_planted_grant_that_ignores_arguments_is_reused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A question that is not bound to its arguments would be answered by an earlier one."""
-    monkeypatch.setattr(gate, "_grant_hash", lambda state, passage, rules: "sha256:same")
+    monkeypatch.setattr(gate, "_grant_hash", lambda *_: "sha256:same")
     run = run_that_needs_approval(answer="approved_for_session")
     run.answers = [calls_reply("a"), calls_reply(("a", '{"q": "other"}')), text_reply("Done.")]
     run.finish()

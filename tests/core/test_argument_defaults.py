@@ -216,6 +216,31 @@ def test_each_action_has_its_own_defaults() -> None:
     }
 
 
+def test_defaults_of_the_signature_are_filled_in_unless_the_schema_has_another_or_requires_them() -> None:
+    args = object_of(file=TEXT, cc=TEXT, copies=THREE, tags={"type": "array"}, to=TEXT, any=True) | {"required": ["to"]}
+    defaults = {"cc": "", "copies": 9, "tags": [], "to": "x", "any": 1, "other": 1, "file": 7}
+    agent = package(tools={"print": tool(args=args, defaults=defaults)}, policy={"default": "allow"})
+    run = run_print_tool(agent, '{"to": "me"}')
+    (effect,) = (effect for effect in run.effects if isinstance(effect, RunTool))
+    assert effect.arguments == {"to": "me", "cc": "", "copies": 3, "tags": []}, "7 is not a text"
+    assert effect.arguments_without_defaults == {"to": "me"}
+    assert [fact.code for fact in run_print_tool(agent, "{}").of(CallRefused)] == ["tool.missing_field"]
+
+
+def test_defaults_of_the_signature_are_filled_in_for_the_fields_of_an_action() -> None:
+    actions = {
+        "open": object_of(note=TEXT),
+        "close": object_of(note=TEXT) | {"required": ["note"]},
+        "list": object_of(),
+    }
+    agent = package(tools={"ticket": tool(actions=actions, defaults={"note": ""})}, policy={"default": "allow"})
+    batch = calls_reply(*(("ticket", f'{{"action": "{action}"}}') for action in actions))
+    run = Run(agent, batch, text_reply("Done."))
+    run.finish()
+    assert run.of(ArgumentsCompleted) == [ArgumentsCompleted("c1.0", {"action": "open", "note": ""})]
+    assert [fact.code for fact in run.of(CallRefused)] == ["tool.missing_field"]
+
+
 def test_mcp_server_gets_what_the_model_wrote_and_rules_get_the_completed_arguments() -> None:
     rules = [rule("deny", "files.read", when="args.copies > 1", id="r1"), rule("allow", "*", id="r2")]
     server = mcp_tool("read") | {"pinned": pins("read", args=PRINT)}

@@ -3,7 +3,8 @@
 Rule 1  Anyone may have edited the metadata of a cassette. Metadata of the wrong form counts as missing.
 Rule 2  No guesses: without recorded fingerprints there is no cause.
 Rule 3  An upgrade of agentrun is not a change of the spec. A field that is added to a package is listed in
-        `ADDED_FIELDS` with its default, unless its absence already means that.
+        `ADDED_FIELDS` with its default, unless its absence already means that. A field of tools that the compiler
+        reads from their source is in `ADDED_TOOL_FIELDS`.
 """
 
 from __future__ import annotations
@@ -165,6 +166,8 @@ ADDED_FIELDS: dict[str, dict[str, Any]] = {
     "guards": {"call_compare": "results", "cycle_compare": "results", "batch_compare": "results"},
 }
 
+ADDED_TOOL_FIELDS = frozenset({"defaults"})
+
 
 def former_sections(package: Package) -> dict[str, str]:
     """The fingerprint of each section as an earlier release made it. A field that the spec sets makes a difference."""
@@ -175,5 +178,9 @@ def _without_added_fields(package: dict[str, Any]) -> dict[str, Any]:
     former = dict(package)
     for section, added in ADDED_FIELDS.items():
         former[section] = {key: value for key, value in package[section].items() if (key, value) not in added.items()}
+    former["tools"] = {
+        name: {key: value for key, value in tool.items() if key not in ADDED_TOOL_FIELDS}
+        for name, tool in package["tools"].items()
+    }
     former["agents"] = {name: _without_added_fields(agent) for name, agent in package["agents"].items()}
     return former

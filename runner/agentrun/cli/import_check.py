@@ -33,13 +33,11 @@ from agentrun.tools.function_imports import (
 class ImportCheck(NamedTuple):
     problems: list[Problem]
     functions: int
-    modules: int
     unchecked: list[Path]
     """Specs with errors."""
 
     def summary(self) -> str:
-        count = self.functions - len(self.problems)
-        return f"{plural(count, 'function')} of {plural(self.modules, 'module')} imported"
+        return f"{self.functions - len(self.problems)} of {plural(self.functions, 'function')} imported"
 
 
 class _NamedPart(NamedTuple):
@@ -62,8 +60,7 @@ def check_imports(documents: Iterable[Path]) -> ImportCheck:
     problems: list[Problem] = []
     for project in dict.fromkeys(each.project for each in named.values()):
         problems += asyncio.run(_import_parts(project, [each for each in named.values() if each.project == project]))
-    modules = {(each.project.root, each.part.module) for each in named.values()}
-    return ImportCheck(sort_problems(problems), len(named), len(modules), unchecked)
+    return ImportCheck(sort_problems(problems), len(named), unchecked)
 
 
 def _parts_of_spec(path: Path) -> Iterator[_NamedPart | None]:

@@ -17,7 +17,7 @@ from agentrun.spec.v1.field_types import NAME_RULE, is_valid_name
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-IMPORTS_NOTICE = "--imports runs the project's code: the modules of Python tools and hooks are imported"
+IMPORTS_NOTICE = "--imports runs the project's code: it imports Python tools and hooks, with few environment variables"
 
 _DURATION = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 _HOUR = 3_600_000

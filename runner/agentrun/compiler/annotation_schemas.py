@@ -162,9 +162,20 @@ def _constant(node: ast.expr) -> object:
 
 
 def literal_default(node: ast.expr | None) -> object:
-    """Return a default that is a text, a number or a boolean; `...` for all others and for an empty text."""
-    value = ... if node is None else _constant(node)
-    return value if isinstance(value, int | float | str) and value != "" and is_json_scalar(value) else ...
+    """Return a default that is a text, a number or a boolean, or a list or dict of these; `...` for all others."""
+    match node:
+        case None:
+            return ...
+        case ast.List(elts=items):
+            values = [literal_default(item) for item in items]
+            return ... if ... in values else values
+        case ast.Dict(keys=keys, values=items):
+            names = [literal_default(key) for key in keys]
+            values = [literal_default(item) for item in items]
+            is_json = all(isinstance(name, str) for name in names) and ... not in values
+            return dict(zip(names, values, strict=True)) if is_json else ...
+    value = _constant(node)
+    return value if isinstance(value, int | float | str) and is_json_scalar(value) else ...
 
 
 def _name(node: ast.expr) -> str:

@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct
 
 from agentrun.compiler.json_schemas import resolve_references
 from agentrun.compiler.lock_file import Lock, select_pinned_tools
-from agentrun.compiler.python_functions import find_function
+from agentrun.compiler.python_functions import PythonFunction, find_function
 from agentrun.compiler.spec_reader import Spec
 from agentrun.core import package_tools as made
 from agentrun.core.model_texts import CHILD_MESSAGE
@@ -68,6 +68,7 @@ def build_tool(spec: Spec, name: str, agents: Mapping[str, CompiledChild], lock:
             function = find_function(spec.project, tool.call)
             values = {"module": function.module, "function": function.name, "source": function.source}
             values |= _common(spec, tool, function.description) | _arguments(spec, name, tool, function.schema)
+            values["defaults"] = _signature_defaults(function, values["args"]) or UNSET
             return copy_fields(made.PythonTool, tool, values)
         case written.HttpToolSpec():
             host = _HOST.match(tool.url)
@@ -114,6 +115,16 @@ def _arguments(spec: Spec, name: str, tool: written.ArgsToolSpec, read: dict[str
     if tool.args is not UNSET:
         return {"args": argument_schema(spec, "tools", name, "args"), "actions": {}}
     return {"args": _without_extra_properties(read) if read else NO_ARGUMENTS, "actions": {}}
+
+
+def _signature_defaults(function: PythonFunction, args: dict[str, Any]) -> dict[str, Any]:
+    """The defaults of optional arguments that only the function has, and not the schema."""
+    properties, required = args.get("properties", {}), args.get("required", ())
+    return {
+        name: default
+        for name, default in function.defaults.items()
+        if isinstance(schema := properties.get(name), dict) and "default" not in schema and name not in required
+    }
 
 
 def argument_schema(spec: Spec, *path: str | int) -> dict[str, Any]:

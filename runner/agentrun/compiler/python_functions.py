@@ -58,6 +58,8 @@ class PythonFunction(Struct, frozen=True):
     """Its annotation, if that is the name of a class."""
     positional_only_parameter: str | None = None
     """A parameter that cannot be passed by name."""
+    defaults: dict[str, Any] = {}
+    """The default of each parameter that has one that can be written as JSON, except null."""
     types: dict[str, str] = {}
     """The JSON type of each parameter with exactly one type."""
     takes_one: bool = True
@@ -159,12 +161,14 @@ def _function(
     words = parameter_descriptions(docstring, [arg.arg for arg in parameters])
     properties: dict[str, Any] = {}
     unread: ast.arg | None = None
+    found: dict[str, Any] = {}
     for arg in parameters:
         if arg.arg in properties:  # Python reports this only when it compiles the module
             raise SyntaxError
         schema = annotations.schema(arg.annotation)
         unread = unread or (arg if schema is None else None)
         default = literal_default(defaults.get(arg.arg))
+        found |= {} if default is ... else {arg.arg: default}
         properties[arg.arg] = schema and _parameter_schema(schema, words.get(arg.arg), default)
     required = tuple(arg.arg for arg in parameters if arg.arg not in defaults)
     schema = {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
@@ -182,6 +186,7 @@ def _function(
         positional_only_parameter=next((arg.arg for arg in node.args.posonlyargs), None),
         takes_one=bool(node.decorator_list) or _takes_one(node.args),
         is_async=isinstance(node, ast.AsyncFunctionDef),
+        defaults=found,
         types={name: kind for name, each in properties.items() if isinstance(kind := (each or {}).get("type"), str)},
     )
 
@@ -193,8 +198,10 @@ def _takes_one(args: ast.arguments) -> bool:
 
 
 def _parameter_schema(schema: dict[str, Any], words: str | None, default: object) -> dict[str, Any]:
+    """The schema that the model reads. Of the defaults, it has numbers, booleans and texts that are not empty."""
     description = {} if words is None or not is_utf8_text(words) else {"description": words}
-    return {**description, **schema, **({} if default is ... else {"default": default})}
+    is_shown = isinstance(default, int | float | str) and default != ""
+    return {**description, **schema, **({"default": default} if is_shown else {})}
 
 
 def _first_paragraph(docstring: str) -> str | None:

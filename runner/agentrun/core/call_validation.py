@@ -7,6 +7,8 @@ Rule 3  Objects that are present get their defaults at every depth, also in list
         unless it has a default of its own. `anyOf`, `oneOf` and `allOf` are not searched for defaults.
 Rule 4  A default of null is not filled in: it means that there is no value, and `has(args.x)` can ask for that. Nor is
         a default that does not match its own schema.
+Rule 5  The signature of a Python function may have further defaults. A default of the schema comes first, and what the
+        schema requires is not filled in.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from typing import Any
+
+from msgspec import UNSET
 
 from agentrun.canonical_json import sorted_json
 from agentrun.core import model_texts as texts
@@ -24,7 +28,7 @@ from agentrun.core.facts import ArgumentsCompleted, CallRefused
 from agentrun.core.json_validation import Invalid, Valid, ValidationResult, parse_strict_json, schema_validator
 from agentrun.core.package import Package
 from agentrun.core.package_lookup import find_tool
-from agentrun.core.package_tools import AgentTool, JsonSchema, McpTool, Tool
+from agentrun.core.package_tools import AgentTool, JsonSchema, McpTool, PythonTool, Tool
 from agentrun.core.policy import condition_variables
 from agentrun.core.state import CallState, State
 
@@ -86,7 +90,10 @@ def validate_call(package: Package, state: State, call: CallState) -> CallRefuse
         return refuse(call, "tool.invalid_call", texts.NESTED_TOO_DEEP.format(name, depth), reason="depth", limit=depth)
     if isinstance(tool, AgentTool) and _count_runs(package, state, call) >= (runs := run_limit(package, state)):
         return refuse(call, "tool.invalid_call", texts.TOO_MANY_RUNS.format(name, runs), reason="runs", limit=runs)
-    completed = fill_in_defaults(_argument_schema(call, tool, call.arguments), call.arguments)
+    schema = _argument_schema(call, tool, call.arguments)
+    if isinstance(tool, PythonTool) and tool.defaults is not UNSET:
+        schema = _with_signature_defaults(schema, tool.defaults)
+    completed = fill_in_defaults(schema, call.arguments)
     refusal = _validate_arguments(call, tool, completed)
     return refusal or (None if completed is call.arguments else ArgumentsCompleted(call.id, completed))
 
@@ -147,6 +154,16 @@ def fill_in_defaults(schema: Any, value: Any) -> Any:
         items = [fill_in_defaults(schema["items"], item) for item in value]
         return value if all(new is old for new, old in zip(items, value, strict=True)) else items
     return value
+
+
+def _with_signature_defaults(schema: JsonSchema, defaults: Mapping[str, Any]) -> JsonSchema:
+    properties, required = schema.get("properties", {}), schema.get("required", ())
+    added = {
+        name: {"default": value, **properties[name]}
+        for name, value in defaults.items()
+        if isinstance(properties.get(name), Mapping) and name not in required
+    }
+    return {**schema, "properties": {**properties, **added}}
 
 
 def _complete_object(schema: Mapping[str, Any], value: dict[str, Any]) -> dict[str, Any]:

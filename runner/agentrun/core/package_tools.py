@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias, get_args
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 JsonSchema: TypeAlias = dict[str, Any]
 ToolEffect: TypeAlias = Literal["read", "idempotent", "at_most_once"]
@@ -52,6 +52,8 @@ class PythonTool(_ToolBase, frozen=True, tag="python"):
     """Hash of the module's source."""
     isolation: Literal["thread", "process"]
     """Where it runs: in a thread, or in its own process."""
+    defaults: dict[str, Any] | UnsetType = UNSET
+    """Defaults of optional arguments that only the signature of the function has, and not the schema."""
 
 
 class Auth(PackagePart, frozen=True):
