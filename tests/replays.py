@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
-
 from agentrun.cassette.file import load_cassette
 from agentrun.cassette.interactions import Cassette
 from agentrun.cassette.player import Player
@@ -22,13 +20,10 @@ def replay_package(
     cassette: Path | Cassette | Player,
     message: str | None = None,
     params: dict[str, Any] | None = None,
-    *,
-    fingerprint: str = "sha256:0",
     **options: Any,
 ) -> FinishedRun:
     """A package against a cassette. `options`: as for `replay_run`."""
-    file = replace(seal_package(agent), fingerprint=fingerprint, agent=agent)
-    request = Request(agent=agent.name, package=file, message=message, params=params or {})
+    request = Request(agent=agent.name, package=seal_package(agent), message=message, params=params or {})
     return replay_run(request, player_of(agent, cassette), **options)
 
 

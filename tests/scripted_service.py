@@ -9,7 +9,7 @@ from agentrun.canonical_json import text_hash
 from agentrun.cassette.interactions import Interaction
 from agentrun.cassette.writer import dump_cassette
 from agentrun.core.package import Package
-from agentrun.engine.begin import admit, authorize_start, begin
+from agentrun.engine.begin import begin, check_start
 from agentrun.engine.clock import StepClock
 from agentrun.engine.crew_registry import CrewRegistry
 from agentrun.engine.driver import drive
@@ -93,8 +93,8 @@ def live(agent: Package, sender: ScriptedSender, message: str | None = None, **p
         providers={route.provider: HttpProvider(codec_for(route.provider), sender) for route in agent.model.routes},
         run="live-1",
     )
-    request = Request(agent=agent.name, package=text_hash("a package"))
-    log = begin(world, authorize_start(world, agent, request, admit(agent, message, params)))
+    request = Request(agent=agent.name, package=text_hash("a package"), message=message, params=params)
+    log = begin(world, check_start(world, agent, request))
     clock.run(drive(agent, log, make_crew(world, agent)))
     return journals
 

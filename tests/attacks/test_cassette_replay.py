@@ -42,7 +42,7 @@ def agent(number: int, address: str) -> Package:
 
 
 def replay(agent: Package, cassette: Path) -> FinishedRun:
-    return replay_package(agent, cassette, fingerprint=f"sha256:{agent.name}")
+    return replay_package(agent, cassette)
 
 
 def lines(done: FinishedRun) -> bytes:
@@ -126,9 +126,7 @@ def test_repeated_replays_give_one_journal(socket_counter: SocketCounter) -> Non
     file = seal_package(compiled.package)
     cassette = load_cassette(ROOT / "cassettes" / "support" / "default.yaml")
     before = socket_counter.opened
-    journals = {
-        lines(replay_package(file.agent, cassette, fingerprint=file.fingerprint)) for _ in range(times(200, 1000))
-    }
+    journals = {lines(replay_package(file.agent, cassette)) for _ in range(times(200, 1000))}
     assert (len(journals), socket_counter.opened - before) == (1, 0)
     assert b"run_stopped" in journals.pop()
 

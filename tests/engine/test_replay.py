@@ -10,14 +10,19 @@ from typing import Any
 
 import pytest
 from msgspec import UNSET
+from msgspec.structs import replace
 
-from agentrun.canonical_json import text_hash
+from agentrun.canonical_json import fingerprint
+from agentrun.cassette.file import load_cassette
+from agentrun.cassette.player import Player
+from agentrun.compiler.package_file import seal_package
 from agentrun.core.evolve import fold
 from agentrun.core.facts import ModelAsked, RetryPlanned, fact_kind
 from agentrun.core.messages import Usage
 from agentrun.core.outcome import outcome_of
 from agentrun.core.package import Package
-from agentrun.engine.run import FinishedRun
+from agentrun.engine.request import Request
+from agentrun.engine.run import FinishedRun, replay_run
 from agentrun.errors import AgentrunError, CassetteError, HostError, PackageError, RequestError
 from agentrun.journal.canonical import canonical
 
@@ -25,11 +30,9 @@ from ..packages import BASE, ROUTE, package, typed
 from ..replays import replay_package
 from ..scripted_service import BAD, GOOD, ScriptedSender, completion, failure, live, record
 
-PRINT = text_hash("the package")
-
 
 def replay(agent: Package, cassette: Path, message: str | None = None, **params: Any) -> FinishedRun:
-    return replay_package(agent, cassette, message, params, fingerprint=PRINT)
+    return replay_package(agent, cassette, message, params)
 
 
 @pytest.fixture
@@ -86,7 +89,7 @@ def test_replay_uses_the_given_message_and_params(cassette_path: Path) -> None:
     started: Any = done.journal[0].fact
     assert started.input.parts[0].text == "No paper."
     assert started.instructions == "You sort tickets for the office team.\n\nAnswer briefly."
-    assert (started.params, started.agent, started.package) == ({"team": "office"}, "triage", PRINT)
+    assert (started.params, started.agent, started.package) == ({"team": "office"}, "triage", fingerprint(agent))
     assert done.exit_code == 0
 
 
@@ -98,12 +101,23 @@ def test_run_id_depends_on_package_input_and_cassette(cassette_path: Path) -> No
     assert one.journal == two.journal
     assert one.outcome.run.startswith("replay-")
     others = [
-        replay_package(agent, cassette_path, fingerprint="sha256:other"),
+        replay(package(limits={"depth": 2}), cassette_path),
         replay(agent, cassette_path, "Other."),
         replay(agent, cassette_path, "The printer of support is on fire.", team="other"),
         replay(agent, record(cassette_path, agent, completion("other"))),
     ]
     assert len({one.outcome.run, *(other.outcome.run for other in others)}) == 5
+
+
+def test_replay_of_a_changed_package_or_of_another_agent_is_refused(cassette_path: Path) -> None:
+    """A replay starts as every run: its package is checked first."""
+    file = seal_package(package())
+    player = Player(load_cassette(record(cassette_path, file.agent, completion("ok"))))
+    changed = replace(file, agent=replace(file.agent, instructions=("Give everything away.",)))
+    for agent, given, code in (("triage", changed, "package.fingerprint_mismatch"), ("other", file, "package.invalid")):
+        with pytest.raises(PackageError) as raised:
+            replay_run(Request(agent=agent, package=given), player)
+        assert raised.value.code == code
 
 
 def test_recorded_provider_failure_is_replayed(cassette_path: Path) -> None:

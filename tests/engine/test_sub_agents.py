@@ -24,7 +24,7 @@ from agentrun.core.fault import Fault
 from agentrun.core.messages import Text, ToolResult, text_of
 from agentrun.core.outcome import Outcome, Question, Suspended
 from agentrun.core.package import Package
-from agentrun.engine.begin import admit, authorize_start, begin
+from agentrun.engine.begin import begin, check_start
 from agentrun.engine.clock import Sleep, step
 from agentrun.engine.driver import drive, open_run_log
 from agentrun.engine.event_loop import SystemClock
@@ -247,8 +247,8 @@ def root(place: Place, agent: Package) -> Any:
     world = world_of_run(place.world, "root")
     log = open_run_log(world)
     if log.state.phase == "fresh":
-        request = Request(agent=agent.name, package="sha256:0")
-        begin(world, authorize_start(world, agent, request, admit(agent, "hello", {})), log)
+        request = Request(agent=agent.name, package="sha256:0", message="hello")
+        begin(world, check_start(world, agent, request), log=log)
     else:
         log.take_over("sha256:0")
     return drive(agent, log, make_crew(world, agent))

@@ -7,7 +7,7 @@ import pytest
 
 from agentrun.core.facts import CancelRequested, Record
 from agentrun.core.package import Package
-from agentrun.engine.begin import admit, authorize_start, begin
+from agentrun.engine.begin import begin, check_start
 from agentrun.engine.driver import RunLog, open_run_log
 from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.request import Request
@@ -15,12 +15,12 @@ from agentrun.engine.world import World, find_executor, find_missing_port, find_
 from agentrun.errors import HostError, StorageError
 
 from ..packages import ROUTE, package
-from .memory_worlds import AGENT, HOOK, MCP, PYTHON, Place, delivery, tool
+from .memory_worlds import AGENT, HOOK, MCP, PYTHON, Model, Place, delivery, tool
 
 SINK = {"kind": "stdout", "delivery": "optional", "timeout": 1000}
 ANY_PORT: Any = object()
 
-REQUEST = Request(agent="triage", package="sha256:0")
+REQUEST = Request(agent="triage", package="sha256:0", message="hello")
 
 
 def agent(**changes: Any) -> Package:
@@ -119,12 +119,12 @@ def test_names_win_over_kinds() -> None:
 
 def begin_run(place: Place) -> RunLog:
     world = world_of_run(place.world, "run-1")
-    return begin(world, authorize_start(world, package(), REQUEST, admit(package(), "hello", {})))
+    return begin(world, check_start(world, package(), REQUEST))
 
 
 def test_listener_gets_every_written_record() -> None:
     """After it is written, and only then."""
-    place = Place()
+    place = Place(providers={"openai": Model()})
     log = begin_run(place)
     log.commit(CancelRequested("me"))
     assert place.heard == [("run-1", record) for record in place.journals.records("run-1")]
@@ -136,7 +136,7 @@ def test_listener_gets_no_record_that_was_not_written() -> None:
         def append(self, run: str, record: Record) -> None:
             raise StorageError("storage.failed", "no space left")
 
-    place = Place(journals=Full())
+    place = Place(journals=Full(), providers={"openai": Model()})
     with pytest.raises(StorageError):
         begin_run(place)
     assert place.heard == []

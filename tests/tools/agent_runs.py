@@ -136,7 +136,7 @@ class Runs:
     def replay(self) -> FinishedRun:
         """Nothing but the cassette: whatever is done for real now would be seen in `traces`."""
         file, _ = self.compiled()
-        return replay_package(file.agent, self.cassette, fingerprint=file.fingerprint)
+        return replay_package(file.agent, self.cassette)
 
     def recorded_and_replayed(self, story: str = STORY, **changes: Any) -> FinishedRun:
         """A run for real. Its replay is the same run, and does nothing."""

@@ -1,10 +1,14 @@
 """The start of a run. This is the only place where a request becomes a run.
 
 1  Find the package, apply the output schema of the request, and check that it is valid, unchanged and of this agent.
+   The package of a sub-agent is a part of its parent's and was checked with it.
 2  Check that there is a provider for each route, and every hook, executor and sink that the package names.
 3  Admit the request: its input is not empty, not too long and not a duplicate.
 4  Ask the policy for the stage `run_start`: only `allow` passes.
-5  Write `run_started`. From then on the run exists. Whatever can refuse it comes before this step.
+5  Check that there is no run with the same id.
+6  Store the package and write `run_started`. From then on the run exists. Whatever can refuse it comes before this.
+
+`find_package` is step 1, `check_start` is steps 2 to 5, and `begin` is step 6.
 """
 
 from __future__ import annotations
@@ -42,28 +46,42 @@ class PackagePolicy:
         return evaluate_policy(package, "run_start", "run_start", condition_variables(State(start=started)))
 
 
-def authorize_start(
+def check_start(
     world: World,
     package: Package,
     request: Request,
-    admitted: AdmittedRequest,
+    session: Session | None = None,
     *,
-    earlier: EarlierRuns = EarlierRuns(),  # noqa: B008  # frozen
+    read: Callable[[str], Iterable[Record]] | None = None,
     policy: StartPolicy = PackagePolicy(),  # noqa: B008  # it has no state
 ) -> RunStarted:
-    """The first fact of a run that the policy allows. Raises `policy.*`."""
+    """The first fact of a run that may start. `read`: the journals of the runs of the session; None: those of the
+    world. Raises `host.missing`, `provider.not_found`, `input.*`, `run.invalid_continuation`, `policy.*`,
+    `run.duplicate`."""
+    refuse_missing_ports(world, package)
+    earlier, admitted = _admit_request(
+        package, request, world.run, session or Session(), read or world.journals.records
+    )
     started = make_run_started(world, package, request, admitted, earlier)
+    _refuse_by_policy(package, started, policy)
+    if world.run in world.journals:
+        raise RequestError("run.duplicate", f"a run with the id {world.run} already exists", fields={"run": world.run})
+    return started
+
+
+def _refuse_by_policy(package: Package, started: RunStarted, policy: StartPolicy) -> None:
     verdict = policy.ruling(package, started)
     if verdict.ruling != "allow":
         code = "policy.interrupted" if verdict.ruling == "interrupt" else "policy.denied"
         message = verdict.reason or texts.START_DENIED.format(verdict.ruling)
         fields = {"run": started.run, "rules": list(verdict.rules), "ruling": verdict.ruling}
         raise PolicyError(code, message, fields=fields)
-    return started
 
 
-def begin(world: World, started: RunStarted, log: RunLog | None = None) -> RunLog:
-    """`log`: None if it is not open yet."""
+def begin(world: World, started: RunStarted, package: PackageFile | None = None, log: RunLog | None = None) -> RunLog:
+    """`package`: stored with the run; None: that of its parent contains it. `log`: None if it is not open yet."""
+    if package is not None:
+        world.journals.keep(world.run, package)
     log = log or open_run_log(world)
     log.commit(started)
     return log
@@ -144,7 +162,7 @@ def refuse_missing_ports(world: World, package: Package) -> None:
         raise error
 
 
-def admit_request(
+def _admit_request(
     package: Package, request: Request, run: str, session: Session, read: Callable[[str], Iterable[Record]]
 ) -> tuple[EarlierRuns, AdmittedRequest]:
     """Raises `input.rejected`, `run.invalid_continuation`, `input.admission_failed`."""
@@ -154,7 +172,7 @@ def admit_request(
         before = replace(before, messages=(*before.messages, *request.history))
         admitted = admit(package, request.message, request.params, goes_on=request.goes_on)
         if admitted.message is None:
-            refuse_without_open_message(before)
+            _refuse_without_open_message(before)
         else:
             refuse_duplicate_input(package, session, admitted.message, input_id)
     except AgentrunError as error:
@@ -167,7 +185,7 @@ def admit_request(
     return before, admitted
 
 
-def refuse_without_open_message(before: EarlierRuns) -> None:
+def _refuse_without_open_message(before: EarlierRuns) -> None:
     if not before.messages or isinstance(before.messages[-1], Assistant):
         message = "there is no input, and the conversation has no unanswered message"
         fields = {"expected": "user or tool", "actual": "assistant" if before.messages else "empty"}

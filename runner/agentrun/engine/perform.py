@@ -23,7 +23,7 @@ from agentrun.core.outcome import Outcome, Parked, Suspended
 from agentrun.core.package import Package
 from agentrun.core.tool_results import child_failed, child_finished, child_refused, child_suspended, fault_parts
 from agentrun.engine.approvals import ask_approver
-from agentrun.engine.begin import admit, authorize_start, begin
+from agentrun.engine.begin import begin, check_start
 from agentrun.engine.driver import drive_with_children, open_run_log
 from agentrun.engine.guarded_call import RaisedException, TimedOut, call_guarded, call_with_timeout
 from agentrun.engine.hooks import ask_hook
@@ -133,8 +133,7 @@ async def run_child(parent: World, effect: RunChild) -> ToolFinished | ChildSusp
     log, package = open_run_log(world), effect.package
     try:
         if log.state.phase == "fresh":
-            admitted = admit(package, effect.message, effect.params)
-            begin(world, authorize_start(world, package, child_request(effect), admitted), log)
+            begin(world, check_start(world, package, child_request(effect)), log=log)
         elif log.state.stopped is None:
             log.take_over(fingerprint(package))
     except (RequestError, PolicyError) as error:

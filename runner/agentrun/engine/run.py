@@ -15,15 +15,13 @@ from agentrun.cassette.redaction import RunRedaction
 from agentrun.compiler.package_file import PackageFile
 from agentrun.core.facts import ChildStarted, Record, RunStarted
 from agentrun.core.outcome import Ending, Outcome
-from agentrun.core.package_validation import validate_package
 from agentrun.engine.begin import (
     AdmittedRequest,
     admit,
-    admit_request,
-    authorize_start,
     begin,
+    check_start,
+    find_package,
     jitter_seed,
-    refuse_missing_ports,
 )
 from agentrun.engine.clock import StepClock
 from agentrun.engine.driver import drive_with_children
@@ -89,18 +87,16 @@ async def run_in_world(
     before: Sequence[Sequence[Record]] = (),
     announce: Announce = announce_nothing,
 ) -> FinishedRun:
-    """`before`: the journals of earlier runs of the same session or conversation. Raises `host.missing`, `tool.drift`,
-    `provider.not_found`, `input.rejected` and `policy.*` before the run exists. Later failures are in the outcome."""
-    package = _package_file(request)
-    refuse_missing_ports(world, package.agent)
+    """`before`: the journals of earlier runs of the same session or conversation. Raises the errors of `find_package`,
+    `check_start` and `World.prepare` before the run exists. Later failures are in the outcome."""
+    package = find_package({}, request)
+    request = replace(request, package=package)
     journals = {journal_run_id(records): records for records in before}
-    earlier, admitted = admit_request(
-        package.agent, request, world.run, restore_session(request.session, journals), journals.__getitem__
-    )
-    started = authorize_start(world, package.agent, request, admitted, earlier=earlier)
+    session = restore_session(request.session, journals)
+    started = check_start(world, package.agent, request, session, read=journals.__getitem__)
     await announce()
     await world.prepare()
-    log = begin(world, started)
+    log = begin(world, started, package)
     return FinishedRun(
         ending=await drive_with_children(world, package.agent, log),
         journal=tuple(world.journals.records(world.run)),
@@ -121,16 +117,16 @@ def replay_run(
     wrappers: tuple[Wrapper, ...] = (),
     announce: Announce = announce_nothing,
 ) -> FinishedRun:
-    """Raises the errors of `run_in_world`, and `package.invalid`. `approver`: its answers replace the recorded ones.
+    """Raises the errors of `run_in_world`. `approver`: its answers replace the recorded ones.
     `after`: earlier runs of the conversation, with the same player. `start`: of the clock, in milliseconds since 1970;
     None: as recorded. `step`: the milliseconds of each exchange; None: as recorded. `wrappers`: wrap the cassette."""
-    package = _package_file(request).agent
-    validate_package(package)
+    file = find_package({}, request)
+    package = file.agent
     admitted = admit(package, request.message, request.params)
     clock = StepClock(player.cassette.recorded_at if start is None else start)
     clock.move_to(after[-1].journal[-1].at if after else clock.start)
     request = replace(
-        request, run=_replay_run_id(request, admitted, player, after), seed=jitter_seed(package, admitted)
+        request, run=_replay_run_id(file, request, admitted, player, after), seed=jitter_seed(package, admitted)
     )
     world = replay_world(
         package, request.run or "", player, clock, step=step, approver=approver, wrappers=wrappers, listen=listen
@@ -145,17 +141,18 @@ def replay_run(
     )
 
 
-def _replay_run_id(request: Request, admitted: AdmittedRequest, player: Player, after: Sequence[FinishedRun]) -> str:
+def _replay_run_id(
+    file: PackageFile, request: Request, admitted: AdmittedRequest, player: Player, after: Sequence[FinishedRun]
+) -> str:
     """The run id: the same for the same package, input, cassette and earlier runs."""
     blobs = [(each.part if isinstance(each, Attachment) else each).blob for each in request.attachments]
     names = [*blobs, *(journal_run_id(each.journal) for each in after)]
-    package, cassette = _package_file(request).fingerprint, player.cassette.hash
-    return "replay-" + text_hash(sorted_json([package, admitted.params, admitted.message, cassette, *names]))[7:31]
-
-
-def _package_file(request: Request) -> PackageFile:
-    assert isinstance(request.package, PackageFile), "only a Runtime accepts a fingerprint as package"
-    return request.package
+    return (
+        "replay-"
+        + text_hash(sorted_json([file.fingerprint, admitted.params, admitted.message, player.cassette.hash, *names]))[
+            7:31
+        ]
+    )
 
 
 def _child_journals(journals: Journals, run: str) -> Iterator[tuple[str, tuple[Record, ...]]]:

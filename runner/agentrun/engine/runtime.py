@@ -41,9 +41,8 @@ from agentrun.engine.argument_checks import check_author, check_grace, check_run
 from agentrun.engine.begin import (
     PackagePolicy,
     StartPolicy,
-    admit_request,
-    authorize_start,
     begin,
+    check_start,
     find_package,
     refuse_changed_package,
     refuse_missing_ports,
@@ -156,22 +155,14 @@ class Runtime:
         """Start a run. If it cannot start, this raises and nothing is stored."""
         run = request.run or self._ids()
         check_run_id(run)
-        journals, policy = self._ports(run)
+        _, policy = self._ports(run)
         package = find_package(self.packages, request)
         request = replace(request, package=package)
         world = world_of_run(self._world(), run)
-        refuse_missing_ports(world, package.agent)
         session = self._session(request, run)
-        before, admitted = admit_request(package.agent, request, run, session, journals.records)
-        started = authorize_start(world, package.agent, request, admitted, earlier=before, policy=policy)
-        if run in journals:
-            message = f"a run with the id {run} already exists"
-            raise RequestError("run.duplicate", message, fields={"run": run})
-        journals.keep(run, package)
-        log = begin(world, started)
-        session.runs.append(run)
-        if admitted.message is not None:
-            session.remember(admitted.message)
+        started = check_start(world, package.agent, request, session, policy=policy)
+        log = begin(world, started, package)
+        session.add(started)
         return self._register(package, log, world, session)
 
     def _session(self, request: Request, run: str) -> Session:

@@ -35,14 +35,18 @@ class Session:
     def remember(self, text: str) -> None:
         self._seen.add(text_hash(text.strip()))
 
+    def add(self, started: RunStarted) -> None:
+        self.runs.append(started.run)
+        if started.input is not None:
+            self.remember(text_of(started.input.parts))
+
 
 def restore_session(name: str | None, journals: Mapping[str, Sequence[Record]]) -> Session:
     session = Session(name)
-    for run, records in journals.items():
-        session.runs.append(run)
+    for records in journals.values():
         started = records[0].fact
-        if isinstance(started, RunStarted) and started.input is not None:
-            session.remember(text_of(started.input.parts))
+        assert isinstance(started, RunStarted), "a journal begins with run_started"
+        session.add(started)
     return session
 
 

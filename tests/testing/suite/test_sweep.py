@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from agentrun.cassette.file import load_cassette
 from agentrun.cassette.player import LenientPlayer
+from agentrun.compiler.package_file import seal_package
 from agentrun.core import evolve_gates, tool_calls
 from agentrun.core.effects import RunTool
 from agentrun.core.facts import ModelAsked, ModelFailed
@@ -216,7 +217,7 @@ def test_sweep_keeps_tight_budgets() -> None:
         each.fact for each in replay_case(found, prepared).runs[0].journal if isinstance(each.fact, ModelAsked)
     )
     tight = replace(prepared.file.agent.budgets, tokens=first.reserved + 1)
-    file = replace(prepared.file, agent=replace(prepared.file.agent, budgets=tight))
+    file = seal_package(replace(prepared.file.agent, budgets=tight))
     report = sweep(found, CompiledAgent(prepared.spec, file))
     assert (report.violations, report.endings["budget.tokens"] > 1) == ((), True)
 
