@@ -62,6 +62,7 @@ def doublings(step: str, count: int = 60) -> str:
     return "{% set a = 'aaaaaaaa' %}" + step * count + "{{ a }}"
 
 
+NAMES = ",".join(f"a{n}" for n in range(1900))
 ATTACKS: dict[str, Attack] = {
     # THREATS 17: into Python
     "class": Attack("{{ ''.__class__.__mro__[1].__subclasses__() }}"),
@@ -352,6 +353,30 @@ ATTACKS: dict[str, Attack] = {
         "{% set ns = namespace(l=[0] * 10) %}{% for i in range(40) %}{% set ns.l = ns.l + ns.l %}{% endfor %}"
         "{{ ns.l|length }}"
     ),
+    # hashes, arguments and quotes that nobody counted
+    "hashed in empty keys": Attack(nested_tuple("a in {}.keys()")),
+    "hashed in empty items": Attack(nested_tuple("(a, 1) not in {}.items()")),
+    "hashed as test in empty keys": Attack(nested_tuple("[a]|select('in', {}.keys())|list")),
+    "text as arguments of a macro": Attack(
+        "{% macro m() %}{% endmacro %}{{ m(*x) }}", lambda: {"x": "\u4e00" * 1_000_000}
+    ),
+    "text as arguments of a method": Attack("{{ x.join(*x) }}", lambda: {"x": "\u4e00" * 1_000_000}),
+    "list as arguments": Attack("{{ dict(*x) }}", lambda: {"x": [1] * 3_000_000}),
+    "mapping as arguments": Attack("{{ dict(**x)|length }}", lambda: {"x": {str(n): n for n in range(600_000)}}),
+    "quoted in a list": Attack("{{ [x] }}", lambda: {"x": "\U0001f600" + "\U000e0000" * 1_040_000}),
+    "quoted in a format": Attack("{{ '%s' % [x] }}", lambda: {"x": "\U0001f600" + "\U000e0000" * 1_000_000}),
+    "quoted in a join": Attack("{{ [[x]]|join }}", lambda: {"x": "\U0001f600" + "\U000e0000" * 1_000_000}),
+    "quoted key": Attack("{{ {x: 1}|string }}", lambda: {"x": "\U0001f600" + "\U000e0000" * 1_000_000}),
+    "parameters of a macro": Attack(f"{{% macro m({NAMES}) %}}{{% endmacro %}}" + each("{% set z = m() %}", 9999, 1)),
+    "defaults of a macro": Attack(
+        f"{{% macro m({NAMES.replace(',', '=1,')}=1) %}}{{% endmacro %}}" + each("{% set z = m() %}", 9999, 1)
+    ),
+    "names of an import": Attack(each(f"{{% from 'b' import {NAMES} %}}", 9999, 1) + files(b="")),
+    "names of a loop": Attack(f"{{% for {NAMES} in [range({NAMES.count(',') + 1})] * 140000 %}}{{% endfor %}}"),
+    "kept missing names": Attack(
+        "{% if 0 %}{% set q = 1 %}{% endif %}{% set ns = namespace(l=[]) %}"
+        + each("{% set ns.l = [ns.l" + ", q" * 500 + "] %}", 9999, 1)
+    ),
     "large body": Attack("{% for i in range(9999) %}" + "{% if i %}{% endif %}" * 1000 + "{% endfor %}"),
     "large macro": Attack(
         "{% macro m() %}" + "{% if 1 %}{% endif %}" * 1000 + "{% endmacro %}"
@@ -427,6 +452,22 @@ ATTACKS: dict[str, Attack] = {
     "many outputs": Attack("{{a}}" * 6500, lambda: {"a": 1}),
     "much code": Attack("{{a<a<a}}" * 2800, lambda: {"a": 1}),
     "much code, nearly": Attack("{{a<a<a}}" * 1100, lambda: {"a": 1}, harmless=True),
+    "variables for each include": Attack(
+        "".join(f"{{% set v{n} = 1 %}}" for n in range(650)) + "{% include 'b' %}" * 950 + files(b="x")
+    ),
+    "parameters for each include": Attack(
+        f"{{% macro m({NAMES}) %}}" + "{% include 'b' %}" * 900 + "{% endmacro %}{{ m() }}" + files(b="x")
+    ),
+    "long names for each include": Attack(
+        "".join(f"{{% set v{'x' * 5000}{n} = 1 %}}" for n in range(100)) + "{% include 'b' %}" * 1500 + files(b="")
+    ),
+    "code of an import": Attack(
+        "{% from 'b' import " + ",".join(f"a{n}" for n in range(3700)) + " %}{% set y = y ~ '' %}{% set z = y ~ '' %}"
+        "{% set u = y ~ '' %}" + kept("x.y") + files(b="x"),
+        lambda: {"x": {}, "y": "\U0001f600" * 1_000_000},
+    ),
+    "mebibyte that is not printable": Attack("\U000e0000" * 250_000 + "{{ 1 }}", harmless=True),
+    "quotes that are not printable": Attack("{{ '" + "\U000e0000" * 1_000_000 + "'|length }}", harmless=True),
     "mebibyte of tags": Attack("{{1}}" * 200_000),
     "mebibyte of comments": Attack("{##}" * 260_000),
     "mebibyte in a comment": Attack("{#" + "{#" * 500_000 + "#}", harmless=True),

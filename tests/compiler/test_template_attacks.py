@@ -20,7 +20,7 @@ from unittest import mock
 import pytest
 
 import agentrun.compiler.template as template
-from agentrun.compiler import template_filters, template_parser
+from agentrun.compiler import template_filters, template_parser, template_sandbox
 from agentrun.compiler.template import TemplateRenderError, check_template, render_template
 from agentrun.compiler.template_bundle import TOO_LARGE
 from agentrun.compiler.template_meter import Bounds, RenderMeter
@@ -79,6 +79,12 @@ TWINS: dict[str, Twin] = {
     ),
     "no cost of round": Twin("seconds", "{{ 5|round(-4000000) }}", dict, without_cost("round")),
     "no cost of wordwrap": Twin("bytes", *ATTACKS["wrapped by truth"][:2], without_cost("wordwrap")),
+    "no limit of code": Twin(
+        "bytes",
+        ATTACKS["variables for each include"].source,
+        dict,
+        lambda: mock.patch.object(template_sandbox, "_MAX_CODE", 1 << 60),
+    ),
     "no look before lexing": Twin(
         "bytes",
         ATTACKS["mebibyte of digits"].source,

@@ -220,6 +220,9 @@ LIKE_JINJA = [
     "{{ 'abc'|truncate(2, true, '') }} {{ name|truncate(255) }} {{ 'one two three'|truncate(7, leeway=0) }} {{ numbers|batch(2, fill_with=0)|list }} {{ numbers|slice(3, 'x')|list }}",
     "{{ ages.keys() == ages.keys() }} {{ ages == ages.copy() }} {{ [1, [2]] == [1, [2]] }} {{ (1, 2) < (1, 3) }} {{ 'a' == 'a'|safe }} {{ range(3) == range(3) }} {{ none == missing is defined }}",
     "{% macro m(a, b=2, *c) %}{{ a }}{% endmacro %}"[:0] + "{% macro m(a) %}{{ a is defined }}{{ caller is defined }}{% endmacro %}{{ m() }}{{ m(*[1]) }}{{ m(**{'a': 1}) }}",
+    "{% macro m(a, b=2) %}{{ a }}{{ b }}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(*'xyz') }}{{ m(*words|map('upper')) }}{{ m(*ages) }}{{ m(1, **{'class': 2, 'b': 3}) }}{{ m(class=1, *[2], **ages) }}",
+    "tab\there \x01\x7f\x85\u2028\ufeff\U000e0001 quote \" ' back\\slash {{ 'a\x00b\x1f\x85\u2028\U000e0001\"'|length }} {{ ['\x00', '\U000e0001', \"it's\"] }}",
+    "{{ 'a' in {}.keys() }} {{ ('a', 1) in {}.items() }} {{ 1 in {}.values() }} {{ 'b' in ages.keys() }} {{ ('b', 2) in ages.items() }} {{ 2 in ages.values() }}",
 ]  # fmt: skip
 
 

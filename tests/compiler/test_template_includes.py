@@ -277,6 +277,32 @@ def test_files_that_are_too_large_together(tmp_path: Path) -> None:
     assert problems(tmp_path, **both) == [("specs/prompts/main.md:1:1", "spec.template_syntax")]
 
 
+def test_too_many_variables_for_its_includes(tmp_path: Path) -> None:
+    spec = agent(SPEC.replace(", default: Ada", ""))
+    variables = "".join(f"{{% set v{n} = 1 %}}" for n in range(400))
+    changed = {"specs__spec.yaml": spec, "specs__prompts__main.md": variables + "{% include 'tone.md' %}" * 10}
+    assert problems(tmp_path, **changed) == []
+    changed["specs__prompts__main.md"] += "{% include 'tone.md' %}" * 400
+    assert problems(tmp_path, **changed) == [("specs/prompts/main.md:1:1", "spec.template_syntax")]
+
+
+def test_a_name_must_be_known_wherever_its_file_is_included(tmp_path: Path) -> None:
+    """Each mistake is reported once: checking a file for each place that includes it would take seconds."""
+    files = {
+        "shared__a.md": "{{ one }}{{ two }}{% include 'shared/b.md' %}",
+        "shared__b.md": "{{ one }}{{ two }}{% include 'shared/a.md' %}",
+    }
+    both = "{{ name }}{% set one = 1 %}{% if 0 %}{% include 'shared/b.md' %}{% endif %}{% set two = 2 %}"
+    found = problems(tmp_path, **files, **{"specs__prompts__main.md": both + "{% include 'shared/a.md' %}"})
+    assert found == [
+        ("shared/a.md:1:13", "spec.template_unknown_name"),
+        ("shared/b.md:1:13", "spec.template_unknown_name"),
+    ]
+    known = both.replace("{% if 0", "{% set two = 2 %}{% if 0")
+    found = problems(tmp_path, **files, **{"specs__prompts__main.md": known + "{% include 'shared/a.md' %}"})
+    assert [code for _, code in found] == ["spec.template_render"]  # it is endless
+
+
 def test_an_imported_file_sees_only_its_own_names(tmp_path: Path) -> None:
     changed = {"specs__prompts__main.md": "{% import 'tone.md' as t %}{{ name }}"}
     assert problems(tmp_path, **changed)[0][1] == "spec.template_unknown_name"

@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.compiler.template import Json, RenderedLine, TemplateRenderError, render_template, render_template_lines
+from agentrun.compiler.template import (
+    MAX_TRACED_LINES,
+    Json,
+    RenderedLine,
+    TemplateRenderError,
+    render_template,
+    render_template_lines,
+)
 
 from .test_template_comparison import LIKE_JINJA, SAME_AS_JINJA, TEMPLATE_VALUES
 
@@ -161,6 +168,12 @@ def test_generated(source: str) -> None:
     lines = render_template_lines(source, TEMPLATE_VALUES)
     assert "\n".join(line.text for line in lines) == render_template(source, TEMPLATE_VALUES)
     assert misplaced(lines) == []
+
+
+def test_very_many_lines_are_not_traced() -> None:
+    assert len(render_template_lines("\n" * MAX_TRACED_LINES, {})) == MAX_TRACED_LINES + 1
+    with pytest.raises(TemplateRenderError, match="not traced"):
+        render_template_lines("{{ x }}", {"x": "\n" * (MAX_TRACED_LINES + 1)})
 
 
 def test_the_generator_reaches_far() -> None:

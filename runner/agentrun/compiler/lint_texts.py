@@ -15,8 +15,8 @@ from typing import Any
 
 from agentrun.compiler import template
 from agentrun.compiler.spec_reader import Spec
-from agentrun.compiler.template_bundle import TOO_MANY_TOKENS, bundle_template, count_tokens
-from agentrun.compiler.template_parser import MAX_TEMPLATE_TOKENS
+from agentrun.compiler.template_bundle import TOO_MANY_TOKENS, bundle_template, compile_bundle
+from agentrun.compiler.template_sandbox import TOO_MUCH_CODE
 from agentrun.secret import find_secrets, mask_spans
 from agentrun.spec.problems import Problem, Source, SourcePlace, place_at, quote_text
 from agentrun.spec.tree import MappingNode, Node, ScalarNode, SequenceNode, node_at, walk
@@ -83,9 +83,11 @@ def spec_templates(
 
 
 def lint_texts(spec: Spec, tool_args: Mapping[str, Collection[str] | None]) -> Iterator[Problem]:
-    included: list[tuple[str, frozenset[str]]] = []
+    included: template.IncludedNames = {}
     for node, names in spec_templates(spec, tool_args):
-        yield from template_problems(node, names, included)
+        found: template.IncludedNames = {}
+        yield from template_problems(node, names, found)
+        _narrow(included, found)
     yield from _included_problems(spec, included)
     yield from _bundle_problems(spec)
     yield from _env_problems(spec)
@@ -94,28 +96,42 @@ def lint_texts(spec: Spec, tool_args: Mapping[str, Collection[str] | None]) -> I
         yield from islice(secrets_in_source(source), MAX_SECRETS)
 
 
-def _included_problems(spec: Spec, included: list[tuple[str, frozenset[str]]]) -> Iterator[Problem]:
-    """Check the included files, each with the names that are known where it is included."""
-    done: set[tuple[str, frozenset[str]]] = set()
-    while included:
-        name, sees = included.pop()
-        if (name, sees) in done or name not in spec.templates:
-            continue
-        done.add((name, sees))
-        source = spec.templates[name]
-        node = ScalarNode(source.text, source.text, SourcePlace(source, 1, 1), "file", 0, len(source.text))
-        yield from template_problems(node, dict.fromkeys(sees), included)
+def _narrow(known: template.IncludedNames, found: template.IncludedNames) -> set[str]:
+    """Keep only the names that are known in every place; return the files for which that is new."""
+    narrowed = {name: sees & known.get(name, sees) for name, sees in found.items()}
+    changed = {name for name, sees in narrowed.items() if known.get(name) != sees}
+    known.update(narrowed)
+    return changed
+
+
+def _included_problems(spec: Spec, included: template.IncludedNames) -> Iterator[Problem]:
+    """Check the included files. A name must be known in every place that includes the file."""
+    problems: dict[str, list[Problem]] = {}
+    pending = set(included)
+    while pending:
+        found: template.IncludedNames = {}
+        for name in sorted(pending & spec.templates.keys()):
+            source = spec.templates[name]
+            node = ScalarNode(source.text, source.text, SourcePlace(source, 1, 1), "file", 0, len(source.text))
+            own: template.IncludedNames = {}
+            problems[name] = [*template_problems(node, dict.fromkeys(included[name]), own)]
+            _narrow(found, own)
+        pending = _narrow(included, found)
+    yield from (problem for each in problems.values() for problem in each)
 
 
 def _bundle_problems(spec: Spec) -> Iterator[Problem]:
     files = {name: source.text for name, source in spec.templates.items()}
-    for node, names in spec_templates(spec, {}) if files else ():
-        if "args" not in names and count_tokens(bundle_template(node.text, files)) > MAX_TEMPLATE_TOKENS:
-            yield Problem(node.place, "spec.template_syntax", TOO_MANY_TOKENS, "move parts of the text to a tool")
+    for node in [node for node, names in spec_templates(spec, {}) if "args" not in names] if files else ():
+        try:
+            compile_bundle(bundle_template(node.text, files))
+        except template.TemplateRenderError as refused:
+            if refused.message in (TOO_MANY_TOKENS, TOO_MUCH_CODE):  # the others are found in their file
+                yield Problem(node.place, "spec.template_syntax", refused.message, "move parts of the text to a tool")
 
 
 def template_problems(
-    node: ScalarNode, names: TemplateScope, included: list[tuple[str, frozenset[str]]] | None = None
+    node: ScalarNode, names: TemplateScope, included: template.IncludedNames | None = None
 ) -> Iterator[Problem]:
     """Yield the problems of one template. `included`: gets the files that it includes."""
     for name, offset in template.included_files(node.text) if "args" in names else ():

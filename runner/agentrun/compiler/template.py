@@ -27,12 +27,13 @@ from agentrun.compiler.template_bundle import (
     compile_bundle,
     included_files,
 )
-from agentrun.compiler.template_grammar import NameCheck, read_template
+from agentrun.compiler.template_grammar import IncludedNames, NameCheck, read_template
 from agentrun.compiler.template_meter import Bounds, Json, RenderStopped
 from agentrun.compiler.template_parser import TemplateProblem, is_template, normalize_newlines
 from agentrun.compiler.template_sandbox import new_environment
 
 __all__ = [
+    "IncludedNames",
     "Json",
     "RenderedLine",
     "TemplateProblem",
@@ -47,6 +48,8 @@ __all__ = [
 
 
 _BOUNDS = Bounds()
+MAX_TRACED_LINES = 20_000
+"""A traced line takes 250 bytes, and a miss can need ten traced renders."""
 RENDER_ERRORS = (
     *(RenderStopped, TemplateError, ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError),
     *(MemoryError, TypeError, ValueError),
@@ -61,12 +64,12 @@ _SAFE_MESSAGES = ("not enough values to unpack", "too many values to unpack", "r
 def check_template(
     source: str,
     names: Mapping[str, Collection[str] | None],
-    included: list[tuple[str, frozenset[str]]] | None = None,
+    included: IncludedNames | None = None,
 ) -> list[TemplateProblem]:
     """Return all mistakes in a template, in order.
 
     `names`: the variables that the template can use, with their known fields (None: any field).
-    `included`: gets the names of the files that it includes, each with the variables that they can use.
+    `included`: gets the files that it includes.
     """
     try:
         reading = read_template(source)
@@ -74,7 +77,7 @@ def check_template(
         if reading.tree is not None:
             found = NameCheck(names, faults, reading.tree).included
             if included is not None:
-                included.extend(found)
+                included.update(found)
     except RecursionError:
         return [TemplateProblem(1, 1, 1, "template_syntax", TOO_DEEP, None)]
     return faults.sorted()
@@ -87,7 +90,9 @@ def render_template(source: str, values: Mapping[str, Json]) -> str:
 
 
 def render_template_lines(source: str, values: Mapping[str, Json]) -> list[RenderedLine]:
-    """Render a template and return each line with the lines of the templates that it came from."""
+    """Render a template and return each line with the lines of the templates that it came from.
+
+    Raises TemplateRenderError, also for very many lines."""
     bundle = compile_bundle(source, traced=True)
     sources = {name: normalize_newlines(text) for name, text in bundle.sources.items()}
     return _trace_lines(sources, _pieces(bundle, values))
@@ -175,6 +180,8 @@ def _trace_lines(sources: Mapping[str, str], pieces: Iterator[Any]) -> list[Rend
             texts.append(text)
             width += len(text)
         if ended:
+            if len(lines) == MAX_TRACED_LINES:
+                raise TemplateRenderError(f"more than {MAX_TRACED_LINES} lines are not traced", at[0], 1, at[1])
             lines.append(finish())
             texts, parts, width = [], [], 0
         end = at

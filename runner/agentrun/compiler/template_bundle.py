@@ -19,6 +19,7 @@ import msgspec
 from jinja2 import nodes
 
 from agentrun.compiler.template_grammar import ParsedTemplate, read_template
+from agentrun.compiler.template_meter import RenderStopped
 from agentrun.compiler.template_parser import MAX_TEMPLATE_TOKENS
 from agentrun.compiler.template_sandbox import CompiledTemplate, compile_template
 
@@ -80,11 +81,6 @@ def split_bundle(source: str) -> dict[str, str]:
     return {**files, "": template} if files else {"": source}
 
 
-def count_tokens(source: str) -> int:
-    """Return the number of tokens of a template and the files that follow it."""
-    return sum(read_template(text).tokens for text in split_bundle(source).values())
-
-
 class CompiledBundle(NamedTuple):
     sources: Mapping[str, str]
     """The template under the name "", and the files."""
@@ -129,7 +125,9 @@ def _compile(name: str, reading: ParsedTemplate, traced: bool, marks: Mapping[in
         return compile_template(reading.tree, name, traced=traced, marks=marks)
     except (RecursionError, SyntaxError):  # of Python's own compiler: too many loops in loops
         raise TemplateRenderError(TOO_DEEP, 1, 1, name) from None
-    except MemoryError:
+    except RenderStopped as stopped:
+        raise TemplateRenderError(str(stopped), 1, 1, name) from None
+    except (MemoryError, SystemError):  # Python's compiler raises either
         raise TemplateRenderError(TOO_LARGE, 1, 1, name) from None
 
 

@@ -11,7 +11,7 @@ import functools
 import inspect
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from jinja2 import nodes
 from jinja2.filters import FILTERS as JINJA_FILTERS
@@ -67,6 +67,8 @@ _NAMED_IN_ARGUMENTS: Final = {
 }
 """Filters with the name of a filter or test at this position of their arguments."""
 KnownFields = Collection[str] | None
+IncludedNames: TypeAlias = dict[str, frozenset[str]]
+"""The files that a template includes or imports, each with the names that are known in every place that does so."""
 
 
 class ParsedTemplate(NamedTuple):
@@ -255,8 +257,7 @@ class NameCheck:
     """Finds unknown names, and unknown fields of known names. It is recursive; the grammar limits the depth."""
 
     def __init__(self, names: Mapping[str, KnownFields], faults: TemplateProblems, tree: nodes.Template) -> None:
-        self.included: list[tuple[str, frozenset[str]]] = []
-        """The files that the template includes or imports, each with the names it can use."""
+        self.included: IncludedNames = {}
         self._names = names
         self._faults = faults
         self._set_anywhere = dict.fromkeys(name for node in tree.find_all(nodes.Stmt) for name in _defined_by(node))
@@ -282,8 +283,8 @@ class NameCheck:
                 self._visit_all(node.iter_child_nodes(exclude=("target", "body")), scope)
                 self._visit_all(getattr(node, "body", []), dict(scope))
             case nodes.Include() | nodes.Import() | nodes.FromImport() if isinstance(node.template, nodes.Const):
-                sees = {*self._names, *scope} if node.with_context else set()
-                self.included.append((node.template.value, frozenset(sees)))
+                sees = frozenset({*self._names, *scope} if node.with_context else ())
+                self.included[node.template.value] = sees & self.included.get(node.template.value, sees)
             case _:
                 self._visit_all(node.iter_child_nodes() if type(node) in _ALLOWED_NODES else (), scope)
         scope.update(dict.fromkeys(_defined_by(node)))

@@ -34,6 +34,7 @@ _MAX_KEY: Final = 1 << 60
 # Below these sizes CPython searches by plain comparison, at worst length times length; above in linear time.
 _SHORT_TEXT: Final = 2_500
 _SHORT_PART, _MIDDLE_TEXT = 100, 30_000
+_QUOTED_PART: Final = 4_096
 
 TEXT: Final = (str, Markup)
 LISTS: Final = (list, tuple, _GroupTuple)
@@ -117,13 +118,14 @@ class RenderMeter:
         self.pay_text(len(text))
         return text
 
-    def size(self, value: Any, indent: int = 0, length: Callable[[str], int] = len) -> int:
+    def size(self, value: Any, indent: int = 0, length: Callable[[str], int] | None = None) -> int:
         """Pay for a look at all of a value; return the length of its text. Refuse what has no text.
 
-        `length`: that of a text in it, without its quotes."""
+        `length`: that of a text, without its quotes. By default the text itself, and in a list as Python quotes it."""
         if type(value) in TEXT:
             self.step(1 + (len(value) >> 10))
-            return length(value)
+            return (length or len)(value)
+        inner_length = length or _quoted_length
         total = 0
         pending = [(value, 1)]
         while pending:  # a shared part is visited each time again
@@ -136,7 +138,7 @@ class RenderMeter:
                     pending.extend((inner, depth + 1) for inner in item.values())
             elif type(item) in TEXT:
                 self.step(len(item) >> 10)
-                total += length(item)
+                total += inner_length(item)
             elif isinstance(item, Undefined):
                 str(item)  # raises, but not for the missing else of `a if b`
             elif type(item) not in _SCALARS or (type(item) is float and item - item != 0):
@@ -165,7 +167,7 @@ class RenderMeter:
             self.search(container, item if type(item) in TEXT else "")
         elif type(container) is dict:
             self.key(item)
-        elif type(container) in SIZED and len(container) > 0:
+        elif type(container) in SIZED and (len(container) > 0 or type(container) in VIEWS):  # an empty view hashes too
             self.step(len(container) * (1 + (self.size(item) >> 6)))
 
     def key(self, key: Any) -> Any:
@@ -196,6 +198,14 @@ class RenderMeter:
         else:
             check_number(value)
         return value
+
+
+def _quoted_length(text: str) -> int:
+    """The length of a text in a printed list: a character can take ten, such as `\\U000e0001`."""
+    if text.isprintable():
+        return len(text) + text.count("'") + text.count("\\")
+    parts = range(0, len(text), _QUOTED_PART)
+    return sum(len(repr(text[start : start + _QUOTED_PART])) for start in parts)
 
 
 def describe_value(value: Any) -> str:

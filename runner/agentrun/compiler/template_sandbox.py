@@ -14,7 +14,8 @@ from __future__ import annotations
 import copy
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from json.encoder import encode_basestring
 from types import CodeType
 from typing import Any, Final, NamedTuple
 
@@ -42,6 +43,7 @@ from agentrun.compiler.template_meter import (
     is_iterator,
 )
 from agentrun.compiler.template_operations import FUNCTIONS, METHODS, TESTS, pay_operator
+from agentrun.spec.problems import is_utf8_text
 
 LOOP_FIELDS: Final = frozenset(
     {
@@ -52,6 +54,9 @@ LOOP_FIELDS: Final = frozenset(
 OTHER_FUNCTIONS: Final = ("cycler", "joiner", "lipsum")
 """The functions of Jinja that are refused."""
 STEPS_PER_FILTER: Final = 4
+TOO_MUCH_CODE: Final = "the template has too many variables for its includes, or names that are too long"
+_MAX_CODE: Final = 500_000
+"""Characters of generated code, without texts. Each include writes all variables, so the product can be large."""
 _NODES_PER_STEP: Final = 4
 _NODE_WEIGHTS: Final[Mapping[type[nodes.Node], int]] = {
     **dict.fromkeys((nodes.List, nodes.Tuple), 4),
@@ -94,7 +99,7 @@ def compile_template(
     return CompiledTemplate(code, tuple(generator.debug_info), _cost(tree.body))
 
 
-def _cost(body: list[nodes.Node]) -> int:
+def _cost(body: Iterable[nodes.Node]) -> int:
     return 1 + sum(map(_count_nodes, body)) // _NODES_PER_STEP
 
 
@@ -102,7 +107,8 @@ def _count_nodes(node: nodes.Node) -> int:
     """Count the nodes that run once. A loop or macro in it pays for its own body."""
     repeats = isinstance(node, (nodes.For, nodes.Macro, nodes.CallBlock))
     inner = sum(map(_count_nodes, node.iter_child_nodes(exclude=("body", "test") if repeats else ())))
-    return _NODE_WEIGHTS.get(type(node), 1) + inner
+    names = len(node.names) if isinstance(node, nodes.FromImport) else 0
+    return _NODE_WEIGHTS.get(type(node), 1) + inner + names
 
 
 class _MeteredCode(CodeGenerator):
@@ -117,6 +123,32 @@ class _MeteredCode(CodeGenerator):
         """What is looped over, with the cost of one pass."""
         self._macros: dict[int, int] = {}
         """Bodies of macros, with the cost of one call."""
+        self._length = 0
+
+    def write(self, x: str) -> None:
+        self._length += len(x)
+        if self._length > _MAX_CODE:
+            raise RenderStopped(TOO_MUCH_CODE)
+        super().write(x)
+
+    def _write_text(self, text: str) -> None:
+        """Write a quoted text as it is: `repr` makes ten characters of one that is not printable."""
+        literal = encode_basestring(text) if is_utf8_text(text) else repr(text)
+        self._length -= len(literal)
+        self.write(literal)
+
+    def visit_TemplateData(self, node: nodes.TemplateData, frame: Frame) -> None:  # noqa: ARG002  # as Jinja calls it
+        self._write_text(node.data)
+
+    def visit_Const(self, node: nodes.Const, frame: Frame) -> None:
+        if type(node.value) is str:
+            self._write_text(node.value)
+        else:
+            super().visit_Const(node, frame)
+
+    def write_commons(self) -> None:
+        super().write_commons()
+        self.writeline("undefined = environment.missing_value")
 
     def visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> None:
         before, after = "", ""
@@ -138,7 +170,7 @@ class _MeteredCode(CodeGenerator):
         super().blockvisit(nodes, frame)
 
     def visit_For(self, node: nodes.For, frame: Frame) -> None:
-        self._loops[id(node.iter)] = _cost([*node.body, *([node.test] if node.test else [])])
+        self._loops[id(node.iter)] = _cost([node.target, *node.body, *([node.test] if node.test else [])])
         self._with_else(super().visit_For, node, frame)
 
     def visit_If(self, node: nodes.If, frame: Frame) -> None:
@@ -154,8 +186,13 @@ class _MeteredCode(CodeGenerator):
             node.else_.clear()
 
     def macro_body(self, node: nodes.Macro | nodes.CallBlock, frame: Frame) -> tuple[Frame, MacroRef]:
-        self._macros[id(node.body)] = _cost(node.body)
+        self._macros[id(node.body)] = _cost([*node.args, *node.defaults, *node.body])
         return super().macro_body(node, frame)
+
+    def signature(self, node: Any, frame: Frame, extra_kwargs: Mapping[str, Any] | None = None) -> None:
+        """Pay for `*a` and `**a` before Python makes a tuple or a mapping of it."""
+        self._loops |= {id(given): 1 for given in (node.dyn_args, node.dyn_kwargs) if given is not None}
+        super().signature(node, frame, extra_kwargs)
 
     def visit_Output(self, node: nodes.Output, frame: Frame) -> None:
         for child in node.nodes:
@@ -389,9 +426,13 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
             found = self._attribute(obj, argument)
         return self._or_undefined(found, "there is no such item: add `|default(…)` if that may be")
 
+    def missing_value(self, *args: Any, **kwargs: Any) -> Undefined:
+        self.meter.step()
+        return self.undefined(*args, **kwargs)
+
     def _or_undefined(self, found: Any, hint: str) -> Any:
-        self.meter.step(1 if found is not missing else 2)
-        return self.undefined(hint) if found is missing else found
+        self.meter.step()
+        return self.missing_value(hint) if found is missing else found
 
     def _slice(self, obj: Any, part: slice) -> Any:
         check_defined(obj)

@@ -108,6 +108,7 @@ PROBLEM_CODES: dict[str, str] = {
 _EXCERPT_LENGTH = 100
 _MAX_MESSAGE_LENGTH = 500
 _SECRET_MARGIN = 20_000
+_SURROGATE = re.compile("[\ud800-\udfff]")
 # Printable in Unicode, but drawn as nothing: Hangul fillers, the Braille blank, variation selectors.
 _BLANK_CHARACTERS = re.compile("[\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufe00-\ufe0e\U000e0100-\U000e01ef]")
 _KEY_WITHOUT_VALUE = re.compile(r"""[\s-]*["']?([A-Za-z0-9_.-]+)["']?\s*:\s*(?:[|>][+0-9-]*)?\s*$""")
@@ -223,7 +224,7 @@ def quote_text(text: str, most: int = 60) -> str:
 
 
 def is_utf8_text(text: str) -> bool:
-    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
+    return text.isascii() or _SURROGATE.search(text) is None
 
 
 def escape_invisible(text: str) -> str:
