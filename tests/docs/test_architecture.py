@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from pathlib import Path
 
 import pytest
 
 from ..architecture.layers import GROUND, LAYERS
+from ..architecture.sources import Module, Tree, plant, product
 from .terminal import ROOT
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -28,6 +31,41 @@ def test_every_package_is_described() -> None:
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"`([\w/]+(?:\.py|/))`", PAGE))))
 def test_named_file_exists(path: str) -> None:
     assert (PACKAGE / path).exists() or (ROOT / path).exists()
+
+
+def reads_environment(module: Module) -> bool:
+    return any(
+        isinstance(node, ast.Attribute | ast.Name | ast.alias)
+        and {getattr(node, key, None) for key in ("attr", "id", "name")} & {"environ", "environb", "getenv", "getenvb"}
+        for node in ast.walk(module.tree)
+    )
+
+
+def environment_findings(tree: Tree, page: str) -> list[str]:
+    """Modules that read the environment and are not in the table, and rows without such a module."""
+    table = page.partition("These modules read the environment, and no others.")[2].partition("## ")[0]
+    first_cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    named = {f"agentrun/{path}" for cell in first_cells for path in re.findall(r"`([^`]+)`", cell)}
+    reading = {
+        "agentrun/" + str(module.path).rpartition("/agentrun/")[2]
+        for module in tree.values()
+        if reads_environment(module)
+    }
+    return [
+        *sorted(file for file in reading if not any(file == path or file.startswith(path) for path in named)),
+        *sorted(f"no {path}" for path in named if not any(file.startswith(path) for file in reading)),
+    ]
+
+
+def test_modules_that_read_the_environment_are_those_of_the_page() -> None:
+    assert environment_findings(product(), PAGE) == []
+
+
+@pytest.mark.parametrize("text", ["import os; os.environ.get('A')", "from os import environ", "os.getenv('A')"])
+def test_another_module_that_reads_the_environment_is_found(tmp_path: Path, text: str) -> None:
+    tree = plant(tmp_path, {"engine/begin.py": text, "engine/ci.py": text})
+    page = "These modules read the environment, and no others.\n\n| `engine/ci.py`, `vcr.py` | `CI` |\n"
+    assert environment_findings(tree, page) == ["agentrun/engine/begin.py", "no agentrun/vcr.py"]
 
 
 def test_contributing_links_to_the_page() -> None:
