@@ -24,18 +24,17 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
-import msgspec
 from msgspec.structs import replace
 
 from agentrun.compiler.compile import compile, load
 from agentrun.compiler.package_file import PackageFile, seal_package
-from agentrun.core.audit import find_divergence
-from agentrun.core.facts import Record, fact_kind
+from agentrun.core.facts import Record
 from agentrun.core.outcome import Ending, Outcome, Parked, Suspended
 from agentrun.core.package import SINK_KINDS, Package
 from agentrun.core.package_tools import TOOL_KINDS, AgentTool, McpTool
 from agentrun.engine.approvals import ApprovalCallback
 from agentrun.engine.argument_checks import check_run_id, check_type
+from agentrun.engine.audit import refuse_divergence
 from agentrun.engine.begin import find_package
 from agentrun.engine.clock import StepClock
 from agentrun.engine.handle import RunHandle
@@ -45,7 +44,7 @@ from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
 from agentrun.engine.typed_output import OutputType, TypedOutcome
 from agentrun.engine.world import iterate_packages, iterate_routes, kind_tag
-from agentrun.errors import AuditError, HostError
+from agentrun.errors import HostError
 from agentrun.journal.storage import read_journal_file
 from agentrun.spec.problems import did_you_mean, quote_text
 from agentrun.spec.project import find_project
@@ -154,14 +153,7 @@ def audit(journal: Iterable[Record] | str | Path, package: PackageSource) -> Non
     """Raise `audit.diverged` at the first decision of a journal that this release would not make."""
     check_type("journal", journal, (str, PathLike, Iterable), "a path or the records of a journal")
     records = read_journal_file(Path(journal)) if isinstance(journal, str | PathLike) else journal
-    divergence = find_divergence(load_package_source(package).agent, records)
-    if divergence is None:
-        return
-    recorded, now = divergence.was, divergence.instead[0] if divergence.instead else None
-    name = "nothing" if now is None else fact_kind(now)
-    message = f"record {divergence.seq} is {fact_kind(recorded)}, but this release would write {name}"
-    fields = {"seq": divergence.seq, "was": msgspec.to_builtins(recorded), "is": msgspec.to_builtins(now)}
-    raise AuditError("audit.diverged", message, fields=fields)
+    refuse_divergence(records, load_package_source(package).agent)
 
 
 def load_package_source(package: PackageSource) -> PackageFile:

@@ -1,6 +1,6 @@
 """Progress lines for single facts: tool calls, hooks, policy decisions, approvals, model requests and the run.
 
-Each function gets the state before the fact.
+Each function gets the state before the fact. The package is None if it is not known, as for a single journal file.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from agentrun.report.formatting import (
     Tone,
     format_budget,
     format_count,
+    format_dollars,
     format_duration,
     make_line,
     preview_text,
@@ -45,7 +46,7 @@ SUBJECT_LABELS = {
     "stop": "the end",
 }
 RULING_TEXTS: dict[Ruling, tuple[str, Tone]] = {
-    "allow": ("allowed", "plain"),
+    "allow": ("allowed", "dim"),
     "modify": ("changed", "warn"),
     "ask": ("approved earlier in the session", "good"),
     "defer": ("deferred", "warn"),
@@ -76,7 +77,7 @@ REASON_TEXTS: dict[facts.MessageReason, str] = {
 }
 
 
-def render_call(package: Package, state: State, fact: facts.CallFact) -> tuple[OutputLine, ...]:
+def render_call(package: Package | None, state: State, fact: facts.CallFact) -> tuple[OutputLine, ...]:
     if isinstance(fact, facts.ResultsGiven):
         return ()
     name = call_label(state, fact.call)
@@ -120,9 +121,11 @@ def render_result(
     return make_line(f"← {call_label(state, call)}: {_format_contents(parts)}{cost}", "dim", 1)
 
 
-def warn_empty_result(package: Package, state: State, call: str, parts: Iterable[Content]) -> tuple[OutputLine, ...]:
+def warn_empty_result(
+    package: Package | None, state: State, call: str, parts: Iterable[Content]
+) -> tuple[OutputLine, ...]:
     """Warn if `result` of an HTTP tool selected null. That is a valid result, but rarely intended."""
-    tool = find_tool(package, tool_of_call(state, call))
+    tool = None if package is None else find_tool(package, tool_of_call(state, call))
     if not isinstance(tool, HttpTool) or tool.result is None or tuple(parts) != (Text("null"),):
         return ()
     return (make_line(f"`result` of {call_label(state, call)} selected nothing from the reply", "warn", 1),)
@@ -204,8 +207,8 @@ def _filled_in(state: State, fact: facts.ArgumentsCompleted) -> dict[str, Any]:
     return {name: value for name, value in fact.arguments.items() if name not in before or value != before[name]}
 
 
-def _render_child(package: Package, state: State, fact: facts.ChildStarted) -> OutputLine:
-    agent = package.agents.get(fact.tool)
+def _render_child(package: Package | None, state: State, fact: facts.ChildStarted) -> OutputLine:
+    agent = None if package is None else package.agents.get(fact.tool)
     name = call_label(state, fact.call)
     who = f"the sub-agent {short_text(agent.name, MAX_SHOWN_NAME)}" if agent else "a sub-agent"
     verb = "continues" if _has_run(state, fact.call) else "starts"
@@ -230,7 +233,7 @@ def _format_spent(spent: facts.ChildSpend) -> str:
     return ", ".join(format_budget(name, amount) for name, amount in amounts.items() if amount or name == "tokens")
 
 
-def render_gate(_: Package, state: State, fact: facts.GateFact) -> tuple[OutputLine, ...]:
+def render_gate(_: Package | None, state: State, fact: facts.GateFact) -> tuple[OutputLine, ...]:
     match fact:
         case facts.HookAsked():
             return ()
@@ -260,7 +263,11 @@ def subject_label(state: State, name: str, *, after: bool = False) -> str:
 
 
 def _render_ruling(state: State, fact: facts.Ruled) -> tuple[OutputLine, ...]:
-    if fact.ruling == "allow" or (fact.ruling == "ask" and not fact.granted):
+    return () if fact.ruling == "allow" else render_any_ruling(state, fact)
+
+
+def render_any_ruling(state: State, fact: facts.Ruled) -> tuple[OutputLine, ...]:
+    if fact.ruling == "ask" and not fact.granted:
         return ()  # the question has its own fact
     word, tone = RULING_TEXTS[fact.ruling]
     what = subject_label(state, fact.subject, after=fact.stage == "tool_result")
@@ -307,7 +314,7 @@ def _render_hook_answer(state: State, fact: facts.HookAnswered) -> tuple[OutputL
             assert_never(fact.answer)
 
 
-def render_model(package: Package, state: State, fact: facts.ModelFact) -> tuple[OutputLine, ...]:
+def render_model(package: Package | None, state: State, fact: facts.ModelFact) -> tuple[OutputLine, ...]:
     match fact:
         case facts.ModelAsked(purpose="compact"):
             why = f"{_fault_line(state.requests.fault)}; " if state.phase == "failed" and state.requests.fault else ""
@@ -315,13 +322,14 @@ def render_model(package: Package, state: State, fact: facts.ModelFact) -> tuple
         case facts.ModelAsked():
             if state.in_turn:
                 return ()  # a retry in the same turn
-            named = "" if fact.route == route_name(package.model.routes[0]) else f" · {short_text(fact.route)}"
+            is_first = package is not None and fact.route == route_name(package.model.routes[0])
+            named = "" if is_first else f" · {short_text(fact.route)}"
             return (make_line(f"turn {fact.turn}{named}"),)
         case facts.ModelReplied() | facts.ModelFailed():
             return ()  # RunRenderer shows replies; a failure is shown with the retry or the end of the run
         case facts.RetryPlanned():
             why = f"{_fault_line(state.requests.fault)}; " if state.requests.fault else ""
-            attempt = f"attempt {state.requests.tries + 1} of {package.retry.attempts}"
+            attempt = f"attempt {state.requests.tries + 1}{_of(None if package is None else package.retry.attempts)}"
             return (make_line(f"{why}{attempt} in {format_duration(fact.wait)}", "warn", 1),)
         case facts.RouteSwitched():
             return (make_line(f"{_fault_line(fact.fault)}; continues with {short_text(fact.target)}", "warn", 1),)
@@ -332,7 +340,18 @@ def render_model(package: Package, state: State, fact: facts.ModelFact) -> tuple
             assert_never(fact)
 
 
-def render_run(package: Package, state: State, fact: facts.RunFact) -> tuple[OutputLine, ...]:
+def render_usage(fact: facts.ModelReplied) -> tuple[OutputLine, ...]:
+    """What a reply used, as the provider reported it."""
+    usage = fact.reply.usage
+    if usage is None:
+        return (make_line("the provider did not report what it used", "dim", 1),)
+    read = "an unknown number of" if usage.input is None else format_count(usage.input)
+    written = "an unknown number" if usage.output is None else format_count(usage.output)
+    cost = f", {format_dollars(fact.cost)}" if fact.cost else ""
+    return (make_line(f"{read} tokens in, {written} out{cost}", "dim", 1),)
+
+
+def render_run(package: Package | None, state: State, fact: facts.RunFact) -> tuple[OutputLine, ...]:
     match fact:
         case facts.RunStarted():
             message = "continues" if fact.input is None else _preview_message(fact.input)
@@ -345,7 +364,9 @@ def render_run(package: Package, state: State, fact: facts.RunFact) -> tuple[Out
             other = "" if fact.package == state.package else ", with another package"
             return (make_line(f"the run is resumed{other}", "warn"),)
         case facts.WorkLost():
-            return (make_line(f"{_lost_work(state, fact.effect)} was lost: it may or may not have run", "warn", 1),)
+            return (
+                make_line(f"{lost_work_label(state, fact.effect)} was lost: it may or may not have run", "warn", 1),
+            )
         case facts.ModelTold():
             return tuple(
                 make_line(f"the model {REASON_TEXTS[fact.why]}: {_preview_message(each)}", "warn", 1)
@@ -355,7 +376,7 @@ def render_run(package: Package, state: State, fact: facts.RunFact) -> tuple[Out
             sizes = f"{format_count(fact.before)} tokens became {format_count(fact.after)}"
             return (make_line(f"{plural(fact.replaced, 'message')} summarised: {sizes}", "warn", 1),)
         case facts.CompactionFailed():
-            count = f"failure {fact.failures} of {package.context.failures}"
+            count = f"failure {fact.failures}{_of(None if package is None else package.context.failures)}"
             return (make_line(f"the summary cannot be used: {fact.reason.replace('_', ' ')}, {count}", "bad", 1),)
         case facts.OutputRefused():
             return _render_refused_output(package, state, fact)
@@ -381,14 +402,18 @@ def render_end(stop: facts.RunStopped, *, is_child: bool = False) -> tuple[Outpu
     return (make_line(_fault_line(stop.fault), "bad"), *hint)
 
 
-def _render_refused_output(package: Package, state: State, fact: facts.OutputRefused) -> tuple[OutputLine, ...]:
-    repair = f"repair {state.ending.repairs + 1} of {package.output.repairs}"
+def _render_refused_output(package: Package | None, state: State, fact: facts.OutputRefused) -> tuple[OutputLine, ...]:
+    repair = f"repair {state.ending.repairs + 1}{_of(None if package is None else package.output.repairs)}"
     more = len(fact.errors) - MAX_SHOWN_ERRORS
     return (
         make_line(f"the answer does not match the output schema, {repair}", "warn", 1),
         *(make_line(preview_text(error), "warn", 2) for error in fact.errors[:MAX_SHOWN_ERRORS]),
         *((make_line(f"… and {more} more", "warn", 2),) if more > 0 else ()),
     )
+
+
+def _of(limit: int | None) -> str:
+    return "" if limit is None else f" of {limit}"
 
 
 def _render_delivery(state: State, fact: facts.DeliveryFinished) -> OutputLine:
@@ -400,7 +425,7 @@ def _render_delivery(state: State, fact: facts.DeliveryFinished) -> OutputLine:
     return make_line(f"not delivered to {sink}: {_fault_line(fact.fault)}", "bad", 1)
 
 
-def _lost_work(state: State, effect: str) -> str:
+def lost_work_label(state: State, effect: str) -> str:
     """The effect that was lost. A call is shown with its id, which is needed to settle it."""
     if state.requests.asking is not None and state.requests.asking.effect == effect:
         return "the request"

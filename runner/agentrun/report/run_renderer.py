@@ -20,7 +20,7 @@ from agentrun.core.budget import allowance, used_budgets
 from agentrun.core.evolve import evolve
 from agentrun.core.gate import has_gate
 from agentrun.core.outcome import Outcome
-from agentrun.core.package import Package
+from agentrun.core.package import Package, Stage
 from agentrun.core.package_lookup import find_tool
 from agentrun.core.state import State
 from agentrun.errors import StorageError
@@ -30,7 +30,7 @@ from agentrun.spec.safe_text import plural
 
 CHILD_INDENT = 2
 
-FactRenderer: TypeAlias = Callable[[Package, State, Any], tuple[OutputLine, ...]]
+FactRenderer: TypeAlias = Callable[[Package | None, State, Any], tuple[OutputLine, ...]]
 FACT_RENDERERS: Mapping[type[facts.Fact], FactRenderer] = {
     **dict.fromkeys(get_args(facts.RunFact), render_facts.render_run),
     **dict.fromkeys(get_args(facts.ModelFact), render_facts.render_model),
@@ -43,10 +43,12 @@ FACT_RENDERERS: Mapping[type[facts.Fact], FactRenderer] = {
 class RunRenderer:
     """Renders the records of one run, from the first one on. Each child has its own renderer."""
 
-    def __init__(self, package: Package, *, shows_failure: bool = True) -> None:
-        """`shows_failure`: whether to render why the run failed. False if the caller prints that."""
+    def __init__(self, package: Package | None, *, shows_failure: bool = True, details: bool = False) -> None:
+        """`package`: None if it is not known. `shows_failure`: whether to render why the run failed. False if the
+        caller prints that. `details`: also render rulings that allow, and what each reply used."""
         self.package = package
         self._shows_failure = shows_failure
+        self._details = details
         self._state = State()
         self._depth = 0
         self._held: tuple[OutputLine, ...] = ()
@@ -63,14 +65,21 @@ class RunRenderer:
 
     @property
     def usage(self) -> str:
+        assert self.package is not None
         return format_usage(self.package, self._state)
+
+    @property
+    def state(self) -> State:
+        return self._state
 
     def _render_fact(self, fact: facts.Fact) -> tuple[OutputLine, ...]:
         match fact:
             case facts.RunStarted(parent=parent):
                 self._depth = CHILD_INDENT * parent.depth if parent else 0
             case facts.ModelReplied():
-                return self._render_reply(fact)
+                return self._render_reply(fact) + (render_facts.render_usage(fact) if self._details else ())
+            case facts.Ruled() if self._details:
+                return render_facts.render_any_ruling(self._state, fact)
             case facts.ToolFinished(fault=None):
                 return self._render_tool_result(fact)
             case facts.ResultsGiven():
@@ -85,7 +94,8 @@ class RunRenderer:
         return FACT_RENDERERS[type(fact)](self.package, self._state, fact)
 
     def _render_reply(self, fact: facts.ModelReplied) -> tuple[OutputLine, ...]:
-        asking, message, budgets = self._state.requests.asking, fact.reply.message, self.package.budgets
+        asking, message = self._state.requests.asking, fact.reply.message
+        budgets = None if self.package is None else self.package.budgets
         if asking is not None and asking.purpose == "compact":
             return ()
         earlier = self._state.replies.earlier_text
@@ -93,7 +103,7 @@ class RunRenderer:
             self._held = ()
         text = make_paragraph(earlier + message.text, indent=1)
         calls = tuple(render_facts.render_requested_call(message.calls, call) for call in message.calls)
-        last = budgets.on_turns == "stop" and fact.turn >= budgets.turns
+        last = budgets is not None and budgets.on_turns == "stop" and fact.turn >= budgets.turns
         if calls and not last:
             return text + calls
         self._hold(text)
@@ -102,7 +112,7 @@ class RunRenderer:
     def _render_tool_result(self, fact: facts.ToolFinished) -> tuple[OutputLine, ...]:
         """The result of a call. The result of a terminal tool may be the answer."""
         warnings = render_facts.warn_empty_result(self.package, self._state, fact.call, fact.parts)
-        if has_gate(self.package, "after_tool", "tool_result"):
+        if self._has_gate("after_tool", "tool_result"):
             self._checked_calls += (fact.call,)
             return warnings
         line = render_facts.render_result(self._state, fact.call, fact.parts, fact.spent)
@@ -121,12 +131,15 @@ class RunRenderer:
         )
 
     def _is_terminal(self, name: str) -> bool:
-        tool = find_tool(self.package, name)
+        tool = None if self.package is None else find_tool(self.package, name)
         return tool is not None and tool.terminal
 
     def _hold(self, lines: tuple[OutputLine, ...]) -> None:
-        if not has_gate(self.package, "on_output", "output"):
+        if not self._has_gate("on_output", "output"):
             self._held += lines
+
+    def _has_gate(self, point: facts.HookPoint, stage: Stage) -> bool:
+        return self.package is not None and has_gate(self.package, point, stage)
 
     def _release_held(self) -> tuple[OutputLine, ...]:
         """Return the lines that were held back: they are not the answer."""
@@ -184,5 +197,6 @@ class RunTreeRenderer:
             self._renderers[run] = self.root
         renderer, fact = self._renderers[run], record.fact
         if isinstance(fact, facts.ChildStarted):
+            assert renderer.package is not None
             self._renderers.setdefault(fact.run, RunRenderer(renderer.package.agents[fact.tool]))
         return renderer

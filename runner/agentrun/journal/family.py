@@ -1,0 +1,102 @@
+"""The journals of a run and of its sub-agents, read for commands that show or check them.
+
+Rule 1  The journals of sub-agents are beside that of their parent: `run.c1.0.jsonl` beside `run.jsonl`, and in the
+        store `RUN.c1.0/journal.jsonl` beside `RUN/journal.jsonl`.
+Rule 2  A damaged journal has the records before the damage, and the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from agentrun.core.effect_ids import CallId, parse_effect_id
+from agentrun.core.facts import ChildStarted, Fact, Record, RunResumed, RunStarted, RunStopped
+from agentrun.errors import StorageError
+from agentrun.journal.storage import child_journal_path, read_journal_file
+
+JOURNAL_NAME = "journal.jsonl"
+"""The name of every journal in the store."""
+
+
+class ReadJournal(Struct, frozen=True):
+    path: Path
+    records: tuple[Record, ...]
+    error: StorageError | None = None
+
+    @property
+    def run(self) -> str | None:
+        """None: not even its first record can be read."""
+        return None if not self.records else self.started.run
+
+    @property
+    def started(self) -> RunStarted:
+        started = self.records[0].fact
+        assert isinstance(started, RunStarted), "a journal begins with run_started"
+        return started
+
+    @property
+    def is_finished(self) -> bool:
+        return bool(self.records) and isinstance(self.records[-1].fact, RunStopped)
+
+    @property
+    def child_runs(self) -> tuple[str, ...]:
+        facts = (record.fact for record in self.records)
+        return tuple(dict.fromkeys(fact.run for fact in facts if isinstance(fact, ChildStarted)))
+
+    @property
+    def fingerprints(self) -> tuple[str, ...]:
+        """The packages that the run started and was resumed with."""
+        facts = (record.fact for record in self.records)
+        return tuple(dict.fromkeys(fact.package for fact in facts if isinstance(fact, RunStarted | RunResumed)))
+
+
+class RunFamily(Struct, frozen=True):
+    root: ReadJournal
+    children: Mapping[str, ReadJournal]
+    """The journals of sub-agents at any depth, by run id."""
+
+    @property
+    def journals(self) -> tuple[ReadJournal, ...]:
+        return (self.root, *self.children.values())
+
+
+def read_family(path: Path) -> RunFamily:
+    """Read a journal file and those of its sub-agents. Raises `storage.failed` if it cannot be read at all."""
+    root = _read(path)
+    children: dict[str, ReadJournal] = {}
+    waiting = list(root.child_runs)
+    while waiting:
+        run = waiting.pop(0)
+        file = _child_path(path, str(root.run), run)
+        if run not in children and file.is_file():
+            children[run] = _read(file)
+            waiting += children[run].child_runs
+    return RunFamily(root, children)
+
+
+def _read(path: Path) -> ReadJournal:
+    records: list[Record] = []
+    try:
+        for record in read_journal_file(path):
+            records.append(record)
+    except StorageError as error:
+        if not error.code.startswith(("journal.", "recovery.")):
+            raise
+        return ReadJournal(path, tuple(records), error)
+    empty = None if records else StorageError("journal.truncated", "the journal has no records", fields={"seq": 0})
+    return ReadJournal(path, tuple(records), empty)
+
+
+def _child_path(path: Path, root: str, run: str) -> Path:
+    if path.name == JOURNAL_NAME and path.resolve().parent.name == root:
+        return path.resolve().parents[1] / run / JOURNAL_NAME
+    return child_journal_path(path, run.removeprefix(f"{root}."))
+
+
+def call_of(fact: Fact) -> str | None:
+    """The call that a fact is about, such as `c1.0`, or None."""
+    names = (getattr(fact, field, None) for field in ("call", "subject", "effect"))
+    return next((name for name in names if isinstance(name, str) and isinstance(parse_effect_id(name), CallId)), None)

@@ -1,0 +1,125 @@
+"""The story of a run in words, from its journal: turns, calls, rulings with their reasons, spend and the outcome.
+
+Rule 1  The story of a sub-agent is nested where its parent starts it.
+Rule 2  The package adds limits and the names of sub-agents. Without it, the story has all that happened.
+Rule 3  A run without a terminal record ends with what is open: work without a result, and what the run waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+
+from msgspec.structs import replace
+
+from agentrun.core.facts import ChildStarted, RunResumed
+from agentrun.core.outcome import outcome_of
+from agentrun.core.package import Package
+from agentrun.core.state import State, pending_effects
+from agentrun.journal.family import ReadJournal, RunFamily
+from agentrun.redactor import mask_except_placeholders
+from agentrun.report.formatting import OutputLine, format_count, format_dollars, format_duration, make_line
+from agentrun.report.render_facts import MAX_SHOWN_NAME, call_label, lost_work_label, subject_label
+from agentrun.report.run_renderer import CHILD_INDENT, RunRenderer, outcome_summary
+from agentrun.spec.problems import escape_invisible
+from agentrun.spec.safe_text import plural, short_text
+
+_SHORT_FINGERPRINT = len("sha256:") + 12
+
+
+def render_story(family: RunFamily, packages: Mapping[str, Package]) -> Iterator[OutputLine]:
+    """`packages`: those that the runs name, by fingerprint. One that is not known may be missing."""
+    renderer = _renderer(family.root, packages)
+    body = tuple(_body(family, family.root, packages, renderer))
+    yield from _head(family.root, renderer.state)
+    yield from body
+    yield from _end(renderer.state)
+
+
+def _renderer(journal: ReadJournal, packages: Mapping[str, Package]) -> RunRenderer:
+    return RunRenderer(packages.get(journal.started.package), details=True)
+
+
+def _head(journal: ReadJournal, state: State) -> Iterator[OutputLine]:
+    started = journal.started
+    status = "not finished" if state.stopped is None else state.stopped.status
+    names = [short_text(name, MAX_SHOWN_NAME) for name in (started.agent, started.run)]
+    yield make_line(" · ".join([*names, status]))
+    resumes = sum(isinstance(record.fact, RunResumed) for record in journal.records)
+    texts = [f"started {format_time(journal.records[0].at)}", f"took {format_duration(max(state.elapsed, 0))}"]
+    texts.append(plural(len(journal.records), "record"))
+    texts += [f"resumed {plural(resumes, 'time')}"] if resumes else []
+    texts += ["replayed"] if started.replayed else []
+    yield make_line(", ".join([*texts, f"package {short_text(started.package[:_SHORT_FINGERPRINT])}"]), "dim")
+
+
+def _body(
+    family: RunFamily, journal: ReadJournal, packages: Mapping[str, Package], renderer: RunRenderer
+) -> Iterator[OutputLine]:
+    seen: set[str] = set()
+    for record in journal.records:
+        yield from renderer.render(record)
+        fact = record.fact
+        if isinstance(fact, ChildStarted) and fact.run not in seen:
+            seen.add(fact.run)
+            child = family.children.get(fact.run)
+            if child is None or not child.records:
+                label = call_label(renderer.state, fact.call)
+                yield make_line(f"{label}: the sub-agent has no journal that can be read", "warn", CHILD_INDENT)
+            else:
+                yield from _child(family, child, packages)
+
+
+def _child(family: RunFamily, child: ReadJournal, packages: Mapping[str, Package]) -> Iterator[OutputLine]:
+    renderer, parent = _renderer(child, packages), child.started.parent
+    yield from _body(family, child, packages, renderer)
+    if renderer.state.stopped is None:
+        indent = CHILD_INDENT * (parent.depth if parent else 1)
+        yield from (replace(line, indent=line.indent + indent) for line in _open_work(renderer.state))
+
+
+def _end(state: State) -> Iterator[OutputLine]:
+    if state.stopped is None:
+        yield from _open_work(state)
+        yield make_line(f"so far {_spend(state)}", "dim")
+        return
+    outcome = outcome_of(state)
+    if outcome.answer is not None:
+        yield make_line("answer", "good")
+        for text in outcome.answer.split("\n"):
+            yield OutputLine(escape_invisible(mask_except_placeholders(text)), "plain", 1)
+    yield make_line(outcome_summary(outcome), "dim")
+
+
+def _open_work(state: State) -> Iterator[OutputLine]:
+    texts = [f"{lost_work_label(state, effect)} has no result" for effect in pending_effects(state)]
+    if state.gate.question is not None and state.gate.answer is None:
+        texts.append(f"waits for an approval of {subject_label(state, state.gate.subject)}")
+    for call in state.calls:
+        label = lost_work_label(state, call.id)
+        match call.status:
+            case "lost":
+                texts.append(f"it is not known whether {label} ran")
+            case "asking" if call.gate.question is not None:
+                texts.append(f"waits for an approval of {label}")
+            case "deferred":
+                texts.append(f"a rule deferred {label}")
+            case "asleep":
+                texts.append(f"waits for the sub-agent of {label}")
+    for text in texts or ["nothing was running at the end of the journal"]:
+        yield make_line(text, "warn")
+
+
+def _spend(state: State) -> str:
+    meter = state.meter
+    texts = [plural(state.turns, "turn"), f"{format_count(meter.tokens)} tokens"]
+    texts += [plural(meter.tool_calls, "tool call")] if meter.tool_calls else []
+    return ", ".join([*texts, *([format_dollars(meter.cost)] if meter.cost else [])])
+
+
+def format_time(milliseconds: int) -> str:
+    """`2026-11-18 04:16:12 UTC`. A time that no calendar has is shown as a number."""
+    try:
+        return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (ValueError, OverflowError, OSError):
+        return f"{milliseconds} ms after 1970"

@@ -1,0 +1,24 @@
+"""docs/runs.md: its commands are run and print what the page shows."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from .terminal import ROOT, Terminal, blocks
+
+PAGE = (ROOT / "docs" / "runs.md").read_text(encoding="utf-8")
+
+
+def test_commands_print_what_the_page_shows(tmp_path: Path) -> None:
+    for name in ("specs", "cassettes"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text(encoding="utf-8"), encoding="utf-8")
+    with Terminal(tmp_path) as terminal:
+        for kind, block in blocks(PAGE):
+            if kind == "console":
+                terminal.follow(block)
+
+
+def test_lines_have_at_most_120_characters() -> None:
+    assert [line for line in PAGE.splitlines() if len(line) > 120 and not line.startswith("|")] == []
