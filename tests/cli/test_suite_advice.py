@@ -58,9 +58,8 @@ def test_record_command_of_the_summary_works_and_runs_no_tool_twice(suite: Suite
 
 def test_record_command_of_each_case_works_and_runs_no_tool_twice(suite: Suite, ledger: Path) -> None:
     suite.edit(*CHANGES["a prompt line"])
-    hints = [
-        line.strip().removeprefix("→ ") for line in suite.test("-v").out.splitlines() if line.startswith("    → agent")
-    ]
+    prefix = "    to accept it: "
+    hints = [line.removeprefix(prefix) for line in suite.test("-v").out.splitlines() if line.startswith(prefix)]
     assert hints == [
         "agentrun specs/desk.yaml --case default --record new",
         "agentrun test specs/desk.cases.yaml::talk --record new",

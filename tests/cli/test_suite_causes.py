@@ -11,7 +11,7 @@ import pytest
 
 from .command import ROOT, CommandResult, agentrun
 from .desk_project import TURNS
-from .suite_project import ANOTHER, CASES, DEFAULT_CASE, Suite
+from .suite_project import ANOTHER, CASES, DEFAULT_CASE, SNAPSHOT_CASE, Suite
 
 PROMPT = "specs/prompts/support.md.j2"
 LONG = """\
@@ -232,6 +232,58 @@ def test_one_assertion_with_different_results_lists_them_by_case(suite: Suite) -
         "  down: 1 call made; expected: exactly 0 calls",
         f"  {CASES}: default, down",
     ]
+
+
+def test_changed_reason_of_a_question_is_one_cause_at_its_rule(suite: Suite) -> None:
+    suite.write(SNAPSHOT_CASE)
+    assert suite.test("--update").code == 0
+    suite.edit("specs/desk.yaml", "A person signs off.", "Someone signs off.")
+    for cases, title in (
+        (SNAPSHOT_CASE, "the ruling on refund is still ask"),
+        (DEFAULT_CASE, "the question about refund"),
+    ):
+        suite.write(cases)
+        (cause,) = suite.test("--json").summary()["causes"]
+        assert cause["title"].startswith(title)
+        assert (cause["file"], cause["line"]) == ("specs/desk.yaml", 13)
+
+
+def test_details_of_a_single_case_do_not_repeat_its_failure(suite: Suite) -> None:
+    suite.write(DEFAULT_CASE, LONG.partition("  - name: talk")[0])
+    out = suite.test().out
+    assert out.startswith(f"FAILED  {CASES}::long")
+    assert out.count("does not contain") == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        ("provider: openai", "provider: opnai", "there is no provider 'opnai'"),
+        ("turns: 8", "turn: 8", 'unknown key "turn"'),
+        ("before you answer", "before you reply", "recorded: Look an order up before you answer."),
+    ],
+)
+def test_reason_of_a_single_case_is_reported_once(suite: Suite, old: str, new: str, text: str) -> None:
+    suite.write("  - {name: default, assert: [{type: contains, value: refund}, {type: turns, min: 2}]}\n")
+    suite.edit("specs/desk.yaml", old, new)
+    out = suite.test().out
+    assert out.count(text) == 1, out
+    assert "contains" not in out
+
+
+def test_missing_answer_of_a_failed_run_is_not_reported_again(suite: Suite) -> None:
+    assertions = "{type: contains, value: refund}, {type: not-contains, value: x}, {type: turns, max: 1}"
+    fault = "{at: 'model#2', inject: {status: 400}}"
+    suite.write(f"  - {{name: down, cassette: default, faults: [{fault}], assert: [{assertions}]}}\n")
+    (case, _) = suite.test("--json").lines()
+    assert [each["assertion"] for each in case["case"]["failures"]] == ["outcome", "turns"]
+
+
+def test_table_of_the_step_summary_has_the_titles_of_causes(support: Path, tmp_path: Path) -> None:
+    edit(support, PROMPT, "three days", "five days")
+    run(support, GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY=str(tmp_path / "summary.md"))
+    rows = [line for line in (tmp_path / "summary.md").read_text(encoding="utf-8").splitlines() if "default" in line]
+    assert rows == ["| specs/support.cases.yaml&#58;&#58;default | missed | instructions line 5 changed |"]
 
 
 def test_changed_source_of_a_tool_is_mentioned_once(support: Path) -> None:

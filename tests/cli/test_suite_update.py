@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .suite_project import ANOTHER, DEFAULT_CASE, FAILS, SNAPSHOT_CASE, Suite
+from .suite_project import ANOTHER, DEFAULT_CASE, FAILS, MISSES, SNAPSHOT_CASE, Suite
 
 ASSERTION = "assert: [{type: journal-snapshot}]"
 
@@ -72,9 +72,30 @@ def test_update_writes_no_snapshot_without_the_assertion(suite: Suite) -> None:
 
 def test_journal_of_a_failing_case_is_not_accepted(suite: Suite) -> None:
     suite.write(FAILS.replace("nowhere}", "nowhere}, {type: journal-snapshot}"))
+    assert "--update" not in suite.test().out.rpartition("1 failed")[2], "it would not accept the journal"
     ran = suite.test("--update")
     assert ran.code == 1
     assert not suite.snapshots.exists()
+    path = "specs/__snapshots__/desk/fails.journal"
+    assert f"Snapshots:\n  not written: {path}, because contains failed\n" in ran.out
+    assert suite.test("--update", "--json").summary()["unwritten"] == [{"path": path, "why": "contains failed"}]
+
+
+def test_update_of_a_missed_case_reports_that_nothing_was_written(suite: Suite) -> None:
+    suite.write(
+        DEFAULT_CASE, MISSES.replace("cassette: default", "cassette: default, assert: [{type: journal-snapshot}]")
+    )
+    ran = suite.test("--update")
+    assert ran.code == 3
+    path = "specs/__snapshots__/desk/misses.journal"
+    assert f"  not written: {path}, because the cassette does not match\n" in ran.out
+
+
+def test_update_of_a_failing_case_with_an_accepted_journal_reports_nothing(suite: Suite) -> None:
+    suite.write(SNAPSHOT_CASE)
+    suite.test("--update")
+    suite.write(SNAPSHOT_CASE.replace("assert: [", "assert: [{type: contains, value: nowhere}, "))
+    assert "not written" not in suite.test("--update").out
 
 
 def test_xfail_case_keeps_its_snapshot(suite: Suite) -> None:

@@ -24,7 +24,7 @@ from agentrun.cli.suite_result import (
     UNUSED_SNAPSHOTS,
     SuiteResult,
 )
-from agentrun.testing.suite.causes import Cause
+from agentrun.testing.suite.causes import Cause, group_by_cause
 from agentrun.testing.suite.failure_text import render_failure
 from agentrun.testing.suite.verdict import CaseVerdict
 
@@ -120,7 +120,7 @@ def summary_markdown(suite_result: SuiteResult) -> str:
 
 
 def _table_row(verdict: CaseVerdict) -> str:
-    why = "; ".join(f"{wrong.assertion}: {wrong.message}" for wrong in verdict.failures)
+    why = "; ".join(cause.title for cause in group_by_cause([verdict]))
     return f"| {_escape_markdown(verdict.id)} | {verdict.status} | {_escape_markdown(why)} |"
 
 

@@ -28,6 +28,7 @@ from agentrun.cli.suite_result import (
 from agentrun.engine.approvals import HOW_TO_ANSWER
 from agentrun.spec.safe_text import plural
 from agentrun.spec.source_files import display_path
+from agentrun.testing.suite.causes import Cause
 from agentrun.testing.suite.failure_text import render_failure
 from agentrun.testing.suite.runner import CaseResult
 from agentrun.testing.suite.selection import SelectedCases
@@ -35,6 +36,7 @@ from agentrun.testing.suite.verdict import OWN_CASSETTE_HINT, CaseFailure, CaseV
 
 MAX_CAUSES = 8
 """If there are more causes, the rest is printed only with `-v`."""
+_JOURNAL = {"journal-snapshot"}
 MAX_NAMED_CASES = 3
 """If there are more cases, only their number is printed."""
 
@@ -53,7 +55,9 @@ def print_case_list(found: SelectedCases, *, as_json: bool) -> int:
 
 
 def print_case(result: CaseResult) -> None:
-    more = {name: getattr(result, name) for name in ("written", "swept") if getattr(result, name) is not None}
+    more = {
+        name: getattr(result, name) for name in ("written", "unwritten", "swept") if getattr(result, name) is not None
+    }
     write_line(json_line({"case": msgspec.to_builtins(result.verdict) | msgspec.to_builtins(more)}))
 
 
@@ -112,7 +116,9 @@ def report_lines(suite_result: SuiteResult, style: ReportFormat, *, color: bool)
     """The causes, each with its cases, then the details of a single failure, or with `verbose` of all."""
     bad = [verdict for verdict in suite_result.verdicts if verdict.is_bad]
     has_details = style.verbose or len(bad) <= 1
-    yield from _causes(suite_result, color=color, has_details=has_details, is_cut=not style.verbose)
+    # The details of a single case begin with its failures, so they are not listed twice.
+    causes = [cause for cause in suite_result.causes if cause.is_change or len(bad) > 1]
+    yield from _causes(causes, color=color, has_details=has_details, is_cut=not style.verbose)
     if has_details:
         yield from _failures(bad, color=color)
     yield from _notes(suite_result, verbose=style.verbose, color=color)
@@ -134,9 +140,8 @@ def _paint(text: str, color: bool, **style: Any) -> str:
     return click.style(text, **style) if color else text
 
 
-def _causes(suite_result: SuiteResult, *, color: bool, has_details: bool, is_cut: bool) -> Iterator[str]:
+def _causes(causes: list[Cause], *, color: bool, has_details: bool, is_cut: bool) -> Iterator[str]:
     """The causes without the details that follow. The cases are named once for neighbours with the same cases."""
-    causes = suite_result.causes
     listed = causes[:MAX_CAUSES] if is_cut else causes
     for cause, following in zip_longest(listed, listed[1:]):
         yield _paint(safe_text(cause.heading), color, fg="red", bold=True)
@@ -217,6 +222,8 @@ def _snapshots(suite_result: SuiteResult, *, color: bool) -> Iterator[str]:
     written = [result.written for result in suite_result.results if result.written is not None]
     lines = [f"  {each.how:<8} {safe_text(each.path)}" for each in written]
     lines += [f"  {'removed':<8} {safe_text(path)}" for path in suite_result.removed]
+    kept = [result.unwritten for result in suite_result.results if result.unwritten is not None]
+    lines += [f"  not written: {safe_text(each.path)}, because {safe_text(each.why)}" for each in kept]
     if lines:
         yield "Snapshots:"
         yield from lines
@@ -269,11 +276,8 @@ def _counts_line(suite_result: SuiteResult) -> str:
 
 def _advice(suite_result: SuiteResult) -> Iterator[str]:
     bad = [verdict for verdict in suite_result.verdicts if verdict.status in ("failed", "missed")]
-    journals = [
-        v
-        for v in suite_result.verdicts
-        if any(each.assertion == "journal-snapshot" for each in (*v.failures, *v.notes))
-    ]
+    # `--update` accepts no journal of a case with another failure.
+    journals = [v for v in suite_result.verdicts if {each.assertion for each in (*v.failures, *v.notes)} == _JOURNAL]
     missed = [
         v for v in bad if any(wrong.assertion.startswith("cassette.") and _can_record(wrong) for wrong in v.failures)
     ]

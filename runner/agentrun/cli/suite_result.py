@@ -147,6 +147,7 @@ class SuiteResult(Struct, kw_only=True):
             "changes": [{"text": text, "cases": ids} for text, ids in self.changes.items()],
             "live": [{"function": function, "cases": ids} for function, ids in self.live.items()],
             "written": [to_builtins(each.written) for each in self.results if each.written is not None],
+            "unwritten": [to_builtins(each.unwritten) for each in self.results if each.unwritten is not None],
             "removed": self.removed,
             "unused_snapshots": self.unused_snapshots,
             "unmatched_paths": [{"file": file, "path": path} for file, path in self.unmatched_paths],

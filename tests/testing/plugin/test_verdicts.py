@@ -61,7 +61,7 @@ def test_invalid_spec_fails_despite_xfail(project: Project) -> None:
     project.edit("specs/desk.yaml", "orders:look", "orders:lokk")
     result = project.run()
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["spec.python: specs/desk.yaml:7:*lokk*", "specs/desk.yaml:7: unreadable"])
+    result.stdout.fnmatch_lines(["specs/desk.yaml:7:30  spec.python *lokk*", "specs/desk.yaml:7: unreadable"])
 
 
 def test_runxfail_ignores_xfail(project: Project) -> None:

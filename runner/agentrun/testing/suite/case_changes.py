@@ -149,14 +149,21 @@ def find_miss_causes(
         return (_describe_unusable_cassette(miss),)
     prefix = _sub_agent_prefix(miss.fields.get("path"), case_runs)
     sections = sections_changed_since(case_runs.metadata, agent)
-    changes = list(describe_run_changes(_journal_changes(journals), agent, sections))
+    run_changes = _journal_changes(journals)
+    changes = list(describe_run_changes(run_changes, agent, sections))
     if changes:
-        others = [each for each in differences if each.kind not in _SHOWN_BY_JOURNAL and each.kind != "absent"]
-        changes += [_describe_difference(each, each.sentence(), prefix, agent) for each in others]
+        has_ruling = any(each.kind == "ruling" for each in run_changes)
+        shown = (*_SHOWN_BY_JOURNAL, "absent", *(["question"] if has_ruling else []))
+        others = [(each, each.sentence()) for each in differences if each.kind not in shown]
     else:
         changes += _blocking_rulings(differences, agent, case_runs, sections) if case_runs.runs else ()
-        others = [each for each in differences if not (changes and each.kind in ("absent", "history"))]
-        changes += [_describe_difference(each, each.brief or each.sentence(), prefix, agent) for each in others]
+        shown = ("absent", "history") if changes else ()
+        others = [(each, each.brief or each.sentence()) for each in differences if each.kind not in shown]
+    for difference, text in others:
+        if difference.kind == "question" and not prefix and case_runs.runs:
+            changes.append(describe_ruling(difference.sentence(), _asking_rules(case_runs), agent, sections))
+        else:
+            changes.append(_describe_difference(difference, text, prefix, agent))
     cause = miss.fields.get("cause")
     if isinstance(cause, str) and cause.startswith("the spec's section"):
         changes += describe_sections(sections, changes)
@@ -208,6 +215,12 @@ def _is_miss(value: Any) -> bool:
     return isinstance(code, str) and code.startswith("cassette.")
 
 
+def _asking_rules(case_runs: CaseRuns) -> tuple[str, ...]:
+    """The rules that asked the last question of the run."""
+    asked = [each.rules for each in Trajectory(case_runs.runs[-1]).rulings if each.ruling == "ask"]
+    return tuple(asked[-1]) if asked else ()
+
+
 def _blocking_rulings(
     differences: list[RequestDifference], agent: CompiledAgent, case_runs: CaseRuns, sections: list[str]
 ) -> Iterator[CaseChange]:
@@ -215,7 +228,7 @@ def _blocking_rulings(
 
     Calls that a person approved are left out. For a call that a person denied, the answer is reported.
     """
-    words = " ".join(each.words for each in differences if each.kind in ("absent", "history", "question"))
+    words = " ".join(each.words for each in differences if each.kind in ("absent", "history"))
     about = set(words.replace(":", " ").split())
     trajectory = Trajectory(case_runs.runs[-1])
     ends = {(call.tool, call.id): call.status for call in trajectory.calls}  # of several sub-agents, the last one

@@ -35,6 +35,8 @@ class Cause(Struct, frozen=True, kw_only=True):
     hint: str | None
     """What to do, if it is the same for all cases and not just to accept or record them again."""
     verdicts: tuple[CaseVerdict, ...]
+    is_change: bool
+    """Whether the agent does something differently. Otherwise it is a failure, which the details of a case repeat."""
 
     @property
     def heading(self) -> str:
@@ -110,7 +112,16 @@ def _make_cause(group: Sequence[tuple[CaseVerdict, _Reason]]) -> Cause:
         lines = tuple(first.detail.split("\n")[1:])  # the first line repeats the message
     hints = {_hint(verdict, reason) for verdict, reason in group}
     hint = hints.pop() if len(hints) == 1 else None
-    return Cause(title=title, texts=texts, lines=lines, file=first.file, line=first.line, hint=hint, verdicts=verdicts)
+    return Cause(
+        title=title,
+        texts=texts,
+        lines=lines,
+        file=first.file,
+        line=first.line,
+        hint=hint,
+        verdicts=verdicts,
+        is_change=isinstance(first, CaseChange),
+    )
 
 
 def _hint(verdict: CaseVerdict, reason: _Reason) -> str | None:

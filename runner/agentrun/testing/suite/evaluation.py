@@ -1,7 +1,8 @@
 """Run one case and judge it.
 
 Rule 1  A case without an `outcome` assertion must complete. In a conversation, the last turn may have the assertion.
-Rule 2  After a miss no assertion is checked, because the run did not happen. Only the miss is reported.
+Rule 2  After a miss no assertion is checked, because the run did not happen. Only the miss is reported. If the run
+        could not start, only the outcome is checked. If it has no answer because it failed, that is reported once.
 Rule 3  Unused interactions are a miss too, but assertions are checked.
 Rule 4  They are not a miss if the cassette belongs to another case: that case must play all of it.
 Rule 5  Nor are they a miss if a fault made the run differ from the recorded one. The tier of such a run is `faulted`.
@@ -22,6 +23,7 @@ from agentrun.errors import AgentrunError, CassetteError, SpecError
 from agentrun.spec.source_files import display_path
 from agentrun.spec.v1.assertions import JournalSnapshot, OutcomeIs, PythonAssertion
 from agentrun.testing.suite.assertions import assertion_name, check_assertion
+from agentrun.testing.suite.assertions.result import no_answer_text
 from agentrun.testing.suite.case_changes import (
     describe_run_changes,
     describe_sections,
@@ -128,12 +130,17 @@ def _check_assertions(
     last = located.turn_assertions[run_count - 1 : run_count] if case_runs.start_error is None else []
     if not any(isinstance(each, OutcomeIs) for each, _ in chain(assertions, *last)):
         assertions = [PlacedAssertion(DEFAULT_OUTCOME, None), *assertions]
-    for assertion, line in assertions:
+    has_wrong_outcome = False
+    for assertion, line in sorted(assertions, key=lambda each: not isinstance(each.assertion, OutcomeIs)):
         if isinstance(assertion, JournalSnapshot):
             continue
-        if (failure := check_assertion(assertion, evidence, agent, may_reach=may_reach)) is not None:
-            failure = failure if case_runs.start_error is None else _add_start_error(failure, case_runs.start_error)
-            yield _placed(failure, located, line)
+        failure = check_assertion(assertion, evidence, agent, may_reach=may_reach)
+        if failure is None or (has_wrong_outcome and _follows_from_outcome(failure, case_runs, evidence)):
+            continue
+        if isinstance(assertion, OutcomeIs) and case_runs.start_error is not None:
+            failure = _add_start_error(failure, case_runs.start_error)
+        has_wrong_outcome |= isinstance(assertion, OutcomeIs)
+        yield _placed(failure, located, line)
     for place in case_runs.untriggered_faults:
         message = f"the fault at {place} was not injected: the run made no such call"
         hint = "calls are counted from 1 in each run; compare the place with the steps of the run"
@@ -155,10 +162,14 @@ def _placed(failure: CaseFailure, located: LocatedCase, line: int | None) -> Cas
     return failure if line is None else replace(failure, file=display_path(located.file), line=line)
 
 
+def _follows_from_outcome(failure: CaseFailure, case_runs: CaseRuns, evidence: Evidence) -> bool:
+    """Whether an assertion failed only because the run did not start or has no answer."""
+    return case_runs.start_error is not None or failure.message == no_answer_text(evidence)
+
+
 def _add_start_error(failure: CaseFailure, error: AgentrunError) -> CaseFailure:
     """Add the reason why a run did not start, because it has no steps to show."""
-    detail = "\n".join(filter(None, [failure.detail, error.message]))
-    return replace(failure, detail=detail, hint=failure.hint or error.hint)
+    return replace(failure, message=f"{failure.message}: {error.message}", hint=failure.hint or error.hint)
 
 
 def find_miss(case_runs: CaseRuns) -> AgentrunError | None:
@@ -169,11 +180,12 @@ def find_miss(case_runs: CaseRuns) -> AgentrunError | None:
 
 
 def _miss_failure(miss: AgentrunError, causes: list[str]) -> CaseFailure:
-    """The miss, with the causes that its explanation does not contain, and the explanation."""
-    lines = list(map(str, miss.fields.get("explanation", ())))
-    explanation = "\n".join([miss.message, *lines])
-    lines = [*(cause for cause in causes if cause not in explanation), *lines]
-    return CaseFailure(assertion=miss.code, message=miss.message, detail="\n".join(lines), hint=miss.hint)
+    """The miss and its explanation, with the causes that the explanation does not contain."""
+    first, *rest = list(map(str, miss.fields.get("explanation", ()))) or [miss.message]
+    explanation = "\n".join([miss.message, first, *rest])
+    others = [f"  {cause}" for cause in causes if cause not in explanation]
+    detail = "\n".join([first, *others, *rest]) if others or rest else ""
+    return CaseFailure(assertion=miss.code, message=miss.message, detail=detail, hint=miss.hint)
 
 
 def _apply_xfail(verdict: CaseVerdict, reason: str) -> CaseVerdict:

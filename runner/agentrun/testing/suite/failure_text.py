@@ -51,13 +51,24 @@ def render_failure(verdict: CaseVerdict) -> str:
     if verdict.steps:
         parts.append("\n".join(["The run:", *_indent_lines(verdict.steps)]))
     for failure in verdict.failures:
-        if failure.detail:
+        if failure.detail and not _is_explained_by_detail(failure):
             parts.append("\n".join([f"{failure.assertion}:", *_indent_lines(failure.detail)]))
     return "\n\n".join(parts)
 
 
+def _is_explained_by_detail(failure: CaseFailure) -> bool:
+    """Whether the detail contains the message and the hint, as that of a problem or of a miss does."""
+    return bool(failure.detail) and failure.assertion.startswith(("spec.", "cassette."))
+
+
 def _failure_lines(verdict: CaseVerdict) -> Iterator[str]:
     for failure in verdict.failures:
+        if _is_explained_by_detail(failure):
+            lines = safe_lines(failure.detail)
+            if failure.assertion not in lines[0]:
+                lines = [f"{failure.assertion}: {lines[0]}", *(f"  {line}" for line in lines[1:])]
+            yield from lines
+            continue
         first, *rest = safe_lines(failure.message)
         yield f"{failure.assertion}: {first}{_place_suffix(failure, verdict)}"
         yield from (f"  {line}" for line in rest)

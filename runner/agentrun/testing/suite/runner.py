@@ -57,6 +57,7 @@ class SweepCounts(Struct, frozen=True):
 class CaseResult(Struct, frozen=True, kw_only=True):
     verdict: CaseVerdict
     written: snapshots.WrittenSnapshot | None = None
+    unwritten: snapshots.UnwrittenSnapshot | None = None
     swept: SweepCounts | None = None
 
 
@@ -91,7 +92,7 @@ class SuiteRunner:
         options = self._options
         update = snapshots.SnapshotUpdate(options.add) if options.update else None
         verdict = evaluate_repeatedly(options.repeat, located, self._agents, update or compare, self._run_and_remember)
-        swept = written = None
+        swept = written = unwritten = None
         if self._last is not None and (new := self._last[1].new_cassette) is not None:
             verdict = settle_new_cassette(located, verdict, new)
         if options.coverage:
@@ -106,7 +107,9 @@ class SuiteRunner:
             written = update.write(located)
             if written is not None:
                 verdict = replace(verdict, changes=tuple(map(make_change, written.changes)))
-        return CaseResult(verdict=verdict, written=written, swept=swept)
+        elif update is not None and verdict.is_bad:
+            unwritten = update.unwritten(located, verdict)
+        return CaseResult(verdict=verdict, written=written, unwritten=unwritten, swept=swept)
 
     def _run_and_remember(self, located: LocatedCase, agent: CompiledAgent) -> CaseRuns:
         case_runs = self._replay_or_record(located, agent)

@@ -41,7 +41,7 @@ from agentrun.testing.suite.accepted_journals import (
 )
 from agentrun.testing.suite.discovery import LocatedCase
 from agentrun.testing.suite.failure_text import find_credential
-from agentrun.testing.suite.verdict import CaseFailure, SnapshotMatch
+from agentrun.testing.suite.verdict import CaseFailure, CaseVerdict, SnapshotMatch
 
 SnapshotLookup: TypeAlias = Callable[[LocatedCase, str], Sequence[AcceptedJournal]]
 """Gets a case and its current journal, and returns the accepted journals. A function that accepts the current journal
@@ -161,6 +161,12 @@ class WrittenSnapshot(Struct, frozen=True, kw_only=True):
     changes: tuple[str, ...] = ()
 
 
+class UnwrittenSnapshot(Struct, frozen=True, kw_only=True):
+    path: str
+    why: str
+    """Why `--update` did not write the new journal: `contains failed`."""
+
+
 class SnapshotUpdate:
     """A `SnapshotLookup` that accepts the current journal of one case. `write` writes it.
 
@@ -190,6 +196,15 @@ class SnapshotUpdate:
             return WrittenSnapshot(path=path, how="new")
         changes = tuple(change.text for change in compare_journals(self._before, self._new.text))
         return WrittenSnapshot(path=path, how="changed", changes=changes)
+
+    def unwritten(self, located: LocatedCase, verdict: CaseVerdict) -> UnwrittenSnapshot | None:
+        """The journal of a case that did not pass. None: there is nothing to accept."""
+        if verdict.status == "missed" and may_accept_snapshot(located):
+            return UnwrittenSnapshot(path=display_path(snapshot_path(located)), why="the cassette does not match")
+        if self._new is None:
+            return None
+        failed = ", ".join(dict.fromkeys(each.assertion for each in verdict.failures))
+        return UnwrittenSnapshot(path=display_path(self._new.path), why=f"{failed} failed")
 
 
 def may_accept_snapshot(located: LocatedCase) -> bool:
