@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from agentrun.cli.init import plan_changes
+
+from ..named_cases import case
 from .command import SCRIPT, agentrun
 from .shop_project import Project
 from .terminal_user import at_terminal
@@ -79,20 +82,24 @@ def test_line_ends_of_an_existing_file_stay(project: Path) -> None:
     assert text == b'[project]\r\nname = "shop"\r\n\r\n[tool.agentrun]\r\nimport_roots = ["specs", "src"]\r\n'
 
 
-@pytest.mark.parametrize("before", ["{}", '{"a": 1}', '{\n  "a": {"b": [1]}\n}\n', '\r\n{\r\n  "a": 1\r\n}', "{ \n }"])
-def test_editor_settings_get_the_schemas(project: Path, before: str) -> None:
+SETTINGS = ("{}", "{ \n }", '{"a": 1}', '{\n  "a": {"b": [1]}\n}\n', '\r\n{\r\n  "a": 1\r\n}')
+
+
+def test_editor_settings_get_the_schemas(project: Path) -> None:
     path = project / ".vscode" / "settings.json"
     path.parent.mkdir()
-    path.write_bytes(before.encode())
+    for before in SETTINGS:
+        with case(before):
+            path.write_bytes(before.encode())
+            (change,) = plan_changes(project, {".vscode/settings.json": b""})
+            assert change.content is not None
+            after = change.content.decode()
+            added = {"yaml.schemas": json.loads(after)["yaml.schemas"]}
+            assert json.loads(after) == {**json.loads(before), **added}
+            assert ("\r\n" in after) is ("\r\n" in before)
     done = agentrun("init", ".", cwd=project)
     assert '    +   "yaml.schemas": {' in done.err.splitlines()
-    after = path.read_bytes().decode()
-    schemas = json.loads(after).pop("yaml.schemas")
-    assert "./schemas/agent.schema.json" in schemas
-    assert json.loads(after) == {**json.loads(before), "yaml.schemas": schemas}
-    assert ("\r\n" in after) is ("\r\n" in before)
-    assert agentrun("init", ".", cwd=project).code == 0
-    assert path.read_bytes().decode() == after
+    assert "./schemas/agent.schema.json" in json.loads(path.read_text(encoding="utf-8"))["yaml.schemas"]
 
 
 def test_comments_in_editor_settings_stay(project: Path) -> None:
