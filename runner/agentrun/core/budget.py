@@ -15,7 +15,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, assert_never
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from agentrun.canonical_json import sorted_json
@@ -105,10 +105,14 @@ def allowance(package: Package, state: State) -> Budgets | BudgetShare:
     own, parent = package.budgets, state.start.parent if state.start else None
     if parent is None:
         return own
-    shared: dict[str, Any] = {
-        name: _smaller_limit(getattr(own, name), getattr(parent.share, name)) for name in (*COUNTED_BUDGETS, "time")
-    }
-    return BudgetShare(**shared)
+    names = (*COUNTED_BUDGETS, "time")
+    return _make_share({name: _smaller_limit(getattr(own, name), getattr(parent.share, name)) for name in names})
+
+
+def _make_share(limits: dict[str, int | None]) -> BudgetShare:
+    """A share without a limit that is null, so that a budget of a later release is absent in journals without it."""
+    given: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
+    return BudgetShare(**given)
 
 
 def used_budgets(state: State, meter: SpendMeter) -> dict[str, int]:
@@ -125,11 +129,11 @@ def child_share(package: Package, state: State, about_to_start: list[BudgetShare
     def rest(name: str, pending: int = 0) -> int | None:
         used = getattr(state.meter, name) + pending + sum(getattr(share, name) or 0 for share in held)
         most = getattr(limit, name)
-        return None if most is None else max(most - used, 0) // among
+        return max(most - used, 0) // among if isinstance(most, int) else None
 
     amounts = {name: rest(name, calls if name == "tool_calls" else 0) for name in COUNTED_BUDGETS}
     time = None if limit.time is None else max(limit.time - state.elapsed, 0)
-    return BudgetShare(**amounts, time=time, runs=_child_run_limit(package, state, about_to_start, among))
+    return _make_share({**amounts, "time": time, "runs": _child_run_limit(package, state, about_to_start, among)})
 
 
 def _held_shares(state: State) -> list[BudgetShare]:
@@ -167,7 +171,7 @@ def spending_fault(package: Package, state: State, tokens: int, cost: int) -> Fa
     limits = allowance(package, state)
     for name, reserved in (("tokens", tokens), ("cost", cost)):
         used, limit = getattr(state.meter, name), getattr(limits, name)
-        if limit is not None and used + reserved > limit:
+        if isinstance(limit, int) and used + reserved > limit:
             return budget_fault(name, used, reserved, limit)
     return None
 
@@ -196,8 +200,8 @@ def tool_calls_fault(package: Package, state: State) -> Fault | None:
     return None if limit is None or used + wanted <= limit else budget_fault("tool_calls", used, wanted, limit)
 
 
-def _smaller_limit(one: int | None, two: int | None) -> int | None:
-    return one if two is None else two if one is None else min(one, two)
+def _smaller_limit(*limits: int | UnsetType | None) -> int | None:
+    return min((limit for limit in limits if isinstance(limit, int)), default=None)
 
 
 def _round_up(millionths: int) -> int:

@@ -83,12 +83,18 @@ class ChildStarted(Decision, frozen=True, tag="child_started"):
     """Its share of the budget of this run."""
 
 
-class ChildSpend(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a sub-agent used of its share."""
+class Spend(Struct, frozen=True, forbid_unknown_fields=True):
+    """What was used of the budgets that sub-agents share, `BudgetShare`."""
 
     tokens: int = 0
     cost: int = 0
     tool_calls: int = 0
+    """Calls that ran, including those of sub-agents."""
+
+
+class ChildSpend(Spend, frozen=True):
+    """What a sub-agent used of its share."""
+
     runs: int | UnsetType = UNSET
     """Runs that it started, at any depth. Absent: none."""
 

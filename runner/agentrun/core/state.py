@@ -16,6 +16,7 @@ from agentrun.core.facts import (
     CancelRequested,
     RunStarted,
     RunStopped,
+    Spend,
     ToolFinished,
 )
 from agentrun.core.fault import Fault
@@ -129,13 +130,9 @@ class PendingRequest(Struct, frozen=True, gc=False):
     cost: int
 
 
-class SpendMeter(Struct, frozen=True, gc=False):
+class SpendMeter(Spend, frozen=True, gc=False):
     usage: Usage = ZERO_USAGE
     """The sum of the reported usage. Null: a call did not report it."""
-    tokens: int = 0
-    cost: int = 0
-    tool_calls: int = 0
-    """Calls that ran, including those of sub-agents."""
     runs: int = 0
     """Runs that were started below this one, at any depth."""
     calls: Mapping[str, int] = {}

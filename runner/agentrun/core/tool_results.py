@@ -6,7 +6,6 @@ Rule 2  A cut never splits a character. The cut text is never longer than the li
 
 from __future__ import annotations
 
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentrun.core import model_texts as texts
@@ -73,7 +72,7 @@ def child_failed(effect: RunChild, outcome: Outcome, fault: Fault) -> ToolFinish
 
 def _child_spend(outcome: Outcome) -> ChildSpend:
     amounts = {name: getattr(outcome, name) for name in ChildSpend.__struct_fields__}
-    return ChildSpend(**amounts | {"runs": outcome.runs or UNSET})
+    return ChildSpend(**{name: amount for name, amount in amounts.items() if amount})
 
 
 def _failed_run(effect: RunChild, outcome: Outcome, fault: Fault) -> ToolFinished:
