@@ -68,6 +68,22 @@ def test_another_module_that_reads_the_environment_is_found(tmp_path: Path, text
     assert environment_findings(tree, page) == ["agentrun/engine/begin.py", "no agentrun/vcr.py"]
 
 
+def unknown_names(page: str) -> list[str]:
+    """Names of code on the page that the product does not have."""
+    source = "\n".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
+    known = set(re.findall(r"\w+", source))
+    named = re.findall(r"`(_?[A-Za-z]\w*)(?:\(\w*\))?`", page)
+    return [name for name in dict.fromkeys(named) if name not in known]
+
+
+def test_every_name_on_the_page_exists() -> None:
+    assert unknown_names(PAGE) == []
+
+
+def test_name_that_does_not_exist_is_found() -> None:
+    assert unknown_names("its row in `TIER_KEYS` and `TIER_DOORS`, a class with `deliver(delivery)`") == ["TIER_DOORS"]
+
+
 def test_contributing_links_to_the_page() -> None:
     assert "(docs/architecture.md)" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 

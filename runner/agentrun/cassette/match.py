@@ -7,12 +7,13 @@ Volatile fields are named by dotted paths (`spec/field_paths.py`), which may beg
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
 
 from agentrun.canonical_json import NOT_JSON, read_json, sorted_json
+from agentrun.cassette.match_tiers import MatchTier
 from agentrun.spec.field_paths import replace_at_path
 from agentrun.wire import HttpCall
 
@@ -37,6 +38,10 @@ def sent_key(call: HttpCall, path: str = "") -> MatchKey:
 def normalised_key(call: HttpCall, path: str, volatile: Sequence[str]) -> MatchKey:
     """The key of requests that differ only in volatile fields."""
     return _key(call, path, lambda body: _mask_volatile(read_json(body), volatile))
+
+
+TIER_KEYS: Mapping[MatchTier, Callable[[HttpCall, str, Sequence[str]], MatchKey]] = {"normalised": normalised_key}
+"""The key of each tier after the first. It gets the request, its run path and the volatile fields of the spec."""
 
 
 def _key(call: HttpCall, path: str, read: Any) -> MatchKey:

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TypeAlias
 
 from agentrun.cassette.interactions import Cassette, Interaction
-from agentrun.cassette.match import MatchKey, match_key, normalised_key, sent_key, spelled_key
-from agentrun.cassette.match_tiers import DEFAULT_TIER, MatchTier
+from agentrun.cassette.match import TIER_KEYS, MatchKey, match_key, sent_key, spelled_key
+from agentrun.cassette.match_tiers import DEFAULT_TIER, MATCH_TIERS, MatchTier
 from agentrun.cassette.miss_context import MissContext, OverruledAnswer
 from agentrun.cassette.miss_explanation import describe_call, explain_miss
 from agentrun.cassette.redaction import RunRedaction
@@ -145,14 +146,19 @@ class Player:
             index = None if clean is call else self._take(numbers, match_key(clean, path))
             index = self._find_with_placeholders(clean, path) if index is None else index
             index = self._find_with_placeholders(call, path) if index is None and clean is not call else index
-        if index is None and self._require == "normalised":
-            index = self._take(self._lazy_index("normalised", self._normalised_key), self._normalised_key(call, path))
-            if index is not None:
-                self.tier = "normalised"
-        return index
+        return self._find_in_tiers(call, path) if index is None else index
 
-    def _normalised_key(self, call: HttpCall, path: str) -> MatchKey:
-        return normalised_key(self.redaction.redact_request(call), path, self._volatile)
+    def _find_in_tiers(self, call: HttpCall, path: str) -> int | None:
+        for tier in MATCH_TIERS[1 : MATCH_TIERS.index(self._require) + 1]:
+            key = partial(self._tier_key, tier)
+            index = self._take(self._lazy_index(tier, key), key(call, path))
+            if index is not None:
+                self.tier = max(self.tier, tier, key=MATCH_TIERS.index)
+                return index
+        return None
+
+    def _tier_key(self, tier: MatchTier, call: HttpCall, path: str) -> MatchKey:
+        return TIER_KEYS[tier](self.redaction.redact_request(call), path, self._volatile)
 
     def _find_with_placeholders(self, call: HttpCall, path: str) -> int | None:
         """The first interaction that is equal except for the values behind its placeholders."""
