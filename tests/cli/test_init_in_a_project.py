@@ -82,7 +82,7 @@ def test_line_ends_of_an_existing_file_stay(project: Path) -> None:
     assert text == b'[project]\r\nname = "shop"\r\n\r\n[tool.agentrun]\r\nimport_roots = ["specs", "src"]\r\n'
 
 
-SETTINGS = ("{}", "{ \n }", '{"a": 1}', '{\n  "a": {"b": [1]}\n}\n', '\r\n{\r\n  "a": 1\r\n}')
+SETTINGS = ("", "{}", "{ \n }", '{"a": 1}', '{\n  "a": {"b": [1]}\n}\n', '\r\n{\r\n  "a": 1\r\n}')
 
 
 def test_editor_settings_get_the_schemas(project: Path) -> None:
@@ -95,11 +95,21 @@ def test_editor_settings_get_the_schemas(project: Path) -> None:
             assert change.content is not None
             after = change.content.decode()
             added = {"yaml.schemas": json.loads(after)["yaml.schemas"]}
-            assert json.loads(after) == {**json.loads(before), **added}
+            assert json.loads(after) == {**json.loads(before or "{}"), **added}
             assert ("\r\n" in after) is ("\r\n" in before)
     done = agentrun("init", ".", cwd=project)
     assert '    +   "yaml.schemas": {' in done.err.splitlines()
     assert "./schemas/agent.schema.json" in json.loads(path.read_text(encoding="utf-8"))["yaml.schemas"]
+
+
+def test_editor_settings_that_are_no_object_are_refused(project: Path) -> None:
+    path = project / ".vscode" / "settings.json"
+    path.parent.mkdir()
+    path.write_text("[]", encoding="utf-8")
+    before = file_contents(project)
+    done = agentrun("init", ".", cwd=project)
+    assert (done.code, "it is not a JSON object; nothing was written" in done.err) == (2, True), done.err
+    assert file_contents(project) == before
 
 
 def test_comments_in_editor_settings_stay(project: Path) -> None:

@@ -161,10 +161,12 @@ _settings_start = re.compile(rf"\ufeff?{_COMMENTS}\{{(?=({_COMMENTS}\}})?)", re.
 def _editor_lines(text: str, _import_roots: list[str]) -> AddedLines:
     if '"yaml.schemas"' in text:
         return AddedLines([])
+    first, *lines, last = (STARTER / "vscode.json").read_text(encoding="utf-8").splitlines()
+    if not text.strip():
+        return AddedLines([first, *lines, last])
     start = _settings_start.match(text)
     if start is None:
         raise ValueError("it is not a JSON object")
-    lines = (STARTER / "vscode.json").read_text(encoding="utf-8").splitlines()[1:-1]
     lines[-1] += "" if start[1] else ","
     return AddedLines(lines, start.end())
 
