@@ -130,6 +130,10 @@ ERRORS = {
         "a file cannot be read or written",
         "check free space, permissions and links of the path in the message",
     ),
+    "storage.untrusted": (
+        "the store was not made by this user on this machine, for example because a repository contains it",
+        "look at it with `agentrun store`, then run `agentrun store trust`, or set `AGENTRUN_STORE`",
+    ),
     "tool.aborted": ("a tool ended the run, or was cancelled", "read the message of the tool"),
     "tool.denied": ("a denied call stopped the run (`on_denied: stop`)", "change the policy, or `on_denied`"),
     "tool.drift": (

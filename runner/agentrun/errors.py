@@ -57,7 +57,7 @@ _GROUPS: dict[tuple[RetryClass, int], str] = {
     ("repair", 2): "input.admission_failed run.not_found run.invalid_state run.invalid_continuation",
     ("retryable", 9): "session.busy",
     ("not_retryable", 2): "run.duplicate",
-    ("host", 7): "storage.failed",
+    ("host", 7): "storage.failed storage.untrusted",
     ("repair", 1): "audit.diverged",
     ("user", 3): "cassette.miss cassette.damaged cassette.unused",
     ("not_retryable", 130): "cancelled",
@@ -134,6 +134,10 @@ class RequestError(AgentrunError):
     codes = ("input.", "session.", "run.")
 
 
+def run_not_found_error(run: str) -> RequestError:
+    return RequestError("run.not_found", f"there is no run {run}", fields={"run": run})
+
+
 class ProviderError(AgentrunError):
     codes = ("provider.",)
 
@@ -185,6 +189,10 @@ def storage_failed(
     """`kind`: what the file is (`cassette`, `journal`, …). `error`: the failure of the file system, or its errno."""
     number = error.errno if isinstance(error, OSError) else error
     return StorageError("storage.failed", message, hint=hint, fields={"path": kind, "errno": number})
+
+
+class RecordRefused(StorageError):
+    """A record is too large, or its journal is full. Nothing was written, and the run can still end."""
 
 
 def poisoned_journal_error(seq: int) -> StorageError:

@@ -61,16 +61,24 @@ class ProjectTree(Struct, frozen=True):
     """The key of `[tool.agentrun]` that names `top`."""
     variable: str = ""
     """With it the operator can choose another directory."""
+    private: bool = False
+    """Whether only the user may read and write the files."""
+    hint: str | None = None
+    """The hint of an error of the file system."""
 
-    def write(self, path: Path, data: bytes, *, confirm: Callable[[], None] = lambda: None) -> None:
+    @property
+    def _file_mode(self) -> int:
+        return 0o600 if self.private else 0o666
+
+    def write(self, path: Path, data: bytes, *, confirm: Callable[[], None] = lambda: None, sync: bool = True) -> None:
         """`confirm` is called right before the rename and may raise to keep the old file."""
         with self._failures(path, "written"), self._parent(path) as (directory, name):
-            _replace(directory, name, data, confirm)
+            _replace(directory, name, data, confirm, self._file_mode, sync=sync)
 
     def check_writable(self, path: Path) -> None:
         """Check that a file can be written, before a run spends money on its content."""
         with self._failures(path, "written"), self._parent(path) as (directory, name):
-            _check_replaceable(directory, name)
+            _check_replaceable(directory, name, self._file_mode)
 
     def remove_leftovers(self, path: Path) -> None:
         """Remove what killed processes left. The caller holds the lock of the file."""
@@ -79,18 +87,60 @@ class ProjectTree(Struct, frozen=True):
                 if (match := TEMPORARY_NAME.fullmatch(entry)) and match[1] == name:
                     _remove_quietly(entry, directory)
 
-    def open_file(self, path: Path, flags: int, mode: int = 0o666) -> int:
-        with self._failures(path, "opened"), self._parent(path) as (directory, name):
+    def open_file(self, path: Path, flags: int, *, sync: bool = True) -> int:
+        """`sync`: whether the name of a new file is on the disk when this returns."""
+        creates = bool(flags & os.O_CREAT)
+        with self._failures(path, "opened"), self._parent(path, create=creates) as (directory, name):
             _mode(directory, name)
             # O_NONBLOCK: the file may have been replaced by a pipe since the check.
-            descriptor = os.open(name, flags | os.O_NONBLOCK | _FILE, mode, dir_fd=directory)
+            descriptor = os.open(name, flags | os.O_NONBLOCK | _FILE, self._file_mode, dir_fd=directory)
             try:
                 _refuse_special(os.fstat(descriptor))
-                os.fsync(directory)
+                if creates and sync:
+                    os.fsync(directory)
             except BaseException:
                 os.close(descriptor)
                 raise
             return descriptor
+
+    def read(self, path: Path, limit: int) -> bytes | None:
+        """The first `limit` bytes of a file. None: there is no such file."""
+        with self._failures(path, "read"):
+            try:
+                with self._parent(path, create=False) as (directory, name):
+                    descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | _FILE, dir_fd=directory)
+            except FileNotFoundError:
+                return None
+            with os.fdopen(descriptor, "rb") as file:
+                _refuse_special(os.fstat(descriptor))
+                return file.read(limit)
+
+    def names(self, path: Path) -> list[str]:
+        """The names in a directory, sorted. Empty if there is no such directory."""
+        with self._failures(path, "read"):
+            try:
+                with self._parent(path / "*", create=False) as (directory, _):
+                    return sorted(os.listdir(directory))
+            except FileNotFoundError:
+                return []
+
+    def make_directory(self, path: Path, *, sync: bool = True) -> None:
+        """Create a directory and those above it."""
+        with self._failures(path, "created"), self._parent(path / "*") as (directory, _):
+            if sync:
+                os.fsync(directory)
+
+    def sync_directory(self, path: Path) -> None:
+        """Wait until the names in a directory, and its own name, are on the disk."""
+        with self._failures(path, "written"):
+            for each in (path, path.parent):
+                with self._parent(each / "*", create=False) as (directory, _):
+                    os.fsync(directory)
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove a directory with its content. Links in it are removed, not followed."""
+        with self._failures(path, "removed"), self._parent(path, create=False) as (directory, name):
+            _remove_tree(directory, name)
 
     def create(self, path: Path, data: bytes) -> None:
         with (
@@ -98,7 +148,8 @@ class ProjectTree(Struct, frozen=True):
             self._parent(path, refuse_link=False) as (directory, name),
             suppress(FileExistsError),
         ):
-            descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o666, dir_fd=directory)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE
+            descriptor = os.open(name, flags, self._file_mode, dir_fd=directory)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
 
@@ -122,10 +173,11 @@ class ProjectTree(Struct, frozen=True):
         *above, name = path.relative_to(self.root).parts
         if any(part.casefold() == _NEVER_WRITTEN for part in (*above, name)):
             raise PathRefused(f"it is inside {_NEVER_WRITTEN}")
+        mode = 0o700 if self.private else 0o777
         if create:
-            self.root.mkdir(parents=True, exist_ok=True)
+            self.root.mkdir(mode, parents=True, exist_ok=True)
         try:
-            directory = open_directory(self.root, above, create=create)
+            directory = open_directory(self.root, above, create=mode if create else None)
         except _LinkFound as found:
             raise self._refuse_link(above, found.depth) from None
         try:
@@ -155,13 +207,14 @@ class ProjectTree(Struct, frozen=True):
         except OSError as error:
             message = f"{_display_path(path, self.root)} cannot be {verb}: {error.strerror}"
             if not isinstance(error, PathRefused):
-                raise storage_failed(self.kind, message, error) from error
+                raise storage_failed(self.kind, message, error, self.hint) from error
             refused = storage_failed(self.kind, message, error, error.hint)
             refused.fields["reason"] = "path"
             raise refused from None
 
 
-def open_directory(root: Path, parts: list[str], *, create: bool = False) -> int:
+def open_directory(root: Path, parts: list[str], *, create: int | None = None) -> int:
+    """`create`: the mode of directories that are created. None: they must exist."""
     here = os.open(root, _DIRECTORY)
     try:
         for depth, part in enumerate(parts, 1):
@@ -174,10 +227,10 @@ def open_directory(root: Path, parts: list[str], *, create: bool = False) -> int
     return here
 
 
-def _open_below(directory: int, part: str, depth: int, *, create: bool) -> int:
-    if create:
+def _open_below(directory: int, part: str, depth: int, *, create: int | None) -> int:
+    if create is not None:
         with suppress(FileExistsError):
-            os.mkdir(part, dir_fd=directory)
+            os.mkdir(part, create, dir_fd=directory)
     try:
         return os.open(part, _DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
     except OSError as error:
@@ -207,30 +260,55 @@ def _refuse_special(status: os.stat_result) -> None:
         raise PathRefused("it is a directory" if stat.S_ISDIR(status.st_mode) else "it is not a plain file")
 
 
-def _replace(directory: int, name: str, data: bytes, confirm: Callable[[], None] = lambda: None) -> None:
-    temporary = _write_beside(directory, name, data, _mode(directory, name))
+def _remove_tree(directory: int, name: str) -> None:
+    below = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+    try:
+        with os.scandir(below) as entries:
+            for entry in list(entries):
+                if entry.is_dir(follow_symlinks=False):
+                    _remove_tree(below, entry.name)
+                else:
+                    os.unlink(entry.name, dir_fd=below)
+    finally:
+        os.close(below)
+    os.rmdir(name, dir_fd=directory)
+
+
+def _replace(
+    directory: int,
+    name: str,
+    data: bytes,
+    confirm: Callable[[], None] = lambda: None,
+    new_mode: int = 0o666,
+    *,
+    sync: bool = True,
+) -> None:
+    temporary = _write_beside(directory, name, data, new_mode, sync=sync)
     try:
         confirm()
         os.replace(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
     except BaseException:
         _remove_quietly(temporary, directory)
         raise
-    os.fsync(directory)
+    if sync:
+        os.fsync(directory)
 
 
-def _check_replaceable(directory: int, name: str) -> None:
-    _remove_quietly(_write_beside(directory, name, b"", _mode(directory, name)), directory)
+def _check_replaceable(directory: int, name: str, new_mode: int = 0o666) -> None:
+    _remove_quietly(_write_beside(directory, name, b"", new_mode), directory)
 
 
-def _write_beside(directory: int, name: str, data: bytes, mode: int | None) -> str:
+def _write_beside(directory: int, name: str, data: bytes, new_mode: int, *, sync: bool = True) -> str:
+    mode = _mode(directory, name)
     temporary = f".{name[:200]}.{secrets.token_hex(8)}.new"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o666, dir_fd=directory)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, new_mode, dir_fd=directory)
     try:
         try:
             if mode is not None:
                 os.fchmod(descriptor, mode)
             write_all(descriptor, data)
-            os.fsync(descriptor)
+            if sync:
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
     except BaseException:
@@ -244,6 +322,25 @@ def write_all(descriptor: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
+
+
+def append_or_cut(descriptor: int, data: bytes, size: int) -> None:
+    """Append to a file of this size. If not all bytes can be written, cut off those that were."""
+    try:
+        write_all(descriptor, data)
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(descriptor, size)
+        raise
+
+
+def cut_file(descriptor: int, size: int) -> None:
+    os.ftruncate(descriptor, size)
+    os.fsync(descriptor)
+
+
+def sync_data(descriptor: int) -> None:
+    getattr(os, "fdatasync", os.fsync)(descriptor)  # macOS has no fdatasync
 
 
 def _remove_quietly(name: str, directory: int) -> None:

@@ -22,6 +22,7 @@ EXCEPTIONS = {
     ("agentrun.distribution", "shutil"): "looks for git",
     ("agentrun.cli.stdout_guard", "open"): "a stream on a descriptor that is open already",
     ("agentrun.engine.driver", "open"): "a journal, by whatever keeps it",
+    ("agentrun.cli.journal_file", "open"): "a journal, by whatever keeps it",
 }
 
 

@@ -243,18 +243,18 @@ def test_cassettes_variable_may_name_a_directory_outside(repository: Repository)
     assert replayed.out == "Hi.\n", replayed.err
 
 
-def test_data_variable_may_name_a_directory_outside(repository: Repository) -> None:
+def test_store_variable_may_name_a_directory_outside(repository: Repository) -> None:
     repository.link(".agentrun", "a directory")
     refused = repository.command("live in a session")
     directory = str(repository.outside / "directory")
-    assert (refused.code, f"AGENTRUN_DATA={directory}" in refused.err) == (7, True), refused.err
-    done = repository.command("live in a session", AGENTRUN_DATA=directory)
+    assert (refused.code, f"AGENTRUN_STORE={directory}" in refused.err) == (7, True), refused.err
+    done = repository.command("live in a session", AGENTRUN_STORE=directory)
     assert done.code == 0, done.err
-    assert (repository.outside / "directory/sessions/ada/0001.jsonl").is_file()
+    assert (repository.outside / "directory/sessions/ada/runs").is_file()
     assert (repository.outside / "directory/.gitignore").read_text() == "*\n"
 
 
-@pytest.mark.parametrize("setting", ["cassettes", "data"])
+@pytest.mark.parametrize("setting", ["cassettes", "store"])
 @pytest.mark.parametrize("value", ["../outside/directory", "/outside", "linked"])
 def test_settings_name_directories_inside_the_project_only(repository: Repository, setting: str, value: str) -> None:
     (repository.root / "linked").symlink_to("../outside/directory")

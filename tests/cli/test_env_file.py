@@ -208,4 +208,4 @@ def test_doctor_shows_the_settings_of_pyproject(tmp_path: Path) -> None:
     out = agentrun("doctor", cwd=tmp_path, AGENTRUN_CASSETTE_LIMIT="2MiB").out
     assert "ok    AGENTRUN_CASSETTES: set in pyproject.toml\n" in out
     assert "ok    AGENTRUN_CASSETTE_LIMIT: set in the environment\n" in out
-    assert "ok    AGENTRUN_DATA: not set\n" in out
+    assert "ok    AGENTRUN_STORE: not set\n" in out

@@ -84,5 +84,5 @@ def test_forked_command_reads_a_large_stdin(tmp_path: Path) -> None:
     """Also more than fits into a pipe: so much that it is more than the agent may use."""
     shop = Project(tmp_path)
     with shop.provider() as (_, environment):
-        done = shop.run("-", "--approve", "none", stdin=b"Hello there.\n" + b" " * 300_000, **environment)
+        done = shop.run("-", "--approve", "none", stdin=b"Hello there.\n" + b" " * 200_000, **environment)
     assert (done.code, "\nshop: Hello there." in done.err) == (5, True), done.err

@@ -338,7 +338,7 @@ def test_a_full_disk_leaves_the_old_file_whole(shop: Project) -> None:
         done = subprocess.run(
             ["/bin/sh", "-c", command],
             cwd=shop.root,
-            env={"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", **environment},
+            env={"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", "AGENTRUN_STORE": "none", **environment},
             capture_output=True,
             check=False,
         )

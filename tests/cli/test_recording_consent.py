@@ -125,7 +125,8 @@ def test_stubbed_tool_is_not_run_and_needs_no_consent(shop: Project) -> None:
 )
 def test_terminal_asks_once_before_recording(shop: Project, typed: str, code: int, traces: list[str]) -> None:
     journal = shop.root / "run.jsonl"
-    journal.write_bytes(JOURNAL_PREFIX)
+    before = JOURNAL_PREFIX + b'1,"fact":{"type":"run_stopped"}}\n'
+    journal.write_bytes(before)
     command = ("--mode", "record", "--approve", "all", "--journal", journal.name)
     with shop.provider() as (server, environment), at_terminal(shop, environment, *command) as person:
         shown = person.until("Record? [y/N]")
@@ -137,7 +138,7 @@ def test_terminal_asks_once_before_recording(shop: Project, typed: str, code: in
     assert shown.count(RECORD_PROMPT.strip()) == 1
     assert shop.cassette.exists() == (code == 0)
     assert shown.endswith("cancelled: nothing was recorded") == (code == 130), shown
-    assert (journal.read_bytes() == JOURNAL_PREFIX) == (code == 130), "there was no run"
+    assert (journal.read_bytes() == before) == (code == 130), "there was no run"
 
 
 def test_termination_at_the_question_leaves_nothing_behind(shop: Project) -> None:

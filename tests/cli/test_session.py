@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,9 +40,9 @@ def test_session_run_gets_the_messages_of_earlier_runs(shop: Project) -> None:
         other = shop.run("I am Bob.", "--session", "bob", **environment)
         assert other.out == "Hello, Ada.\n", "another session begins anew"
     assert first.err.startswith("live: session ada (requests go to openai")
-    folder = shop.root / ".agentrun" / "sessions" / "ada"
-    assert sorted(path.name for path in folder.glob("*.jsonl")) == ["0001.jsonl", "0002.jsonl"]
-    assert (shop.root / "copy.jsonl").read_bytes() == (folder / "0002.jsonl").read_bytes()
+    one, two = stored_runs(shop, "ada")
+    assert (shop.root / "copy.jsonl").read_bytes() == journal_of(shop, two).read_bytes()
+    assert json.loads(journal_of(shop, one).read_bytes().splitlines()[0])["fact"]["session"] == "ada"
     assert (shop.root / ".agentrun" / ".gitignore").read_text() == "*\n"
 
 
@@ -69,21 +71,41 @@ def test_session_in_use_is_busy_until_its_process_ends(shop: Project) -> None:
         finally:
             first.kill()
             first.wait()
+    (run,) = stored_runs(shop, "ada")
     with shop.provider(STORY) as (_, environment):
         after = shop.run("Hi again", "--session", "ada", **environment)
-    assert after.code == 0, "what a killed process held is free, and its half run does not stand in the way"
+        assert (after.code, f"the run {run} of the session ada is not finished" in after.err) == (9, True), after.err
+        assert f"agentrun resume {run}" in after.err
+        assert shop.run("Hi again", "--session", "bob", **environment).code == 0
 
 
-def test_cut_off_last_line_is_ignored_and_a_changed_journal_is_damaged(shop: Project) -> None:
-    with shop.provider(STORY) as (_, environment):
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda data: data[:-20], "journal.truncated"),
+        (lambda data: data[: data[:-1].rindex(b"\n") + 1], "journal.truncated"),
+        (lambda data: data.replace(b"Ada", b"Eve", 1), "journal.damaged"),
+        (None, "recovery.failed"),
+    ],
+)
+def test_session_with_a_damaged_journal_stops_with_its_code(shop: Project, change: Any, code: str) -> None:
+    with shop.provider(STORY) as (server, environment):
         shop.run("I am Ada.", "--session", "ada", **environment)
-        journal = shop.root / ".agentrun" / "sessions" / "ada" / "0001.jsonl"
-        journal.write_bytes(journal.read_bytes()[:-20])
-        done = shop.run("What is my name?", "--session", "ada", **environment)
-        assert done.code == 0, done.err
-        journal.write_bytes(journal.read_bytes().replace(b"Ada", b"Eve", 1))
+        journal = journal_of(shop, *stored_runs(shop, "ada"))
+        if change is None:
+            shutil.rmtree(journal.parent)
+        else:
+            journal.write_bytes(change(journal.read_bytes()))
         damaged = shop.run("What is my name?", "--session", "ada", **environment)
-    assert (damaged.code, "journal.damaged" in damaged.err) == (7, True)
+        assert (damaged.code, code in damaged.err, len(server.requests)) == (7, True, 1), damaged.err
+
+
+def stored_runs(shop: Project, session: str) -> list[str]:
+    return (shop.root / ".agentrun" / "sessions" / session / "runs").read_text(encoding="utf-8").split()
+
+
+def journal_of(shop: Project, run: str) -> Path:
+    return shop.root / ".agentrun" / "runs" / run / "journal.jsonl"
 
 
 @pytest.mark.parametrize("name", ["", "Ada", "a/b", "..", "a" * 65, "1a", "a b"])

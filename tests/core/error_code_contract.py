@@ -45,6 +45,7 @@ recovery.failed                                                 | seq           
 journal.damaged journal.truncated                               | seq                 | P | 7
 journal.poisoned journal.stale_owner                            | seq                 | P | 7
 storage.failed                                                  | path errno          | H | 7
+storage.untrusted                                               | reason              | H | 7
 audit.diverged                                                  | seq was is          | P | 1
 output.invalid                                                  | errors              | N | 6
 delivery.failed                                                 | sink                | R | 6
@@ -94,6 +95,7 @@ CODES_OF_OTHER_LAYERS = {
     "journal.poisoned": "journal: writing",
     "journal.stale_owner": "journal: writing",
     "storage.failed": "journal and cassette: files",
+    "storage.untrusted": "store: whose it is",
     "audit.diverged": "command line: the core gives a Divergence, the command makes an error of it",
     "cassette.miss": "cassette: replay",
     "cassette.damaged": "cassette: reading",

@@ -116,7 +116,7 @@ def test_project_settings_of_the_guide(guide_project: Path) -> None:
     project = find_project(guide_project / "specs" / "desk.yaml")
     assert project.import_roots == ("python",)
     default = Project(project.root)
-    assert (project.cassettes, project.data, default.import_roots) == (default.cassettes, default.data, (".",))
+    assert (project.cassettes, project.store, default.import_roots) == (default.cassettes, default.store, (".",))
 
 
 def test_template_limits_match_the_code() -> None:

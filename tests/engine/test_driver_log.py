@@ -76,12 +76,18 @@ def test_nothing_is_written_after_a_failure() -> None:
     assert len(journal.records()) == 2
 
 
-def test_fact_that_cannot_be_encoded_ends_the_run_as_internal() -> None:
-    """The run ends over it, as over any bug."""
+def test_fact_that_could_not_be_read_back_is_refused() -> None:
+    run = DrivenRun(package()).begun()
+    with pytest.raises(InternalError, match="could not be read back"):
+        run.log().commit(CancelRequested(42))  # type: ignore[arg-type]  # a caller without a type checker
+    assert len(run.facts()) == 1, "nothing is written"
+
+
+def test_half_of_a_surrogate_pair_is_escaped() -> None:
     run = DrivenRun(package(), text_reply("half a pair: \ud800")).begun()
     outcome = run.finish()
     assert isinstance(outcome, Outcome)
-    assert (outcome.code, outcome) == ("internal", outcome_of(fold(run.journal.records())))
+    assert (outcome.answer, outcome) == ("half a pair: \\ud800", outcome_of(fold(run.journal.records())))
 
 
 def test_take_over_records_the_resume_and_the_lost_work() -> None:

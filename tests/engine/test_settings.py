@@ -17,7 +17,7 @@ from agentrun.engine.env_file import read_env_file
 from agentrun.engine.settings import Settings, load_settings, setting_names
 from agentrun.errors import HostError
 from agentrun.secret import Secret
-from agentrun.spec.project import DIRECTORY_VARIABLES, LIMIT_VARIABLE
+from agentrun.spec.project import DIRECTORY_VARIABLES, FORMER_VARIABLES, LIMIT_VARIABLE
 
 CANARY = "canary-of-the-settings"
 PACKAGE = Path(agentrun.__file__).parent
@@ -156,12 +156,12 @@ def test_settings_list_what_commands_read_without_them() -> None:
         assert setting_names(name) == [variable]
 
 
-INTERNAL = {"AGENTRUN_NOW"}
-"""The clock of tests."""
+NOT_SETTINGS = {"AGENTRUN_NOW", *FORMER_VARIABLES}
+"""The clock of tests, and former names."""
 
 
 def test_settings_list_every_variable_in_the_source() -> None:
     source = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
-    found = {*re.findall(r"\"(AGENTRUN_[A-Z_]+)\"", source)} - INTERNAL
+    found = {*re.findall(r"\"(AGENTRUN_[A-Z_]+)\"", source)} - NOT_SETTINGS
     listed = {name for field in Settings.model_fields for name in setting_names(field)}
     assert found == {name for name in listed if name.startswith("AGENTRUN_")}

@@ -2,7 +2,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from errno import ENOSPC
+from errno import EFBIG, ENOSPC
 from pathlib import Path
 
 import pytest
@@ -203,9 +203,9 @@ def test_journal_of_an_earlier_release_can_be_resumed(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
 def test_full_disk_raises_storage_failed_and_poisons_the_journal(tmp_path: Path) -> None:
-    with FileJournal(tmp_path / "journal.jsonl") as journal, Path("/dev/full").open("wb", buffering=0) as full:
-        journal._file.close()
-        journal._file = full
+    with FileJournal(tmp_path / "journal.jsonl") as journal:
+        os.close(journal._file)
+        journal._file = os.open("/dev/full", os.O_WRONLY)
         error = append_error(journal, 1)
         assert (error.code, error.fields) == ("storage.failed", {"path": "journal", "errno": ENOSPC})
         assert (append_error(journal, 2).code, error.exit_code) == ("journal.poisoned", 7)
@@ -235,7 +235,8 @@ def test_short_write_raises_storage_failed(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert done.stdout.split() == ["storage.failed", str(ENOSPC)]
+    assert done.stdout.split() == ["storage.failed", str(EFBIG)]
+    assert (tmp_path / "second.jsonl").read_bytes() == b"", "the part that was written is cut off"
 
 
 def test_changed_record_is_reported_as_damaged(tmp_path: Path) -> None:
@@ -262,8 +263,9 @@ def test_journal_above_the_size_limit_is_refused(tmp_path: Path, monkeypatch: py
     path = tmp_path / "journal.jsonl"
     write(path)
     size = path.stat().st_size
-    monkeypatch.setattr(module, "MAX_JOURNAL_BYTES", size)
+    monkeypatch.setattr(module, "MAX_RECORD_BYTES", 100)
+    monkeypatch.setattr(module, "MAX_JOURNAL_BYTES", size - 100)
     assert list(read_journal_file(path))
-    monkeypatch.setattr(module, "MAX_JOURNAL_BYTES", size - 1)
+    monkeypatch.setattr(module, "MAX_JOURNAL_BYTES", size - 101)
     with pytest.raises(StorageError, match="is larger than"):
         list(read_journal_file(path))

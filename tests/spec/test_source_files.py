@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agentrun.errors import HostError
 from agentrun.spec.problems import PROBLEM_CODES, DocumentError, Problem, render_problem
 from agentrun.spec.project import Project, find_project, project_root
 from agentrun.spec.source_files import MAX_FILE_BYTES, FileRefused, display_path, read_project_file, read_source
@@ -257,7 +258,7 @@ class TestProject:
         assert project == Project(root / "specs", (".",), "cassettes", ".agentrun")
 
     def test_project_settings_from_pyproject(self, root: Path) -> None:
-        text = '[tool.agentrun]\nimport_roots = ["specs", "src/x"]\ncassettes = "tests/cassettes"\ndata = "var"\n'
+        text = '[tool.agentrun]\nimport_roots = ["specs", "src/x"]\ncassettes = "tests/cassettes"\nstore = "var"\n'
         (root / "pyproject.toml").write_text(text, encoding="utf-8")
         assert find_project(root / "specs/agent.yaml") == Project(root, ("specs", "src/x"), "tests/cassettes", "var")
 
@@ -265,7 +266,7 @@ class TestProject:
         ("line", "said"),
         [
             ('import_root = ["x"]', 'did you mean "import_roots"?'),
-            ("zebra = 1", "known: import_roots, cassettes, data"),
+            ("zebra = 1", "known: import_roots, cassettes, store"),
             ('import_roots = "x"', "a list of folders"),
             ("import_roots = [1]", "a list of folders"),
             ("cassettes = 1", "the name of a folder"),
@@ -276,27 +277,40 @@ class TestProject:
             ('cassettes = "C:x"', "not a folder inside"),
             ("cassettes = 'a\\b'", "not a folder inside"),
             ('cassettes = ""', "not a folder inside"),
-            ('data = "linked/x"', "not a folder inside"),
-            ('data = "."', "cannot be the project root"),
-            ('data = "x/.."', "cannot be the project root"),
+            ('store = "linked/x"', "not a folder inside"),
+            ('store = "."', "cannot be the project root"),
+            ('store = "x/.."', "cannot be the project root"),
+            ('store = "none"', "set AGENTRUN_STORE=none"),
+            ('data = "x"', "the setting is now called store"),
             ('import_roots = [".", "../lib"]', "not a folder inside"),
         ],
     )
     def test_invalid_project_setting_is_reported(self, root: Path, line: str, said: str) -> None:
         (root / "linked").symlink_to(root.parent, target_is_directory=True)
-        (problem,) = self.settings(root, f"[project]\nname = 'data'\n\n[tool.agentrun]\n{line}\n")
+        (problem,) = self.settings(root, f"[project]\nname = 'store'\n\n[tool.agentrun]\n{line}\n")
         assert said in f"{problem.message} {problem.hint}"
         assert (problem.line, problem.column) == (5, 1)
 
     def test_all_invalid_settings_are_reported_at_once(self, root: Path) -> None:
-        found = self.settings(root, "[tool.agentrun]\ndata = 1\ncassettes = 2\nx = 3\n")
+        found = self.settings(root, "[tool.agentrun]\nstore = 1\ncassettes = 2\nx = 3\n")
         assert [problem.line for problem in found] == [2, 3, 4]
 
     def test_invalid_toml_is_reported_at_its_place(self, root: Path) -> None:
-        (problem,) = self.settings(root, "[tool.agentrun]\ndata = \n")
-        assert (problem.line, problem.column) == (2, 8)
+        (problem,) = self.settings(root, "[tool.agentrun]\nstore = \n")
+        assert (problem.line, problem.column) == (2, 9)
         (problem,) = self.settings(root, "[tool]\nagentrun = 5\n")
         assert (problem.line, problem.message) == (2, "[tool.agentrun] must be a table")
+
+    def test_variable_names_the_store_or_none(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AGENTRUN_STORE", str(root / "elsewhere"))
+        assert find_project(root / "specs/agent.yaml").store_directory == root / "elsewhere"
+        monkeypatch.setenv("AGENTRUN_STORE", "none")
+        project = find_project(root / "specs/agent.yaml")
+        assert (project.stores_runs, project.store) == (False, ".agentrun")
+        monkeypatch.setenv("AGENTRUN_DATA", "x")
+        with pytest.raises(HostError, match="AGENTRUN_DATA is no longer a setting") as caught:
+            find_project(root / "specs/agent.yaml")
+        assert caught.value.hint == "set AGENTRUN_STORE instead, and remove AGENTRUN_DATA"
 
     @pytest.mark.parametrize("data", [b"\xff\xfe", b"[broken", b"agentrun = [" * 20_000, b"x" * (MAX_FILE_BYTES + 1)])
     def test_unreadable_pyproject_above_is_ignored(self, root: Path, data: bytes) -> None:
@@ -304,7 +318,7 @@ class TestProject:
         assert find_project(root / "specs/agent.yaml").root == root / "specs"
 
     def test_deeply_nested_toml_is_refused(self, root: Path) -> None:
-        (problem,) = self.settings(root, "[tool.agentrun]\ndata = " + "[" * 20_000)
+        (problem,) = self.settings(root, "[tool.agentrun]\nstore = " + "[" * 20_000)
         assert problem.message == "pyproject.toml is not valid TOML"
 
     def test_pyproject_that_is_a_pipe_does_not_block(self, root: Path) -> None:

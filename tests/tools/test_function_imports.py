@@ -190,7 +190,7 @@ def test_broken_module_is_tried_once(desk: Desk) -> None:
 
 
 def test_process_of_a_check_gets_no_secrets_and_no_input(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "DB_PASSWORD", "PYTHONPATH", "AGENTRUN_DATA", "SHOP"):
+    for name in ("OPENAI_API_KEY", "DB_PASSWORD", "PYTHONPATH", "AGENTRUN_STORE", "SHOP"):
         monkeypatch.setenv(name, "sk-proj-abcdefghij0123456789")
     seen = desk.root / "seen.json"
     desk.write(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -10,19 +11,20 @@ from msgspec.structs import replace
 from agentrun.cli.console import refuse_other_content, write_output
 from agentrun.cli.plan import RunPlan
 from agentrun.core.facts import Record
-from agentrun.engine.memory import MemoryJournals
-from agentrun.engine.request import Request
+from agentrun.engine.memory import Journals
+from agentrun.engine.ports import Journal
 from agentrun.engine.run import FinishedRun
-from agentrun.files import ProjectTree, check_user_file, remove_user_file
-from agentrun.journal.records import JOURNAL_PREFIX
-from agentrun.journal.storage import FileJournal, child_journal_path, child_journal_paths
+from agentrun.errors import RequestError
+from agentrun.files import check_user_file, remove_user_file
+from agentrun.journal.records import JOURNAL_PREFIX, is_terminal_line
+from agentrun.journal.storage import FileJournal, child_journal_path, child_journal_paths, read_contents
 
 
-def streams_journal(plan: RunPlan, request: Request) -> bool:
-    """Whether the journal is written during the run. A pipe gets it at the end, and a session run copies its own."""
+def streams_journal(plan: RunPlan) -> bool:
+    """Whether the journal is written during the run. A pipe gets it at the end."""
     path = plan.journal
     is_file = path is not None and str(path) != "-" and (path.is_file() or not path.exists())
-    return is_file and plan.mode != "replay" and request.session is None
+    return is_file and plan.mode != "replay"
 
 
 def check_journal(path: Path) -> None:
@@ -44,6 +46,19 @@ def _remove_old_journals(path: Path) -> None:
 def _refuse_other_files(files: Iterable[Path]) -> None:
     for file in files:
         refuse_other_content(file, JOURNAL_PREFIX)
+        _refuse_unfinished(file)
+
+
+def _refuse_unfinished(file: Path) -> None:
+    """The journal of a run that was interrupted or waits may be the only trace of a call that was started."""
+    if not file.is_file():
+        return
+    contents = read_contents(file)
+    if is_terminal_line(contents.last_line) or not (contents.lines or contents.torn):
+        return
+    message = f"{file} is the journal of a run that is not finished, and is not overwritten"
+    hint = "choose another file, or move this one away"
+    raise RequestError("run.invalid_state", message, hint=hint, fields={"expected": "finished", "actual": "unfinished"})
 
 
 def write_journal(path: Path, done: FinishedRun) -> None:
@@ -68,37 +83,56 @@ def _journal_bytes(records: Iterable[Record]) -> bytes:
     return journal.text()
 
 
-class FileJournals(MemoryJournals):
-    """Journals in memory and in files. A record that cannot be written to its file is not committed.
+class CopiedJournals:
+    """Journals that are also written to the file of `--journal`, and to files beside it for sub-agents.
 
     A run that is refused leaves the files as they were: each is created with its first record.
     """
 
-    def __init__(self, run: str, path: Path, tree: ProjectTree | None) -> None:
-        """`tree`: the project tree that contains `path`. None: the command line names the path, and an old journal
-        there is replaced. Raises `storage.failed` if the file cannot be created."""
-        super().__init__()
+    def __init__(self, journals: Journals, run: str, path: Path) -> None:
+        self._journals = journals
         self._run = run
         self._path = path
-        self._tree = tree
         self._files: dict[str, FileJournal] = {}
-        if tree is not None:
-            tree.check_writable(path)
+        self.keep = journals.keep
+        self.package = journals.package
+        self.records = journals.records
 
-    def append(self, run: str, record: Record) -> None:
+    def __contains__(self, run: object) -> bool:
+        return run in self._journals
+
+    def open(self, run: str) -> Journal:
+        return _CopiedJournal(self._journals.open(run), partial(self._copy, run))
+
+    def _copy(self, run: str, record: Record) -> None:
         if run not in self._files:
             self._files[run] = self._create(run)
         self._files[run].append(record)
-        super().append(run, record)
 
     def _create(self, run: str) -> FileJournal:
         if run != self._run:
-            path = child_journal_path(self._path, run.removeprefix(f"{self._run}."))
-            return FileJournal(path, tree=self._tree)
-        if self._tree is None:
-            _remove_old_journals(self._path)
-        return FileJournal(self._path, tree=self._tree)
+            return FileJournal(child_journal_path(self._path, run.removeprefix(f"{self._run}.")))
+        _remove_old_journals(self._path)
+        return FileJournal(self._path)
 
     def close(self) -> None:
         for file in self._files.values():
-            file.__exit__(None, None, None)
+            file.close()
+
+
+class _CopiedJournal:
+    def __init__(self, journal: Journal, copy: Callable[[Record], None]) -> None:
+        self._journal = journal
+        self._copy = copy
+        self.epoch = journal.epoch
+        self.torn = journal.torn
+        self.records = journal.records
+        self.lines_after = journal.lines_after
+
+    @property
+    def head(self) -> str:
+        return self._journal.head
+
+    def append(self, record: Record) -> None:
+        self._journal.append(record)
+        self._copy(record)

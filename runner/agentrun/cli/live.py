@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, closing, nullcontext
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
+import click
 from msgspec.structs import replace
 
 from agentrun.cli.interrupt import InterruptHandler
-from agentrun.cli.journal_file import FileJournals, streams_journal
+from agentrun.cli.journal_file import CopiedJournals, streams_journal
 from agentrun.cli.plan import RunPlan
 from agentrun.cli.recorded_case import make_fault_injection, make_player, warn_unused_faults
 from agentrun.cli.run_output import RunOutput
 from agentrun.cli.stdout_guard import guard_stdout
 from agentrun.compiler.package_file import PackageFile
+from agentrun.core.facts import Record
 from agentrun.engine.approvals import HOW_TO_ANSWER, NoApprover, unanswered_targets
-from agentrun.engine.memory import MemoryJournals
+from agentrun.engine.memory import Journals, MemoryJournals
 from agentrun.engine.ports import Approver
 from agentrun.engine.request import Request, new_run_id
 from agentrun.engine.run import FinishedRun, run_in_world
@@ -24,7 +26,8 @@ from agentrun.engine.world import World, wrap
 from agentrun.engine.worlds.live import live_world
 from agentrun.engine.worlds.mixed import mixed_world
 from agentrun.spec.safe_text import join_words
-from agentrun.store.sessions import StoredSession, open_session
+from agentrun.store.files import FileStore
+from agentrun.store.sessions import read_session
 
 if TYPE_CHECKING:
     from agentrun.cassette.player import Player
@@ -37,15 +40,14 @@ def run_live(plan: RunPlan, request: Request, approver: Approver | None, output:
     faults, interrupts = make_fault_injection(plan), InterruptHandler(output)
     wrappers = () if faults is None else faults.wrappers
 
-    async def run(session: StoredSession | None) -> FinishedRun:
+    async def run(store: FileStore | None, before: Sequence[Sequence[Record]]) -> FinishedRun:
         name = new_run_id()
-        async with open_real_world(plan, request, name, approver, output, player=player, session=session) as world:
+        async with open_real_world(plan, request, name, approver, output, store, player=player) as world:
             interrupts.set_world(world)
-            before = () if session is None else session.runs
             return await run_in_world(wrap(world, *wrappers), replace(request, run=name), before, output.begin)
 
-    with guard_stdout(output.show_printed), _open_session(plan, request) as session:
-        done = interrupts.run(run(session))
+    with guard_stdout(output.show_printed), open_store(plan, output) as store:
+        done = interrupts.run(run(store, _earlier_runs(store, request)))
     warn_unused_faults(faults, output)
     names = unanswered_targets(done.journal, *done.children.values())
     if names and plan.mode != "live-model" and not done.ending.exit_code:  # a run that failed says so itself
@@ -60,15 +62,16 @@ async def open_real_world(
     run: str,
     approver: Approver | None,
     output: RunOutput,
+    store: FileStore | None,
     *,
     player: Player | None = None,
-    session: StoredSession | None = None,
 ) -> AsyncIterator[World]:
-    """Open the world of a run in real time. `player`: plays the model or the tools, as the plan says."""
+    """Open the world of a run in real time. `player`: plays the model or the tools, as the plan says. `store`: None if
+    the run is not stored."""
     package, project = cast(PackageFile, request.package).agent, plan.spec.project
     options: dict[str, Any] = {"printed": output.show_printed, "write": output.write, "listen": output.listen}
-    options["settings"] = plan.settings
-    with _open_journals(plan, request, run, session) as journals:
+    options |= {"settings": plan.settings, "blobs": None if store is None else store.blobs(run)}
+    with _open_journals(plan, run, store) as journals:
         options |= {"journals": journals, "approver": approver or NoApprover()}
         if player is None:
             opened = live_world(package, project, run, **options)
@@ -79,18 +82,32 @@ async def open_real_world(
             yield world
 
 
-def _open_journals(
-    plan: RunPlan, request: Request, run: str, session: StoredSession | None
-) -> AbstractContextManager[MemoryJournals]:
-    if session is not None:
-        return closing(FileJournals(run, session.next, plan.spec.project.data_tree))
-    if plan.journal is None or not streams_journal(plan, request):
-        return nullcontext(MemoryJournals())
-    return closing(FileJournals(run, plan.journal.resolve(), None))
+def _open_journals(plan: RunPlan, run: str, store: FileStore | None) -> AbstractContextManager[Journals]:
+    journals: Journals = MemoryJournals() if store is None else store
+    if plan.journal is None or not streams_journal(plan):
+        return nullcontext(journals)
+    return closing(CopiedJournals(journals, run, plan.journal.resolve()))
 
 
-def _open_session(plan: RunPlan, request: Request) -> AbstractContextManager[StoredSession | None]:
-    return nullcontext() if request.session is None else open_session(plan.spec.project, request.session)
+@contextmanager
+def open_store(plan: RunPlan, output: RunOutput) -> Iterator[FileStore | None]:
+    """The store of the project, or None if runs are not stored. Raises `storage.failed` if it cannot be written."""
+    project = plan.spec.project
+    if not project.stores_runs:
+        yield None
+        return
+    assert plan.settings is not None
+    with FileStore(project, sync=plan.settings.sync, warn=lambda text: output.say(text, "warn")) as store:
+        store.check_writable()
+        yield store
+
+
+def _earlier_runs(store: FileStore | None, request: Request) -> Sequence[Sequence[Record]]:
+    if request.session is None:
+        return ()
+    if store is None:
+        raise click.UsageError("--session needs a store, but AGENTRUN_STORE is none")
+    return read_session(store, request.session)
 
 
 def missing_approver(names: Sequence[str]) -> str:

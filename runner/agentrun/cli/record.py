@@ -20,7 +20,7 @@ from agentrun.cli.approval_options import (
     refuse_without_consent,
 )
 from agentrun.cli.interrupt import InterruptHandler
-from agentrun.cli.live import missing_approver, open_real_world
+from agentrun.cli.live import missing_approver, open_real_world, open_store
 from agentrun.cli.recorded_case import make_fault_injection, make_player, warn_unused_faults
 from agentrun.cli.stdout_guard import guard_stdout
 from agentrun.compiler import cases
@@ -64,7 +64,7 @@ def record_run(
 
     @asynccontextmanager
     async def open_world(run: str) -> AsyncIterator[World]:
-        async with open_real_world(plan, request, run, approver, output) as world:
+        async with open_real_world(plan, request, run, approver, output, store) as world:
             interrupts.set_world(world)
             yield world
 
@@ -77,7 +77,7 @@ def record_run(
             added.extend(_write_new_case(plan, package.agent, plan.case))
 
     wrappers = () if faults is None else faults.wrappers
-    with guard_stdout(output.show_printed):
+    with guard_stdout(output.show_printed), open_store(plan, output) as store:
         answers = approver or NoApprover()
         recorded = interrupts.run(
             record_runs(

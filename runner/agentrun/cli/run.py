@@ -183,7 +183,7 @@ def _run_plan(
         raise add_start_hint(error, plan) from None
     finally:
         output.close()
-    if plan.journal is not None and not streams_journal(plan, request):
+    if plan.journal is not None and not streams_journal(plan):
         write_journal(plan.journal, done)
     output.end(add_failure_hint(done, plan))
     if done.error is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
-from typing import Any, get_args
+from typing import Any
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ from agentrun.compiler.jmespath import jmespath_problems
 from agentrun.compiler.json_schemas import check_schema
 from agentrun.compiler.patterns import pattern_problems, pattern_problems_at
 from agentrun.compiler.python_functions import callback_problems, find_function
-from agentrun.core.facts import Fact
+from agentrun.core.facts import FACT_KINDS
 from agentrun.core.package_lookup import matches_pattern
 from agentrun.errors import ERROR_CODES, TOOL_RESULT_CODES
 from agentrun.spec.problems import Problem, did_you_mean, quote_text
@@ -40,7 +40,6 @@ _EXAMPLES: dict[type, str] = {
 }
 RUN_OUTCOMES = ("completed", "suspended", *(code for code in ERROR_CODES if code != "spec"))
 CALL_STATUSES = ("ok", "open", *TOOL_RESULT_CODES, *(code for code in ERROR_CODES if code.startswith("tool.")))
-FACT_KINDS = tuple(str(kind.__struct_config__.tag) for kind in get_args(Fact))
 _NOT_RUN = ("unknown", "hidden", "invalid_arguments", "missing_field", "invalid_call")
 
 

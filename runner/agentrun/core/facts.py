@@ -10,7 +10,7 @@ Rule 4  Facts are not garbage collected (`gc=False`), like messages and state: t
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -351,6 +351,8 @@ class RunStarted(Observation, frozen=True, tag="run_started"):
     """The seed of retry jitter. Absent: the id of the run. A recorded run and its replays have the same seed."""
     programs: Annotated[dict[str, str] | UnsetType, VOLATILE] = UNSET
     """The file of each command that the tools may start, as found when the run started."""
+    session: Annotated[str | UnsetType, VOLATILE] = UNSET
+    """The session of the run. Absent: none."""
 
 
 class MessageQueued(Observation, frozen=True, tag="message_queued"):
@@ -377,6 +379,8 @@ class RunResumed(Observation, frozen=True, tag="run_resumed"):
     """Fingerprint of the package it continues with."""
     rules: int = 2
     """The version of the rules it continues with."""
+    torn: int | UnsetType = UNSET
+    """The size of an incomplete last line, which was cut off and kept in another file. Absent: there was none."""
 
 
 class WorkLost(Observation, frozen=True, tag="work_lost"):
@@ -543,6 +547,16 @@ RunFact: TypeAlias = (
 Fact: TypeAlias = RunFact | ModelFact | GateFact | CallFact
 
 
+FACT_KINDS = tuple(str(kind.__struct_config__.tag) for kind in get_args(Fact))
+
+
+class UnknownFact(Struct, frozen=True, gc=False):
+    """A fact that a later release wrote. It is no `Fact`: it can be shown, but no state can be made from it."""
+
+    kind: str
+    data: dict[str, Any]
+
+
 class Record(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """One entry of a journal: a fact and its position."""
 
@@ -557,8 +571,8 @@ class Record(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     fact: Fact
 
 
-def fact_kind(fact: Fact) -> str:
-    return str(type(fact).__struct_config__.tag)
+def fact_kind(fact: Fact | UnknownFact) -> str:
+    return fact.kind if isinstance(fact, UnknownFact) else str(type(fact).__struct_config__.tag)
 
 
 class BudgetShare(Struct, frozen=True, forbid_unknown_fields=True):

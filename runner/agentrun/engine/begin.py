@@ -111,6 +111,7 @@ def make_run_started(
         parent=request.parent,
         seed=UNSET if request.seed is None else request.seed,
         programs=programs or UNSET,
+        session=request.session or UNSET,
     )
 
 

@@ -18,6 +18,8 @@ from contextlib import suppress
 from functools import partial
 from typing import assert_never
 
+from msgspec import UNSET
+
 from agentrun.canonical_json import fingerprint
 from agentrun.core import facts as core_facts
 from agentrun.core.decide import decide
@@ -28,10 +30,10 @@ from agentrun.core.outcome import Ending, Outcome, Parked, outcome_of, suspended
 from agentrun.core.package import Package
 from agentrun.core.state import pending_effects
 from agentrun.core.transitions import is_acceptable, lost_work
-from agentrun.engine.fact_redaction import redact_struct
+from agentrun.engine.fact_redaction import escape_surrogates, redact_struct
 from agentrun.engine.ports import Clock, Crew, Journal
 from agentrun.engine.world import World, world_of_child
-from agentrun.errors import AgentrunError, InternalError, StorageError, poisoned_journal_error
+from agentrun.errors import AgentrunError, InternalError, RecordRefused, StorageError, poisoned_journal_error
 
 
 class RunLog:
@@ -54,17 +56,24 @@ class RunLog:
         if self._poisoned:
             raise poisoned_journal_error(seq)
         at = self._clock.now() if at is None else at
+        try:
+            record = self._append(fact, seq, at)
+        except UnicodeEncodeError:  # no file or request can contain half of a surrogate pair
+            record = self._append(escape_surrogates(fact), seq, at)
+        with suppress(Exception):
+            self._listen(record)
+
+    def _append(self, fact: core_facts.Fact, seq: int, at: int) -> core_facts.Record:
         fact = fact if self._clean is None else self._clean(fact)
         record = core_facts.Record(seq, at, self._journal.epoch, self._journal.head, fact)
         after = evolve(self.state, record)
         try:
             self._journal.append(record)
-        except StorageError:
-            self._poisoned = True
+        except StorageError as error:
+            self._poisoned = not isinstance(error, RecordRefused)
             raise
         self.state = after
-        with suppress(Exception):
-            self._listen(record)
+        return record
 
     def facts(self) -> Iterable[core_facts.Fact]:
         return (record.fact for record in self._journal.records())
@@ -75,7 +84,7 @@ class RunLog:
 
     def take_over(self, fingerprint: str) -> None:
         """Continue the run of a process that is gone."""
-        self.commit(core_facts.RunResumed(fingerprint, core_facts.RULES_VERSION))
+        self.commit(core_facts.RunResumed(fingerprint, core_facts.RULES_VERSION, self._journal.torn or UNSET))
         for fact in lost_work(self.state):
             self.commit(fact)
 
@@ -125,7 +134,8 @@ async def drive(package: Package, log: RunLog, crew: Crew) -> Ending:
     try:
         return await _loop(package, log, crew)
     except AgentrunError as error:
-        if error.code.startswith(("journal.", "storage.")):  # the fault cannot be written
+        is_storage = error.code.startswith(("journal.", "storage."))
+        if is_storage and not isinstance(error, RecordRefused):  # the fault cannot be written
             raise
         return log.stop(fault_of(error))
     except Exception as error:  # noqa: BLE001  # a bug in agentrun: the run still ends with a terminal record

@@ -1,4 +1,4 @@
-"""Redact secret values in facts.
+"""Redact secret values in facts, and escape characters that cannot be written.
 
 A fact is redacted before it is written and before it changes the state. So a secret in the words of a model, tool or
 user appears in no journal, no event and no later request. A number that is a secret becomes a text if the field allows
@@ -37,3 +37,12 @@ def redact_struct(redactor: Redactor, fact: _T) -> _T:
         return convert(clean, type(fact))
     except ValidationError:  # a field that must be a number, with the digits of a password by chance
         return convert(map_json(data, text=clean_text, keys=True), type(fact))
+
+
+def escape_surrogates(fact: _T) -> _T:
+    """Write each half of a surrogate pair as an escape, such as `\\ud83d`. UTF-8 has no form for it."""
+
+    def escape(text: str) -> str:
+        return text.encode("utf-8", "backslashreplace").decode()
+
+    return convert(map_json(to_builtins(fact), text=escape, keys=True), type(fact))

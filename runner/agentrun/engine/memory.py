@@ -12,8 +12,7 @@ from agentrun.canonical_json import text_hash
 from agentrun.compiler.package_file import PackageFile
 from agentrun.core.facts import Record, RunResumed, RunStarted
 from agentrun.engine.ports import Journal
-from agentrun.engine.request import run_not_found_error
-from agentrun.errors import PackageError, StorageError
+from agentrun.errors import PackageError, StorageError, run_not_found_error
 from agentrun.journal.storage import MemoryJournal
 
 
@@ -94,6 +93,7 @@ class _OwnedJournal:
         self._run = run
         self._journal = journal
         self.epoch = epoch
+        self.torn = 0
         self.records = journal.records
         self.lines_after = journal.lines_after
 

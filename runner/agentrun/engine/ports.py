@@ -76,8 +76,12 @@ class Journal(Protocol):
     def head(self) -> str:
         """The hash of the last line, which is `prev` of the next record."""
 
+    @property
+    def torn(self) -> int:
+        """The size of an incomplete last line, which was cut off when the journal was opened."""
+
     def append(self, record: Record) -> None:
-        """Raises a `StorageError`."""
+        """Raises a `StorageError`, and UnicodeEncodeError for a text with half of a surrogate pair."""
 
     def records(self) -> Iterable[Record]: ...
 

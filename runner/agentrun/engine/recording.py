@@ -90,7 +90,7 @@ class CassetteRecording:
     @property
     def destination(self) -> tuple[ProjectTree, Path]:
         if self._is_staged:
-            return self.project.data_tree, staged_path(self.project, self.path)
+            return self.project.store_tree, staged_path(self.project, self.path)
         return self.project.cassette_tree, self.path
 
     @contextmanager

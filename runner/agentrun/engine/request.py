@@ -121,10 +121,6 @@ def new_run_id() -> str:
     return f"run-{token_hex(8)}"
 
 
-def run_not_found_error(run: str) -> RequestError:
-    return RequestError("run.not_found", f"there is no run {run}", fields={"run": run})
-
-
 def wrong_state_error(run: str, expected: str, actual: str) -> RequestError:
     message = f"the run {run} is {actual}, but it must be {expected} for this"
     return RequestError("run.invalid_state", message, fields={"run": run, "expected": expected, "actual": actual})

@@ -55,11 +55,11 @@ from agentrun.engine.handle import PARK_GRACE_MS, RunHandle
 from agentrun.engine.http_clients import HttpClients
 from agentrun.engine.memory import Journals, MemoryBlobs, MemoryJournals, stored_package
 from agentrun.engine.ports import Approver, Blobs, Clock, Executor, HookFunction, Provider, SinkPort
-from agentrun.engine.request import Request, RunStatus, Snapshot, new_run_id, run_not_found_error, wrong_state_error
+from agentrun.engine.request import Request, RunStatus, Snapshot, new_run_id, wrong_state_error
 from agentrun.engine.sessions import Session, Sessions
 from agentrun.engine.world import World, Wrapper, world_of_run
 from agentrun.engine.worlds.hosted import hosted_world
-from agentrun.errors import HostError, RequestError
+from agentrun.errors import HostError, RequestError, run_not_found_error
 from agentrun.redactor import Redactor
 from agentrun.spec.project import Project
 

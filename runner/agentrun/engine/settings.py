@@ -19,6 +19,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from agentrun.engine.env_file import EnvFile
 from agentrun.errors import HostError
+from agentrun.journal.storage import SyncMode
 from agentrun.secret import Secret
 
 _Text = Annotated[SecretStr, BeforeValidator(lambda text: text.strip())]
@@ -77,9 +78,16 @@ class Settings(BaseSettings):
         "AGENTRUN_CASSETTES",
         description="Directory for cassettes, instead of that of `[tool.agentrun]`. It may be outside the project.",
     )
-    data: str | None = _setting(
-        "AGENTRUN_DATA",
-        description="Directory for run data, instead of that of `[tool.agentrun]`. It may be outside the project.",
+    store: str | None = _setting(
+        "AGENTRUN_STORE",
+        description="Directory of the store, instead of that of `[tool.agentrun]`. It may be outside the project. With "
+        "`none`, runs are not stored.",
+    )
+    sync: SyncMode = _setting(
+        "AGENTRUN_SYNC",
+        default="effects",
+        description="When journals are synced to the disk: `process` never, `effects` before and after each effect, "
+        "`full` after each record.",
     )
     cassette_limit: str | None = _setting(
         "AGENTRUN_CASSETTE_LIMIT",
@@ -175,9 +183,15 @@ def wrong_settings() -> dict[str, str | None]:
     return {}
 
 
+_VALUE_HINTS = {
+    "AGENTRUN_TRUST_ENV": "set it to true or false",
+    "AGENTRUN_SYNC": "set it to process, effects or full",
+}
+
+
 def _wrong_names(error: ValidationError) -> dict[str, str | None]:
     names = [str(problem["loc"][0]) for problem in error.errors(include_input=False, include_url=False)]
-    return {name: "set it to true or false" if name == "AGENTRUN_TRUST_ENV" else None for name in names}
+    return {name: _VALUE_HINTS.get(name) for name in names}
 
 
 def _variable_error(name: str, why: str, hint: str | None) -> HostError:

@@ -4,12 +4,17 @@ Rule 1  A line is compact JSON with sorted keys. A line that differs from the en
         if only a space, the case of a hash digit or a duplicate key is different.
 Rule 2  `prev` is the hash of the previous line, or GENESIS_HASH in the first line. The hash of the last line is the
         head. Without the head it is not possible to notice that the last lines were changed or cut off.
-Rule 3  Hashes and encoding are checked before a record of an earlier release is converted (`upcast.py`). A journal of
-        a later release is not damaged but cannot be read: `recovery.failed`.
+Rule 3  A line contains no character that some programs take for a line end: U+0085, U+2028 and U+2029 are escaped.
+        Earlier releases did not escape them, and their lines are still valid.
+Rule 4  A record is written only if it can be read back.
+Rule 5  Hashes and encoding are checked before a record of an earlier release is converted (`upcast.py`). A journal of
+        a later release is not damaged but cannot be read: `recovery.failed`. A kind of fact that this release does
+        not know is kept for readers that only show the journal; for all others it is `recovery.failed` too.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -17,12 +22,14 @@ import msgspec
 from msgspec import Struct
 
 from agentrun.canonical_json import data_hash, sorted_json
-from agentrun.core.facts import RULES_VERSION, Record
+from agentrun.core.facts import FACT_KINDS, RULES_VERSION, Record, RunStopped, UnknownFact, fact_kind
 from agentrun.errors import InternalError, StorageError
 from agentrun.journal.upcast import upcast
 
 JOURNAL_PREFIX = b'{"at":'
 GENESIS_HASH = "sha256:" + "0" * 64
+_KIND = re.compile(r"[a-z][a-z_]{0,63}")
+_LINE_ENDS = ((b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"))
 _decoder = msgspec.json.Decoder(Record)
 
 
@@ -52,11 +59,22 @@ class HashChain(Struct):
     head: str = GENESIS_HASH
     seq: int = 0
 
-    def add(self, record: Record) -> bytes:
-        """Add the next record and return its line. Any other record is a bug in agentrun."""
+    def line(self, record: Record) -> bytes:
+        """The line of the next record. Any other record, or one that could not be read back, is a bug in agentrun.
+        Raises UnicodeEncodeError if a text contains half of a surrogate pair."""
         if record.seq != self.seq + 1 or record.prev != self.head:
             raise InternalError("internal", f"record {record.seq} does not continue record {self.seq}")
         line = sorted_json(record)
+        try:
+            readable = sorted_json(_decoder.decode(line)) == line
+        except (msgspec.DecodeError, RecursionError):
+            readable = False
+        if not readable:
+            raise InternalError("internal", f"record {record.seq} ({fact_kind(record.fact)}) could not be read back")
+        return _escape_line_ends(line)
+
+    def add(self, record: Record) -> bytes:
+        line = self.line(record)
         self.grow(line)
         return line
 
@@ -65,15 +83,23 @@ class HashChain(Struct):
         self.seq += 1
 
 
-def read_records(lines: Iterable[bytes], head: str | None = None) -> Iterator[Record]:
-    """Read lines (without line ends) and check each one before its record is returned."""
+def _escape_line_ends(line: bytes) -> bytes:
+    if not line.isascii():
+        for end, escaped in _LINE_ENDS:
+            line = line.replace(end, escaped)
+    return line
+
+
+def read_records(lines: Iterable[bytes], head: str | None = None, *, unknown: bool = False) -> Iterator[Record]:
+    """Read lines (without line ends) and check each one before its record is returned. `unknown`: return facts of kinds
+    that this release does not know as `UnknownFact`, instead of raising `recovery.failed`."""
     chain = HashChain()
-    yield from follow_chain(chain, lines)
+    yield from follow_chain(chain, lines, unknown=unknown)
     if head is not None and head != chain.head:
         raise damaged_record_error(chain.seq, "it is not the last record that was written")
 
 
-def follow_chain(chain: HashChain, lines: Iterable[bytes]) -> Iterator[Record]:
+def follow_chain(chain: HashChain, lines: Iterable[bytes], *, unknown: bool = False) -> Iterator[Record]:
     rules = 0
     for line in lines:
         seq = chain.seq + 1
@@ -92,9 +118,11 @@ def follow_chain(chain: HashChain, lines: Iterable[bytes]) -> Iterator[Record]:
         if record.prev != chain.head:
             why = "its hash does not match the previous record" if seq > 1 else "it is not a first record"
             raise damaged_record_error(seq, why)
-        if written != line:
+        if line not in (written, _escape_line_ends(written)):
             raise damaged_record_error(seq, "its encoding was changed")
         chain.grow(line)
+        if isinstance(record.fact, UnknownFact) and not unknown:
+            raise _unknown_kind_error(seq, record.fact.kind)
         yield record
 
 
@@ -111,13 +139,40 @@ def _rules_version(line: bytes, before: int) -> int:
     return fact.rules
 
 
+def is_terminal_line(line: bytes) -> bool:
+    """Whether a line, which is not checked, is the last record of a finished run."""
+    try:
+        return _owner_decoder.decode(line).fact.type == RunStopped.__struct_config__.tag
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return False
+
+
 def _decode_record(line: bytes, rules: int) -> tuple[Record, bytes]:
     if rules == RULES_VERSION:
-        record = _decoder.decode(line)
+        try:
+            record = _decoder.decode(line)
+        except msgspec.ValidationError:
+            return _decode_unknown_kind(line)
         return record, sorted_json(record)
     old = _any_decoder.decode(line)
     today = {"seq": old.seq, "at": old.at, "epoch": old.epoch, "prev": old.prev, "fact": upcast(old.fact, rules)}
     return msgspec.convert(today, Record), sorted_json(old)
+
+
+def _decode_unknown_kind(line: bytes) -> tuple[Record, bytes]:
+    """Raises ValueError if the kind is known, so that its content is wrong."""
+    new = _any_decoder.decode(line)
+    kind = new.fact.get("type")
+    if not isinstance(kind, str) or kind in FACT_KINDS or not _KIND.fullmatch(kind):
+        raise ValueError("not a fact")
+    fact: Any = UnknownFact(kind, {key: value for key, value in new.fact.items() if key != "type"})
+    return Record(new.seq, new.at, new.epoch, new.prev, fact), sorted_json(new)
+
+
+def _unknown_kind_error(seq: int, kind: str) -> StorageError:
+    message = f"record {seq} of the journal is of a kind that this release of agentrun does not know: {kind}"
+    hint = "install the release of agentrun that wrote it to continue the run"
+    return StorageError("recovery.failed", message, hint=hint, fields={"seq": seq, "kind": kind})
 
 
 def damaged_record_error(seq: int, why: str) -> StorageError:

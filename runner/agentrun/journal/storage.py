@@ -1,9 +1,16 @@
 """Journals in files and in memory, and the paths of the journals of sub-agents.
 
-Rule 1  A new journal never overwrites a file. To continue a journal, the whole file is read and checked first.
+Rule 1  A new journal never overwrites a file. To continue a journal, the whole file is read and checked first, and
+        synced, because its last owner may not have done that.
 Rule 2  A process that continues a journal is its next owner: its records have the next epoch.
-Rule 3  After a record that could not be written, no other record is written.
-Rule 4  Every line ends with a newline. A last line without one was cut off during the write.
+Rule 3  After a record that could not be written or synced, no other record is written. A sync is not repeated: the
+        second one can succeed although the data is lost.
+Rule 4  Every line ends with a newline. A last line without one was cut off during the write. A journal of the store
+        keeps such a line in `torn-<seq>`, cuts it off and continues.
+Rule 5  A journal of the store has a file `head` beside it: number and hash of the last synced record. It is written in
+        place and not synced, so it is never ahead of the journal, and it shows that later lines were cut off.
+Rule 6  Before each record, the file must have the size that this owner gave it. Before the intent of an effect, the
+        directory must still be there and writable.
 """
 
 from __future__ import annotations
@@ -11,55 +18,165 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self, TypeAlias, get_args
+
+from msgspec import Struct
 
 from agentrun.canonical_json import data_hash
 from agentrun.core.effect_ids import CALL_PATTERN
-from agentrun.core.facts import Record
-from agentrun.errors import StorageError, poisoned_journal_error, storage_failed
-from agentrun.files import ProjectTree, open_user_file
+from agentrun.core.effects import Intent
+from agentrun.core.facts import Observation, Record, RunStopped, fact_kind
+from agentrun.errors import RecordRefused, StorageError, poisoned_journal_error, storage_failed
+from agentrun.files import ProjectTree, append_or_cut, cut_file, open_user_file, sync_data
 from agentrun.journal.records import HashChain, damaged_record_error, follow_chain, read_records
 
+SyncMode: TypeAlias = Literal["process", "effects", "full"]
+"""When a journal is synced: never (it survives the death of the process, not of the machine), before and after each
+effect, or after each record."""
+
+MAX_RECORD_BYTES = 256 * 1024
+MAX_JOURNAL_RECORDS = 51_200
 MAX_JOURNAL_BYTES = 50 * 1000 * 1000
+WARN_FRACTION = 5
+"""A warning is given when a journal reaches a fifth of a limit."""
+HEAD_SIZE = 8 + 1 + 71 + 1
+_HEAD = re.compile(rb"([0-9]{8}) (sha256:[0-9a-f]{64})\n")
 _CALL_SUFFIXES = re.compile(rf"(\.{CALL_PATTERN})+")
+_INTENTS: tuple[type, ...] = get_args(Intent)
+
+
+class JournalHead(Struct, frozen=True):
+    seq: int
+    hash: str
+
+    def line(self) -> bytes:
+        return f"{self.seq:08} {self.hash}\n".encode()
 
 
 class FileJournal:
-    def __init__(self, path: Path, *, resume: bool = False, tree: ProjectTree | None = None) -> None:
-        """`tree`: the project tree of the file. None: the path is from the command line and used as it is."""
+    def __init__(
+        self,
+        path: Path,
+        *,
+        resume: bool = False,
+        tree: ProjectTree | None = None,
+        sync: SyncMode = "process",
+        warn: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """`tree`: the store that contains the file. None: the path is from the command line and used as it is, and
+        there is no head. `warn` is called when the journal gets large."""
         self.epoch = 1
+        self.torn = 0
+        self.is_finished = False
         self._chain = HashChain()
         self._path = path
+        self._tree = tree
+        self._sync_mode = sync
+        self._warn: Callable[[str], None] | None = warn
         self._poisoned = False
+        self._unsynced = False
+        self._head_file: int | None = None
         self._ends = [0]
         """The offset of the end of each line in the file; the first entry is 0."""
-        if resume:
-            for record in follow_chain(self._chain, self._measure(_read_lines(path))):
-                self.epoch = record.epoch + 1
+        torn = self._read() if resume else b""
         flags = os.O_WRONLY | os.O_APPEND | (0 if resume else os.O_CREAT | os.O_EXCL)
-        descriptor = open_user_file(path, flags, "journal") if tree is None else tree.open_file(path, flags)
-        self._file = os.fdopen(descriptor, "ab", buffering=0)
+        self._file = open_user_file(path, flags, "journal") if tree is None else tree.open_file(path, flags, sync=False)
+        status = os.fstat(self._file)
+        self._identity = (status.st_dev, status.st_ino)
+        try:
+            if torn:
+                self._cut(torn)
+            elif resume:
+                sync_data(self._file)
+        except OSError as error:
+            self.close()
+            raise _journal_failed(error, "written") from error
 
     @property
     def head(self) -> str:
         return self._chain.head
 
+    @property
+    def seq(self) -> int:
+        return self._chain.seq
+
     def append(self, record: Record) -> None:
         if self._poisoned:
             raise poisoned_journal_error(record.seq)
-        line = self._chain.add(record) + b"\n"
+        line = self._chain.line(record)
+        is_last = isinstance(record.fact, RunStopped)
+        if not is_last:
+            self._check_limits(record, len(line) + 1)
         self._poisoned = True
+        self._check_file(record)
         try:
-            written = self._file.write(line)
+            append_or_cut(self._file, line + b"\n", self._ends[-1])
+            self._chain.grow(line)
+            self._ends.append(self._ends[-1] + len(line) + 1)
+            self._unsynced = True
+            if self._must_sync(record):
+                sync_data(self._file)
+                self._unsynced = False
+            if not self._unsynced or is_last or self.seq == 1:
+                self._write_head()
         except OSError as error:
             raise _journal_failed(error, "written") from error
-        if written != len(line):  # the first sign of a full disk is a short write, not an error
-            raise _journal_failed(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "written")
-        self._ends.append(self._ends[-1] + len(line))
         self._poisoned = False
+
+    def _must_sync(self, record: Record) -> bool:
+        if self._sync_mode == "effects":
+            return isinstance(record.fact, (Observation, RunStopped, *_INTENTS))
+        return self._sync_mode == "full"
+
+    def _check_limits(self, record: Record, size: int) -> None:
+        total = self._ends[-1] + size
+        if size > MAX_RECORD_BYTES:
+            what = f"record {record.seq} ({fact_kind(record.fact)}) has {size} bytes, and the limit is"
+            raise _refused(f"{what} {MAX_RECORD_BYTES} bytes", "pass a long text as a file, with --attach")
+        if record.seq > MAX_JOURNAL_RECORDS:
+            raise _refused(f"the journal has {MAX_JOURNAL_RECORDS} records, which is the limit", _SPLIT_WORK)
+        if total > MAX_JOURNAL_BYTES:
+            size_limit = f"{MAX_JOURNAL_BYTES // 1000**2} MB"
+            raise _refused(f"the journal would be larger than {size_limit}, which is the limit", _SPLIT_WORK)
+        is_large = record.seq * WARN_FRACTION > MAX_JOURNAL_RECORDS or total * WARN_FRACTION > MAX_JOURNAL_BYTES
+        if is_large and self._warn is not None:
+            warn, self._warn = self._warn, None
+            warn(
+                f"the journal has {record.seq} records and {total // 1000**2} MB; the run ends at "
+                f"{MAX_JOURNAL_RECORDS} records or {MAX_JOURNAL_BYTES // 1000**2} MB"
+            )
+
+    def _check_file(self, record: Record) -> None:
+        status = os.fstat(self._file)
+        if status.st_nlink == 0:
+            raise _journal_failed(OSError(errno.ENOENT, "the file was removed"), "written")
+        if self._tree is None:
+            return
+        if status.st_size != self._ends[-1]:
+            message = "the journal was changed by another process"
+            raise StorageError("journal.stale_owner", message, fields={"seq": record.seq, "epoch": record.epoch})
+        if isinstance(record.fact, _INTENTS):
+            self._check_directory()
+
+    def _check_directory(self) -> None:
+        try:
+            status = os.stat(self._path, follow_symlinks=False)
+        except OSError as error:
+            raise _journal_failed(error, "found") from error
+        if (status.st_dev, status.st_ino) != self._identity:
+            raise _journal_failed(OSError(errno.ENOENT, "its directory was moved or replaced"), "found")
+        if not os.access(self._path.parent, os.W_OK | os.X_OK):
+            raise _journal_failed(OSError(errno.EACCES, "its directory is not writable"), "written")
+
+    def _write_head(self) -> None:
+        if self._tree is None:
+            return
+        if self._head_file is None:
+            self._head_file = self._tree.open_file(head_path(self._path), os.O_WRONLY | os.O_CREAT, sync=False)
+        os.pwrite(self._head_file, JournalHead(self.seq, self.head).line(), 0)
 
     def records(self) -> tuple[Record, ...]:
         return tuple(read_journal_file(self._path, self.head))
@@ -79,37 +196,141 @@ class FileJournal:
         except OSError as error:
             raise _journal_failed(error) from error
 
-    def _measure(self, lines: Iterator[bytes]) -> Iterator[bytes]:
+    def _read(self) -> bytes:
+        """Read and check the file. Return its last line if that is incomplete."""
+        contents = read_contents(self._path, self._tree)
+        if self._tree is None:
+            contents.refuse_torn()
+        for record in follow_chain(self._chain, self._measure(contents.lines)):
+            self.epoch = record.epoch + 1
+            self.is_finished = isinstance(record.fact, RunStopped)
+            contents.check_head(record.seq, self._chain.head)
+        contents.refuse_missing_records(self.seq)
+        return contents.torn
+
+    def _cut(self, torn: bytes) -> None:
+        assert self._tree is not None
+        self._tree.write(self._path.with_name(f"torn-{self.seq + 1}"), torn)
+        cut_file(self._file, self._ends[-1])
+        self.torn = len(torn)
+
+    def _measure(self, lines: Iterable[bytes]) -> Iterator[bytes]:
         for line in lines:
             self._ends.append(self._ends[-1] + len(line) + 1)
             yield line
+
+    def close(self) -> None:
+        """Close the files. What is not synced yet is synced first, as the mode says."""
+        if self._file < 0:
+            return
+        try:
+            if not self._poisoned and self.seq:
+                if self._unsynced and self._sync_mode != "process":
+                    sync_data(self._file)
+                self._write_head()
+        except (OSError, StorageError):
+            pass  # the records that had to be on the disk are there already
+        finally:
+            self._poisoned = True
+            for descriptor in (self._file, self._head_file):
+                if descriptor is not None:
+                    os.close(descriptor)
+            self._file, self._head_file = -1, None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        self.close()
+
+
+_SPLIT_WORK = "give the agent less work in one run, or lower its budgets"
+
+
+def _refused(message: str, hint: str) -> RecordRefused:
+    return RecordRefused("storage.failed", message, hint=hint, fields={"path": "journal", "errno": errno.EFBIG})
+
+
+# --- reading -----------------------------------------------------------------------------------------------------
+
+
+class JournalContents(Struct, frozen=True):
+    """The bytes of a journal, before they are checked."""
+
+    lines: list[bytes]
+    torn: bytes
+    """The last line, if it is incomplete."""
+    head: JournalHead | None
+    """None: there is no head file, or it is empty. A crash of the machine can cause that."""
+
+    @property
+    def last_line(self) -> bytes:
+        return self.torn or (self.lines[-1] if self.lines else b"")
+
+    def records(self, *, unknown: bool = False) -> Iterator[Record]:
+        """Check the lines and return their records. An incomplete last line is ignored."""
+        chain = HashChain()
+        for record in follow_chain(chain, self.lines, unknown=unknown):
+            self.check_head(record.seq, chain.head)
+            yield record
+        self.refuse_missing_records(chain.seq)
+
+    def check_head(self, seq: int, found: str) -> None:
+        if self.head is not None and seq == self.head.seq and found != self.head.hash:
+            raise damaged_record_error(seq, "it is not the record that the head file names")
+
+    def refuse_missing_records(self, seq: int) -> None:
+        if self.head is not None and seq < self.head.seq:
+            message = f"the journal ends after record {seq}, but it had {self.head.seq} records"
+            hint = "restore the file from a backup, or run the agent again"
+            raise StorageError("journal.truncated", message, hint=hint, fields={"seq": seq, "head": self.head.seq})
+
+    def refuse_torn(self) -> None:
+        if self.torn:
+            seq = len(self.lines) + 1
+            message = f"record {seq} of the journal is incomplete: it was cut off during the write"
+            raise StorageError("journal.truncated", message, fields={"seq": seq})
+
+
+def head_path(journal: Path) -> Path:
+    return journal.with_name("head")
+
+
+def read_contents(path: Path, tree: ProjectTree | None = None) -> JournalContents:
+    """Read a journal, and its head if it is in a store. Raises `storage.failed`."""
+    head = None if tree is None else _read_head(tree, path)  # first: a live owner writes it last
+    limit = MAX_JOURNAL_BYTES + MAX_RECORD_BYTES  # the terminal record is written even if the journal is full
+    data = _read_bytes(path, limit + 1) if tree is None else tree.read(path, limit + 1)
+    if data is None:
+        raise _journal_failed(OSError(errno.ENOENT, os.strerror(errno.ENOENT)))
+    if len(data) > limit:
+        message = f"the journal {path.name} is larger than {MAX_JOURNAL_BYTES // 1000**2} MB, the limit for journals"
+        raise StorageError("storage.failed", message, fields={"path": "journal"})
+    *lines, torn = data.split(b"\n")
+    return JournalContents(lines, torn, head)
+
+
+def _read_head(tree: ProjectTree, journal: Path) -> JournalHead | None:
+    data = tree.read(head_path(journal), HEAD_SIZE + 1) or b""
+    if not data.strip(b"\0"):
+        return None
+    if (found := _HEAD.fullmatch(data)) is None:
+        raise damaged_record_error(0, "its head file is damaged")
+    return JournalHead(int(found[1]), found[2].decode())
 
 
 def read_journal_file(path: Path, head: str | None = None) -> Iterator[Record]:
-    yield from read_records(_read_lines(path), head)
+    contents = read_contents(path)
+    yield from read_records(contents.lines, None if contents.torn else head)
+    contents.refuse_torn()
 
 
-def _read_lines(path: Path) -> Iterator[bytes]:
+def _read_bytes(path: Path, limit: int) -> bytes:
     try:
         with path.open("rb") as file:
-            data = file.read(MAX_JOURNAL_BYTES + 1)
+            return file.read(limit)
     except OSError as error:
         raise _journal_failed(error) from error
-    if len(data) > MAX_JOURNAL_BYTES:
-        message = f"the journal {path.name} is larger than {MAX_JOURNAL_BYTES // 1000**2} MB, the limit for journals"
-        raise StorageError("storage.failed", message, fields={"path": "journal"})
-    *lines, rest = data.split(b"\n")
-    yield from lines
-    if rest:
-        seq = len(lines) + 1
-        message = f"record {seq} of the journal is incomplete: it was cut off during the write"
-        raise StorageError("journal.truncated", message, fields={"seq": seq})
 
 
 def _journal_failed(error: OSError, verb: str = "read") -> StorageError:
@@ -126,6 +347,7 @@ class MemoryJournal:
         for record in records:
             self.append(record)
         self.epoch = self._records[-1].epoch + 1 if self._records else 1
+        self.torn = 0
 
     @property
     def head(self) -> str:

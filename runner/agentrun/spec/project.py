@@ -18,18 +18,25 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from agentrun.errors import HostError, StorageError
 from agentrun.files import ProjectTree
 from agentrun.spec.problems import DocumentError, Problem, Source, SourcePlace, did_you_mean, place_at, quote_text
 from agentrun.spec.source_files import FileRefused, display_path, read_text
 
+OTHER_STORE = "set AGENTRUN_STORE to a directory that can be written, or to none if runs should not be stored"
 DEFAULT_CASSETTE_LIMIT = 64 * 1024 * 1024
-DIRECTORY_VARIABLES = {"cassettes": "AGENTRUN_CASSETTES", "data": "AGENTRUN_DATA"}
+DIRECTORY_VARIABLES = {"cassettes": "AGENTRUN_CASSETTES", "store": "AGENTRUN_STORE"}
 """Settings that name a directory, each with the environment variable that overrides it."""
 LIMIT_VARIABLE = "AGENTRUN_CASSETTE_LIMIT"
 _SIZE_HINT = 'write a size from 1 byte to 1 GiB, such as "64MiB"'
-SETTING_NAMES = ("import_roots", "cassettes", "data", "cassette_limit")
+SETTING_NAMES = ("import_roots", "cassettes", "store", "cassette_limit")
+FORMER_SETTINGS = {"data": "store"}
+FORMER_VARIABLES = {"AGENTRUN_DATA": "AGENTRUN_STORE"}
+"""Names of earlier releases, each with its present name."""
+NO_STORE = "none"
+"""The value of AGENTRUN_STORE that turns the store off."""
 _UNITS = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 _MAX_CASSETTE_LIMIT = 1024**3
 
@@ -40,8 +47,10 @@ class Project(Struct, frozen=True):
     """Directories of the modules of Python tools, relative to the root."""
     cassettes: str = "cassettes"
     """The directory of cassettes: relative to the root, or absolute if it is from the environment variable."""
-    data: str = ".agentrun"
-    """The directory of run data, likewise. It has its own `.gitignore`."""
+    store: str = ".agentrun"
+    """The directory of runs and locks, likewise. It has its own `.gitignore`."""
+    stores_runs: bool = True
+    """False: runs are not stored. Locks are still in the directory."""
     cassette_limit: int = DEFAULT_CASSETTE_LIMIT
     link: str | None = None
     """If the spec was reached through a symbolic link from another project, a description of the link."""
@@ -51,16 +60,16 @@ class Project(Struct, frozen=True):
         return self.root / self.cassettes
 
     @property
-    def data_directory(self) -> Path:
-        return self.root / self.data
+    def store_directory(self) -> Path:
+        return self.root / self.store
 
     @property
     def cassette_tree(self) -> ProjectTree:
         return self._tree("cassette", "cassettes", self.cassettes)
 
     @property
-    def data_tree(self) -> ProjectTree:
-        return self._tree("data", "data", self.data)
+    def store_tree(self) -> ProjectTree:
+        return replace(self._tree("store", "store", self.store), private=True, hint=OTHER_STORE)
 
     def source_tree(self, kind: str) -> ProjectTree:
         return self._tree(kind, "", "")
@@ -89,8 +98,15 @@ def find_project(spec_path: Path) -> Project:
     """Raises `DocumentError` if the settings are invalid, and `host.missing` if a variable is."""
     root = project_root(spec_path)
     chosen: dict[str, Any] = {"link": _link_into(spec_path, root)}
+    for former, variable in FORMER_VARIABLES.items():
+        if os.environ.get(former, "").strip():
+            hint = f"set {variable} instead, and remove {former}"
+            raise HostError("host.missing", f"{former} is no longer a setting", hint=hint, fields={"name": former})
     for setting, variable in DIRECTORY_VARIABLES.items():
-        if directory := os.environ.get(variable, "").strip():
+        directory = os.environ.get(variable, "").strip()
+        if setting == "store" and directory == NO_STORE:
+            chosen["stores_runs"] = False
+        elif directory:
             chosen[setting] = os.path.realpath(directory)
     if size := os.environ.get(LIMIT_VARIABLE, "").strip():
         chosen["cassette_limit"] = _parse_limit(size)
@@ -178,6 +194,8 @@ def _setting_problems(source: Source, root: Path, table: Any) -> Iterator[Proble
         paths = value if key == "import_roots" else [value]
         if key not in SETTING_NAMES:
             hint = did_you_mean(key, SETTING_NAMES) or f"known: {', '.join(SETTING_NAMES)}"
+            if key in FORMER_SETTINGS:
+                hint = f"the setting is now called {FORMER_SETTINGS[key]}"
             yield problem(key, f"unknown setting {quote_text(key)}", hint)
         elif key == "cassette_limit":
             if _parse_limit(value) is None:
@@ -185,8 +203,10 @@ def _setting_problems(source: Source, root: Path, table: Any) -> Iterator[Proble
         elif not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
             wanted = "a list of folders" if key == "import_roots" else "the name of a folder"
             yield problem(key, f"{quote_text(key)} must be {wanted}")
-        elif key == "data" and os.path.normpath(value) == ".":
-            yield problem(key, '"data" cannot be the project root', "its .gitignore would ignore the whole project")
+        elif key == "store" and os.path.normpath(value) == ".":
+            yield problem(key, '"store" cannot be the project root', "its .gitignore would ignore the whole project")
+        elif key == "store" and value == NO_STORE:
+            yield problem(key, '"store" must name a folder', "to store no runs, set AGENTRUN_STORE=none")
         else:
             for path in paths:
                 if not _is_inside_project(root, path):

@@ -31,7 +31,7 @@ def read_last_failed(project: Project) -> frozenset[str]:
     if not os.path.lexists(path):
         return frozenset()
     try:
-        with os.fdopen(project.data_tree.open_file(path, os.O_RDONLY), "rb") as file:
+        with os.fdopen(project.store_tree.open_file(path, os.O_RDONLY), "rb") as file:
             return msgspec.json.decode(file.read(MAX_BYTES), type=LastFailed).failed
     except (OSError, StorageError, msgspec.MsgspecError, UnicodeDecodeError):
         return frozenset()
@@ -46,8 +46,8 @@ def update_last_failed(project: Project, failed: Iterable[str], others: Iterable
     with lock_project_files(project):
         now = (read_last_failed(project) | failed) - others
         data = msgspec.json.encode({"failed": sorted(now)})
-        project.data_tree.write(_path(project), data + b"\n")
+        project.store_tree.write(_path(project), data + b"\n")
 
 
 def _path(project: Project) -> Path:
-    return project.data_directory / "last-failed.json"
+    return project.store_directory / "last-failed.json"

@@ -1,51 +1,44 @@
-"""Sessions on disk: a folder for each, with the journals of its runs in the order of their start.
+"""Sessions: the earlier runs of a conversation, read from their journals.
 
-    .agentrun/sessions/<name>/0001.jsonl, 0001.c1.0.jsonl, 0002.jsonl, …, lock      (the second is of a sub-agent)
-
-A session has one run at a time, across processes. If a run crashed, its last line is ignored if it is incomplete.
+A session has one run at a time, across processes. The next run starts when the last one is finished.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
-
-from msgspec import Struct
-
-from agentrun.core.facts import Record
-from agentrun.errors import RequestError, storage_failed
-from agentrun.journal.records import read_records
-from agentrun.journal.storage import is_child_journal
-from agentrun.spec.project import Project
-from agentrun.store.process_lock import LockBusy, hold_lock
+from agentrun.core.evolve import fold
+from agentrun.core.facts import Record, RunStopped, ToolStarted
+from agentrun.core.state import pending_effects
+from agentrun.errors import RequestError, StorageError
+from agentrun.store.files import FileStore
 
 
-class StoredSession(Struct, frozen=True):
-    name: str
-    runs: tuple[tuple[Record, ...], ...]
-    next: Path
+def read_session(store: FileStore, name: str) -> tuple[tuple[Record, ...], ...]:
+    """Lock a session until the store is closed or the next run of the session ends, and read the journals of its runs.
+    Raises `session.busy`, and the errors of a damaged journal."""
+    store.lock_session(name)
+    runs = []
+    for entry in store.session_runs(name):
+        if entry.removed:
+            continue
+        if not store.run_directory(entry.run).is_dir():
+            message = f"the run {entry.run} of the session {name} is not in the store any more"
+            hint = "restore it from a backup, or use another session name"
+            raise StorageError("recovery.failed", message, hint=hint, fields={"session": name, "run": entry.run})
+        if entry.run in store:  # otherwise its process ended before the first record
+            runs.append(store.records(entry.run))
+    if runs and not isinstance(runs[-1][-1].fact, RunStopped):
+        raise _unfinished_error(name, runs[-1])
+    return tuple(runs)
 
 
-@contextmanager
-def open_session(project: Project, name: str) -> Iterator[StoredSession]:
-    home = project.data_directory / "sessions" / name
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(hold_lock(project, home / "lock", ""))
-        except LockBusy:
-            message = f"another run of the session {name} is not finished"
-            hint = "wait until it ends, or use another session name"
-            raise RequestError("session.busy", message, hint=hint, fields={"session": name}) from None
-        files = sorted(path for path in home.glob("[0-9]*.jsonl") if not is_child_journal(path))
-        runs = tuple(records for path in files if (records := _read_records(path)))
-        last = int(files[-1].stem) if files else 0
-        yield StoredSession(name, runs, home / f"{last + 1:04}.jsonl")
-
-
-def _read_records(path: Path) -> tuple[Record, ...]:
-    try:
-        whole = path.read_bytes().rpartition(b"\n")[0]
-    except OSError as error:
-        raise storage_failed("session", f"{path} cannot be read: {error.strerror}", error) from error
-    return tuple(read_records(whole.split(b"\n"))) if whole else ()
+def _unfinished_error(name: str, records: tuple[Record, ...]) -> RequestError:
+    state = fold(records)
+    run, pending = state.started.run, pending_effects(state)
+    tools = {record.fact.call: record.fact.tool for record in records if isinstance(record.fact, ToolStarted)}
+    calls = [call for call in pending if call in tools]
+    message = f"the run {run} of the session {name} is not finished"
+    if calls:
+        names = " and ".join(f"{tools[call]} ({call})" for call in calls)
+        message += f": {names} was started, and it is not known whether it took effect"
+    hint = f"continue it with: agentrun resume {run}"
+    return RequestError("session.busy", message, hint=hint, fields={"session": name, "run": run, "calls": calls})

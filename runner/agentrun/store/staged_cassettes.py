@@ -17,7 +17,7 @@ from agentrun.store.process_lock import hold_lock
 
 
 def staged_path(project: Project, cassette: Path) -> Path:
-    return project.data_directory / "recorded" / cassette.relative_to(project.cassette_directory)
+    return project.store_directory / "recorded" / cassette.relative_to(project.cassette_directory)
 
 
 def accept_staged(project: Project, cassette: Path) -> None:
@@ -29,11 +29,11 @@ def accept_staged(project: Project, cassette: Path) -> None:
             message = f"the new cassette {display_path(staged, project.root)} cannot be read: {error.strerror}"
             raise storage_failed("cassette", message, error) from error
         project.cassette_tree.write(cassette, data)
-        project.data_tree.remove(staged)
+        project.store_tree.remove(staged)
 
 
 def cassette_lock_path(project: Project, cassette: Path) -> Path:
-    return project.data_directory / "locks" / f"{text_hash(cassette.as_posix())[7:23]}.lock"
+    return project.store_directory / "locks" / f"{text_hash(cassette.as_posix())[7:23]}.lock"
 
 
 def lock_cassette(project: Project, cassette: Path) -> AbstractContextManager[None]:

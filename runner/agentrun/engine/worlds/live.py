@@ -35,7 +35,7 @@ from agentrun.engine.live_providers import (
 )
 from agentrun.engine.memory import Journals, MemoryBlobs, MemoryJournals
 from agentrun.engine.perform import make_crew
-from agentrun.engine.ports import Approver, HookFunction
+from agentrun.engine.ports import Approver, Blobs, HookFunction
 from agentrun.engine.settings import Settings
 from agentrun.engine.world import Listener, World, iterate_packages, kind_tag
 from agentrun.errors import HostError
@@ -58,6 +58,7 @@ async def live_world(
     parts: Package | None = None,
     approver: Approver | None = None,
     journals: Journals | None = None,
+    blobs: Blobs | None = None,
     printed: Callable[[str, str], None] = lambda tool, text: None,
     write: Callable[[str], None] = print,
     listen: Listener = lambda run, news: None,
@@ -91,7 +92,7 @@ async def live_world(
         sinks = [sink for each in packages for sink in each.sinks.values() if sink.delivery != "disabled"]
         yield World(
             clock=clock,
-            blobs=MemoryBlobs(),
+            blobs=MemoryBlobs() if blobs is None else blobs,
             journals=MemoryJournals() if journals is None else journals,
             crews=CrewRegistry(clock),
             crew=make_crew,

@@ -1,0 +1,424 @@
+"""The store: a directory for each run, with all that is needed to continue, show and check it.
+
+    .agentrun/runs/<run>/journal.jsonl, head, package.json, blobs/<sha256>, inbox/, lock, torn-<seq>
+    .agentrun/sessions/<session>/runs, lock
+
+Rule 1  These files are the truth; everything else is derived from them.
+Rule 2  A run is worked on by one process, which holds the lock of the run. The lock is released by the kernel when the
+        process ends, and its file is removed only with the whole run. A sub-agent has its own directory; the lock and
+        the blobs of the run that a user started are for all its sub-agents.
+Rule 3  A run begins with its first record. A run that is refused before leaves no directory. The order of writing is:
+        blobs, package, record, head. A blob is written before the record that names it.
+Rule 4  Only the user can read the store. Links in it are not followed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+from msgspec import UNSET
+
+from agentrun.canonical_json import data_hash
+from agentrun.compiler.package_file import MAX_PACKAGE_BYTES, PackageFile, package_bytes, parse_package
+from agentrun.core.effect_ids import CALL_PATTERN
+from agentrun.core.facts import Record, RunStarted, RunStopped
+from agentrun.errors import RequestError, StorageError, run_not_found_error
+from agentrun.journal.records import GENESIS_HASH
+from agentrun.journal.storage import FileJournal, JournalContents, SyncMode, read_contents
+from agentrun.spec.project import Project
+from agentrun.store.process_lock import LockBusy, ProcessLock, ignore_store_in_git
+from agentrun.store.session_order import SessionEntry, add_to_order, read_order, session_directory
+
+MAX_BLOB_BYTES = 256 * 1024 * 1024
+_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_CALLS = re.compile(rf"(\.{CALL_PATTERN})+$")
+_BLOB = re.compile(r"sha256:([0-9a-f]{64})")
+_OTHER_PACKAGE = re.compile(r"package-[0-9a-f]{16}\.json")
+
+
+def root_run(run: str) -> str:
+    """The run that a user started: without the calls that started sub-agents."""
+    return _CALLS.sub("", run)
+
+
+class FileStore:
+    def __init__(
+        self, project: Project, *, sync: SyncMode = "effects", warn: Callable[[str], None] = lambda text: None
+    ) -> None:
+        """`warn` is called when a journal gets large."""
+        self.project = project
+        self._tree = project.store_tree
+        self._sync = sync
+        self._warn = warn
+        self._locks: dict[str, ProcessLock] = {}
+        self._session_locks: dict[str, ProcessLock] = {}
+        self._session_of: dict[str, str] = {}
+        """The session of each run that this process works on."""
+        self._journals: dict[str, StoredJournal] = {}
+        self._packages: dict[str, PackageFile] = {}
+        """Packages that are written with the next record of their run."""
+        self._blobs: dict[str, RunBlobs] = {}
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def runs(self) -> list[str]:
+        """The ids of all runs, also of sub-agents. A directory may lack its first record."""
+        return [name for name in self._tree.names(self._runs) if _RUN.fullmatch(name)]
+
+    def __contains__(self, run: object) -> bool:
+        if not isinstance(run, str) or not _RUN.fullmatch(run):
+            return False
+        journal = self._journals.get(run)
+        if journal is not None and journal.seq:
+            return True
+        try:
+            return bool(self.contents(run).lines)
+        except RequestError:
+            return False
+
+    def contents(self, run: str) -> JournalContents:
+        """The journal of a run before it is checked. Raises `run.not_found`, `storage.failed`."""
+        path = self.journal_path(run)
+        if not _RUN.fullmatch(run) or not os.path.lexists(path):
+            raise run_not_found_error(run)
+        return read_contents(path, self._tree)
+
+    def records(self, run: str) -> tuple[Record, ...]:
+        """The checked records of a run. An incomplete last line is ignored. Raises `run.not_found`, `journal.damaged`,
+        `journal.truncated`, `recovery.failed`."""
+        records = tuple(self.contents(run).records())
+        if not records:
+            raise run_not_found_error(run)
+        return records
+
+    def package(self, run: str, fingerprint: str) -> PackageFile:
+        if (kept := self._packages.get(run)) is not None and kept.fingerprint == fingerprint:
+            return kept
+        for file in self._package_files(run):
+            if file.fingerprint == fingerprint:
+                return file
+        message = f"the package of the run {run} was not stored with it"
+        raise StorageError("recovery.failed", message, fields={"run": run, "package": fingerprint})
+
+    def _package_files(self, run: str) -> Iterator[PackageFile]:
+        directory = self.run_directory(run)
+        for name in self._tree.names(directory) if _RUN.fullmatch(run) else ():
+            if name == "package.json" or _OTHER_PACKAGE.fullmatch(name):
+                path = directory / name
+                if (data := self._tree.read(path, MAX_PACKAGE_BYTES + 1)) is not None:
+                    yield parse_package(data, path)
+
+    def is_locked(self, run: str) -> bool:
+        """Whether a process works on the run or on the run that it belongs to."""
+        root = self._family(run)
+        return root in self._locks or ProcessLock(self._tree, self.run_directory(root) / "lock").is_held()
+
+    # --- writing ---------------------------------------------------------------------------------------------------
+
+    def check_writable(self) -> None:
+        """Raises `storage.failed` with a hint if a new run could not be stored."""
+        ignore_store_in_git(self.project)
+        self._tree.check_writable(self._runs / "run")
+
+    def keep(self, run: str, package: PackageFile) -> None:
+        """Store a package with the run. It is written right before the next record."""
+        self._packages[run] = package
+
+    def open(self, run: str) -> StoredJournal:
+        """Work on a run, a new one or one that exists. Raises `session.busy` if another process does that."""
+        if not _RUN.fullmatch(run):
+            message = f"{run!r} cannot be the name of a directory, so it cannot be the id of a stored run"
+            raise StorageError("storage.failed", message, fields={"path": "run", "errno": None})
+        file = None
+        if os.path.lexists(self.journal_path(run)):
+            self._lock(self._family(run))
+            if session := self._session(run):
+                self.lock_session(session, run)
+            file = self._open_file(run, resume=True)
+        if (before := self._journals.get(run)) is not None:
+            before.close()
+        journal = self._journals[run] = StoredJournal(self, run, file)
+        if file is not None and file.is_finished:
+            self.end(run)
+        return journal
+
+    def blobs(self, run: str) -> RunBlobs:
+        """The blobs of a run and its sub-agents."""
+        root = self._family(run)
+        if root not in self._blobs:
+            self._blobs[root] = RunBlobs(self, self.run_directory(root) / "blobs")
+        return self._blobs[root]
+
+    def remove(self, run: str) -> None:
+        """Remove a run with its sub-agents. Raises `run.not_found`, `session.busy`."""
+        if not _RUN.fullmatch(run) or not self.run_directory(run).is_dir():
+            raise run_not_found_error(run)
+        self._lock(run)
+        try:
+            for other in self.runs():
+                if other != run and _CALLS.sub("", other) == run:
+                    self._tree.remove_directory(self.run_directory(other))
+            self._tree.remove_directory(self.run_directory(run))
+        finally:
+            self._release(run)
+
+    def close(self) -> None:
+        """Close all journals and release all locks."""
+        for journal in self._journals.values():
+            journal.close()
+        self._journals.clear()
+        for run in list(self._locks):
+            self._release(run)
+        for name in list(self._session_locks):
+            self._session_locks.pop(name).release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- sessions --------------------------------------------------------------------------------------------------
+
+    def session_runs(self, name: str) -> tuple[SessionEntry, ...]:
+        """The runs of a session in their order. A run that is not removed may lack its first record."""
+        order = read_order(self._tree, session_directory(self.project.store_directory, name))
+        return tuple(map(SessionEntry, self._find_session_runs(name))) if order is None else order
+
+    def lock_session(self, name: str, run: str | None = None) -> None:
+        """Lock a session until the store is closed, or the run ends. Raises `session.busy`."""
+        if run is not None:
+            self._session_of[run] = name
+        if name in self._session_locks:
+            return
+        directory = session_directory(self.project.store_directory, name)
+        ignore_store_in_git(self.project)
+        lock = ProcessLock(self._tree, directory / "lock")
+        try:
+            lock.acquire("")
+        except LockBusy:
+            order = read_order(self._tree, directory)
+            fields = {"session": name, "run": order[-1].run if order else None}
+            message = f"another run of the session {name} is not finished"
+            hint = "wait until it ends, or use another session name"
+            raise RequestError("session.busy", message, hint=hint, fields=fields) from None
+        self._session_locks[name] = lock
+
+    def _find_session_runs(self, name: str) -> list[str]:
+        if not self._tree.names(session_directory(self.project.store_directory, name).parent):
+            return []
+        started = ((self._first_record(run), run) for run in self.runs() if root_run(run) == run)
+        mine = ((record.at, run) for record, run in started if record and _session_name(record) == name)
+        return [run for _, run in sorted(mine)]
+
+    def _session(self, run: str) -> str | None:
+        record = self._first_record(run)
+        return None if record is None else _session_name(record)
+
+    def _first_record(self, run: str) -> Record | None:
+        try:
+            return next(self.contents(run).records(unknown=True), None)
+        except (StorageError, RequestError):
+            return None
+
+    # --- for the journals and blobs of this store ------------------------------------------------------------------
+
+    def create_journal(self, run: str, first: Record) -> FileJournal:
+        """Create the directory of a new run with its blobs and its package, and an empty journal."""
+        root = self._family(run)
+        ignore_store_in_git(self.project)
+        self._tree.make_directory(self.run_directory(run) / "inbox", sync=False)
+        self._lock(root)
+        if name := _session_name(first):
+            self.lock_session(name, run)
+            directory = session_directory(self.project.store_directory, name)
+            add_to_order(self._tree, directory, run, lambda: self._find_session_runs(name), sync=self.syncs)
+        if run == root:
+            self.blobs(run).write_pending()
+        self.write_package(run)
+        return self._open_file(run)
+
+    def write_package(self, run: str) -> None:
+        package = self._packages.pop(run, None)
+        if package is None or any(file.fingerprint == package.fingerprint for file in self._package_files(run)):
+            return
+        path = self.run_directory(run) / "package.json"
+        if os.path.lexists(path):
+            path = path.with_name(f"package-{package.fingerprint[7:23]}.json")
+        self._tree.write(path, package_bytes(package), sync=self.syncs)
+
+    def finish_creation(self, run: str) -> None:
+        if self.syncs:
+            self._tree.sync_directory(self.run_directory(run))
+
+    def undo_creation(self, run: str) -> None:
+        """Remove the directory of a run whose first record could not be written."""
+        with suppress(StorageError):
+            self._tree.remove_directory(self.run_directory(run))
+        self._blobs.pop(run, None)
+        self._release(run)
+
+    def is_current(self, journal: StoredJournal) -> bool:
+        return self._journals.get(journal.run) is journal
+
+    def end(self, run: str) -> None:
+        """The run has its terminal record."""
+        self._journals.pop(run).close()
+        self._release(run)
+        if (name := self._session_of.pop(run, None)) and name not in self._session_of.values():
+            self._session_locks.pop(name).release()
+
+    def read_blob(self, path: Path) -> bytes | None:
+        return self._tree.read(path, MAX_BLOB_BYTES + 1)
+
+    def write_blob(self, path: Path, data: bytes) -> None:
+        self._tree.write(path, data, sync=self.syncs)
+
+    @property
+    def syncs(self) -> bool:
+        return self._sync != "process"
+
+    @property
+    def _runs(self) -> Path:
+        return self.project.store_directory / "runs"
+
+    def run_directory(self, run: str) -> Path:
+        return self._runs / run
+
+    def journal_path(self, run: str) -> Path:
+        return self._runs / run / "journal.jsonl"
+
+    def _open_file(self, run: str, *, resume: bool = False) -> FileJournal:
+        path = self.journal_path(run)
+        return FileJournal(path, resume=resume, tree=self._tree, sync=self._sync, warn=self._warn)
+
+    def _family(self, run: str) -> str:
+        """The run whose lock and blobs a run uses. An id may look like that of a sub-agent without being one."""
+        root = root_run(run)
+        return root if root in self._locks or self.run_directory(root).is_dir() else run
+
+    def _lock(self, run: str) -> None:
+        if run in self._locks:
+            return
+        lock = ProcessLock(self._tree, self.run_directory(run) / "lock")
+        try:
+            lock.acquire("")
+        except LockBusy:
+            raise self._busy_error(run) from None
+        self._locks[run] = lock
+
+    def _busy_error(self, run: str) -> RequestError:
+        message = f"another process is working on the run {run}"
+        hint = "wait until it ends and try again"
+        return RequestError("session.busy", message, hint=hint, fields={"session": self._session(run), "run": run})
+
+    def _release(self, run: str) -> None:
+        if (lock := self._locks.pop(run, None)) is not None:
+            lock.release()
+
+
+def _session_name(first: Record) -> str | None:
+    session = first.fact.session if isinstance(first.fact, RunStarted) else UNSET
+    return None if session is UNSET else session
+
+
+class StoredJournal:
+    """The journal of a run that this process works on. The directory of a new run is created with its first record."""
+
+    def __init__(self, store: FileStore, run: str, file: FileJournal | None) -> None:
+        self.run = run
+        self._store = store
+        self._file = file
+
+    @property
+    def seq(self) -> int:
+        return 0 if self._file is None else self._file.seq
+
+    @property
+    def epoch(self) -> int:
+        return 1 if self._file is None else self._file.epoch
+
+    @property
+    def head(self) -> str:
+        return GENESIS_HASH if self._file is None else self._file.head
+
+    @property
+    def torn(self) -> int:
+        return 0 if self._file is None else self._file.torn
+
+    def append(self, record: Record) -> None:
+        if not self._store.is_current(self):
+            message = f"another owner has taken over the run {self.run}"
+            raise StorageError("journal.stale_owner", message, fields={"seq": record.seq, "epoch": record.epoch})
+        if self._file is None or not self._file.seq:
+            self._append_first(record)
+        else:
+            self._store.write_package(self.run)
+            self._file.append(record)
+        if isinstance(record.fact, RunStopped):
+            self._store.end(self.run)
+
+    def _append_first(self, record: Record) -> None:
+        try:
+            self._file = self._file or self._store.create_journal(self.run, record)
+            self._file.append(record)
+            self._store.finish_creation(self.run)
+        except BaseException:
+            self.close()
+            self._store.undo_creation(self.run)
+            raise
+
+    def records(self) -> tuple[Record, ...]:
+        return () if self._file is None else self._file.records()
+
+    def lines_after(self, seq: int) -> Iterator[bytes]:
+        return iter(()) if self._file is None else self._file.lines_after(seq)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+class RunBlobs:
+    """Blobs in files, by their hash. Those of a run without a first record are in memory."""
+
+    def __init__(self, store: FileStore, directory: Path) -> None:
+        self._store = store
+        self._directory = directory
+        self._pending: dict[str, bytes] | None = None if directory.parent.is_dir() else {}
+
+    def put(self, data: bytes) -> str:
+        blob = data_hash(data)
+        if self._pending is not None:
+            self._pending[blob] = data
+        else:
+            self._write(blob, data)
+        return blob
+
+    def get(self, blob: str) -> bytes:
+        if self._pending is not None:
+            return self._pending[blob]
+        data = self._store.read_blob(self._path(blob))
+        if data is None or data_hash(data) != blob:
+            raise KeyError(blob)
+        return data
+
+    def write_pending(self) -> None:
+        pending, self._pending = self._pending or {}, None
+        for blob, data in pending.items():
+            self._write(blob, data)
+
+    def _write(self, blob: str, data: bytes) -> None:
+        path = self._path(blob)
+        if not os.path.lexists(path):
+            self._store.write_blob(path, data)
+
+    def _path(self, blob: str) -> Path:
+        if (found := _BLOB.fullmatch(blob)) is None:
+            raise KeyError(blob)
+        return self._directory / found[1]
