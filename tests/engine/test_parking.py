@@ -1,6 +1,7 @@
 """Parked runs finish the work in progress, start nothing more and continue when they are resumed."""
 
 import asyncio
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +27,7 @@ from agentrun.core.outcome import Ending, Outcome, Parked, Suspended
 from agentrun.engine import driver
 from agentrun.engine.api import providers_by_name
 from agentrun.engine.clock import StepClock
-from agentrun.engine.event_loop import MAX_STOP_MS, SystemClock
+from agentrun.engine.event_loop import MAX_CLEANUP_MS, MAX_STOP_MS, SystemClock
 from agentrun.engine.handle import RunHandle
 from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.ports import Clock
@@ -402,6 +403,35 @@ def test_work_that_cannot_be_stopped_is_abandoned_and_lost() -> None:
             stubborn.go_on.set()
 
     asyncio.run(released())
+
+
+def test_cancelled_run_abandons_work_that_cannot_be_stopped(caplog: pytest.LogCaptureFixture) -> None:
+    async def whole(stubborn: Stubborn) -> None:
+        journals, clock = MemoryJournals(), HandClock()
+        _, handle = start_in_real_time(stubborn, journals, clock=clock)
+        await stubborn.begun.wait()
+        handle.cancel()
+        end = asyncio.ensure_future(handle.wait())
+        await clock.advance(0)
+        assert stubborn.ended == ["ignored"]
+        assert isinstance(last_fact(journals), RunStopped)
+        await clock.advance(MAX_CLEANUP_MS - 1)
+        assert not end.done(), "it may clean up"
+        await clock.advance(1)
+        assert end.done()
+        assert getattr(end.result(), "code", None) == "cancelled"
+        assert asyncio.all_tasks() == {asyncio.current_task()}, "asyncio.run waits for all tasks"
+
+    async def released_only_on_failure(stubborn: Stubborn) -> None:
+        try:
+            await whole(stubborn)
+        except AssertionError:
+            stubborn.go_on.set()
+            raise
+
+    asyncio.run(released_only_on_failure(Stubborn()))
+    gc.collect()
+    assert caplog.records == []
 
 
 # --- planted ------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import gc
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from agentrun.core.effects import Effect
 from agentrun.core.facts import ApprovalAnswered, CancelRequested, Fact
 from agentrun.core.outcome import Question
+from agentrun.engine import event_loop
 from agentrun.engine.event_loop import SystemClock, TaskCrew
 from agentrun.engine.ports import AskPerson, PerformEffect
 from agentrun.errors import InternalError
@@ -54,6 +56,41 @@ class Gates:
             self.stopped.append(effect.id)
             raise
         return fact(effect)
+
+
+def test_event_loop_ends_without_tasks_that_ignore_their_cancellation(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Tasks that end when they are cancelled are waited for."""
+    monkeypatch.setattr(event_loop, "MAX_STOP_MS", 50)
+    seen: list[str] = []
+
+    async def stubborn() -> None:
+        released = asyncio.Event()
+        asyncio.get_running_loop().call_later(LONG, released.set)
+        while not released.is_set():
+            with suppress(asyncio.CancelledError):
+                await released.wait()
+        seen.append("waited for")
+
+    async def cleaned_up() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            seen.append("cleaned up")
+
+    async def whole() -> str:
+        tasks.extend([asyncio.create_task(stubborn()), asyncio.create_task(cleaned_up())])
+        await asyncio.sleep(0)
+        return "done"
+
+    tasks: list[asyncio.Task[None]] = []
+    assert event_loop.run_event_loop(whole()) == "done"
+    assert seen == ["cleaned up"]
+    tasks.clear()
+    gc.collect()
+    assert caplog.records == []
 
 
 def test_facts_come_in_the_order_effects_end() -> None:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from agentrun.cli import early_interrupts
 from agentrun.cli.console import ProgressOutput
 from agentrun.core.facts import CancelRequested
+from agentrun.engine.event_loop import run_event_loop
 from agentrun.engine.world import World
 from agentrun.errors import Cancelled, code_of
 
@@ -35,7 +36,7 @@ class InterruptHandler:
         self._world = None
         before = {number: signal.getsignal(number) for number in SIGNALS}
         try:
-            return asyncio.run(self._run_with_signals(work))
+            return run_event_loop(self._run_with_signals(work))
         finally:
             work.close()  # an interrupt may have come before it began
             with suppress(TypeError, ValueError):  # the handler is not from Python, or this is not the main thread

@@ -193,12 +193,14 @@ def _run_to_end(
         return clock.run(begin(runtime).wait())
     import asyncio  # late: a step clock needs no event loop
 
+    from agentrun.engine.event_loop import run_event_loop  # late: as above
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         arguments = {**_runtime_arguments(package, journals, world), "clock": clock, "live": "model" not in world}
         env_file = Path(world["env_file"]) if "env_file" in world else None
-        return asyncio.run(run_in_event_loop(package, arguments, project, env_file, begin))
+        return run_event_loop(run_in_event_loop(package, arguments, project, env_file, begin))
     raise RuntimeError(
         "agentrun.run() cannot be called inside an event loop; "
         "use await Runtime.in_memory(...).start(Request(...)).wait()"

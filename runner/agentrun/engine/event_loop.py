@@ -1,8 +1,9 @@
-"""Real time in an event loop: its clock, and the crew, in which every piece of work is a task.
+"""Real time in an event loop: the loop, its clock, and the crew, in which every piece of work is a task.
 
 Rule 1  `post` can be called from any thread at any time, also before and after the run.
-Rule 2  When `close` returns, no task is running. A cancellation of `close` is raised after that. Only a parked run does
-        not wait for work that ignores its cancellation: after `MAX_STOP_MS` it is abandoned, and lost as after a crash.
+Rule 2  When `close` returns, no task is running. A cancellation of `close` is raised after that. The exception is work
+        that ignores its cancellation: it is abandoned after `MAX_CLEANUP_MS`, or after `MAX_STOP_MS` if the run is
+        parked. Its result is not recorded, and the end of the event loop does not wait for it.
 Rule 3  Results and exceptions of stopped work are ignored. An exception of other work is a bug in agentrun, and
         `next_fact` raises it.
 """
@@ -23,8 +24,10 @@ from agentrun.engine.ports import AskPerson, Clock, PerformEffect
 from agentrun.errors import InternalError
 from agentrun.tools.threads import run_in_thread
 
+MAX_CLEANUP_MS = 10_000
+"""Milliseconds that work may take to end after it was stopped. A command needs some of it to end its processes."""
 MAX_STOP_MS = 1_000
-"""Milliseconds that the work of a parked run may take to end after it was stopped."""
+"""The same in a parked run. It has already waited for the grace time."""
 
 _T = TypeVar("_T")
 _Task: TypeAlias = "asyncio.Task[Fact | None]"
@@ -118,23 +121,18 @@ class TaskCrew(BaseCrew[_Task]):
     async def close(self) -> None:
         self._stop_all()
         cancelled: asyncio.CancelledError | None = None
-        deadline = None if self._parks_at is None else self._clock.now() + MAX_STOP_MS
+        deadline = self._clock.now() + (MAX_CLEANUP_MS if self._parks_at is None else MAX_STOP_MS)
         while self._stopped:
             try:
-                await self._wait_for_stopped(deadline)
+                await self._clock.within(max(deadline - self._clock.now(), 0), asyncio.wait(self._stopped))
             except asyncio.CancelledError as error:
                 cancelled = error
             except TimeoutError:
                 break
+        for task in self._stopped:
+            _abandon(task)
         if cancelled is not None:
             raise cancelled
-
-    async def _wait_for_stopped(self, deadline: int | None) -> None:
-        stopped = asyncio.wait(self._stopped)
-        if deadline is None:
-            await stopped
-        else:
-            await self._clock.within(max(deadline - self._clock.now(), 0), stopped)
 
     def _begin(self, key: str, work: Coroutine[Any, Any, Fact | None]) -> _Task:
         task = asyncio.get_running_loop().create_task(work, name=key)
@@ -163,3 +161,28 @@ class TaskCrew(BaseCrew[_Task]):
                     if (fact := task.result()) is not None:
                         return fact
         return None
+
+
+def run_event_loop(work: Coroutine[Any, Any, _T]) -> _T:
+    """As `asyncio.run`, but tasks that ignore their cancellation are abandoned after `MAX_STOP_MS`."""
+    with asyncio.Runner() as runner:
+        try:
+            return runner.run(work)
+        finally:
+            runner.run(_stop_other_tasks())
+
+
+async def _stop_other_tasks() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    if others:
+        _, pending = await asyncio.wait(others, timeout=MAX_STOP_MS / 1000)
+        for task in pending:
+            _abandon(task)
+
+
+def _abandon(task: asyncio.Task[Any]) -> None:
+    """The end of the event loop neither waits for the task nor reports that it is still pending."""
+    asyncio._unregister_task(task)  # noqa: SLF001  # documented for other implementations of tasks
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  # as `asyncio.gather` does

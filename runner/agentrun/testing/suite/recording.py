@@ -60,9 +60,9 @@ if TYPE_CHECKING:
 
 
 def _run_in_event_loop(work: Coroutine[Any, Any, Any]) -> Any:
-    import asyncio  # late: replays need no event loop
+    from agentrun.engine.event_loop import run_event_loop  # late: replays need no event loop
 
-    return asyncio.run(work)
+    return run_event_loop(work)
 
 
 class LiveCallbacks(Struct, frozen=True, kw_only=True):
