@@ -20,8 +20,8 @@ from agentrun.compiler.package_file import package_bytes
 from agentrun.core.facts import DeliveryFinished, OutputRefused, ToolFinished
 from agentrun.core.messages import text_of
 from agentrun.core.outcome import Outcome, Suspended
+from agentrun.engine.api import TypedOutcome
 from agentrun.engine.memory import MemoryJournals
-from agentrun.engine.typed_output import TypedOutcome
 from agentrun.errors import HostError, OutputError, PackageError, ToolError
 from agentrun.testing import Script, StepClock, calls, scripted, stub, text
 from agentrun.testing.provider import ScriptedProvider

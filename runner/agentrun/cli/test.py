@@ -72,7 +72,7 @@ def parse_percent(_: click.Context, __: click.Parameter, value: str | None) -> f
 def parse_journal_name(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
     """`--add NAME`"""
     if value is not None:
-        from agentrun.testing.suite.accepted_journals import JOURNAL_NAME_FORM, is_journal_name
+        from agentrun.testing.suite.snapshots import JOURNAL_NAME_FORM, is_journal_name
 
         if not is_journal_name(value):
             raise click.BadParameter(f"{value!r} is not {JOURNAL_NAME_FORM}")

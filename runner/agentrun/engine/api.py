@@ -12,6 +12,9 @@ Rule 1  Without a step clock a run takes real time, and tools, hooks and sinks t
         real. For a part that the caller replaces, nothing is imported and no variable or command is required.
 Rule 2  Only what the other parts need is imported. If the caller replaces the model and everything else, no
         environment variable is read.
+Rule 3  An answer can be a value of a Python type: a pydantic model, or any type that pydantic supports. Its JSON Schema
+        is the output schema of the run: providers with structured output get it, and the answer is checked against it
+        and repaired. Validators that are not part of the schema run at the end and raise `output.invalid`.
 """
 
 from __future__ import annotations
@@ -22,11 +25,14 @@ from itertools import count
 from os import PathLike
 from pathlib import Path
 from types import NoneType
-from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
-from msgspec.structs import replace
+from msgspec import UNSET, UnsetType
+from msgspec.structs import asdict, replace
 
+from agentrun.canonical_json import pretty_json, sorted_json
 from agentrun.compiler.compile import compile, load
+from agentrun.compiler.json_schemas import check_schema, resolve_references
 from agentrun.compiler.package_file import PackageFile, seal_package
 from agentrun.core.facts import Record
 from agentrun.core.outcome import Ending, Outcome, Parked, Suspended
@@ -42,17 +48,19 @@ from agentrun.engine.memory import Journals, MemoryJournals, stored_package
 from agentrun.engine.ports import Approver, Clock, Executor, HookFunction, Provider, SinkPort
 from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
-from agentrun.engine.typed_output import OutputType, TypedOutcome
 from agentrun.engine.world import iterate_packages, iterate_routes, kind_tag
-from agentrun.errors import HostError
+from agentrun.errors import HostError, OutputError, PackageError
 from agentrun.journal.storage import read_journal_file
-from agentrun.spec.problems import did_you_mean, quote_text
+from agentrun.spec.problems import DocumentError, Source, did_you_mean, quote_text
 from agentrun.spec.project import find_project
+from agentrun.spec.yaml_parser import parse_yaml_document
 
 _T = TypeVar("_T")
 
 PackageSource: TypeAlias = PackageFile | Package | str | Path
 """A package, or a path: of a package file if it ends with `.json`, otherwise of a spec."""
+
+MAX_OUTPUT_TYPE_ERRORS = 10
 
 
 class RunOptions(TypedDict, total=False):
@@ -355,3 +363,68 @@ def _needs_real_ports(package: Package) -> bool:
         each.hooks or each.sinks or any(not isinstance(tool, AgentTool) for tool in each.tools.values())
         for each in iterate_packages(package)
     )
+
+
+class TypedOutcome(Outcome, Generic[_T], frozen=True, kw_only=True):
+    """The outcome of a finished run whose answer has a Python type."""
+
+    output: _T | UnsetType = UNSET
+    """The answer. Unset if the run failed."""
+
+
+class OutputType(Generic[_T]):
+    def __init__(self, kind: type[_T]) -> None:
+        """Raises `package.invalid` if the schema of the type cannot be used."""
+        from pydantic import PydanticUserError, TypeAdapter  # late: it takes half a second
+
+        try:
+            self._adapter: TypeAdapter[_T] = TypeAdapter(kind)
+            schema = self._adapter.json_schema()
+        except PydanticUserError as error:
+            raise _unusable_type_error(kind, str(error).splitlines()[0]) from None
+        self._kind = kind
+        self.schema = _plain_schema(kind, schema)
+
+    def convert_outcome(self, outcome: Outcome) -> TypedOutcome[_T]:
+        from pydantic import ValidationError  # late: it takes half a second
+
+        fields = asdict(outcome)
+        if outcome.output is UNSET:
+            return TypedOutcome(**fields)
+        try:
+            return TypedOutcome(**{**fields, "output": self._adapter.validate_json(sorted_json(outcome.output))})
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_input=False, include_context=False)[:MAX_OUTPUT_TYPE_ERRORS]
+            errors = [f"/{'/'.join(map(str, each['loc']))}: {each['msg']}" for each in found]
+            message = f"the answer matches the schema of {_type_name(self._kind)}, but not its validators: {errors[0]}"
+            raise OutputError("output.invalid", message, fields={"errors": errors, "run": outcome.run}) from None
+
+
+def _plain_schema(kind: Any, schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema without references and without keywords that only pydantic uses."""
+    try:
+        node = parse_yaml_document(Source(Path("/schema"), "schema", pretty_json(_without_discriminators(schema))))
+    except DocumentError as error:
+        raise _unusable_type_error(kind, error.problems[0].message) from None
+    if found := check_schema(node):
+        raise _unusable_type_error(kind, found[0].message, found[0].hint)
+    return {"title": _type_name(kind), **resolve_references(node)}
+
+
+def _without_discriminators(schema: Any) -> Any:
+    match schema:
+        case dict():
+            return {key: _without_discriminators(inner) for key, inner in schema.items() if key != "discriminator"}
+        case list():
+            return [_without_discriminators(inner) for inner in schema]
+    return schema
+
+
+def _unusable_type_error(kind: Any, why: str, hint: str | None = None) -> PackageError:
+    fields = {"pointer": "/output/schema", "type": _type_name(kind)}
+    message = f"{_type_name(kind)} cannot be used as output: {why}"
+    return PackageError("package.invalid", message, hint=hint, fields=fields)
+
+
+def _type_name(kind: Any) -> str:
+    return getattr(kind, "__name__", None) or str(kind)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentrun.errors import RequestError
-from agentrun.testing.suite.accepted_journals import (
+from agentrun.testing.suite.snapshots import (
     MAX_ACCEPTED_JOURNALS,
     AcceptedJournal,
     journal_to_write,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agentrun.errors import StorageError
-from agentrun.testing.suite.accepted_journals import read_snapshot
+from agentrun.testing.suite.snapshots import read_snapshot
 
 
 def test_missing_snapshot_is_none(tmp_path: Path) -> None:

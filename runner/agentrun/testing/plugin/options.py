@@ -46,7 +46,7 @@ def validate_plugin_options(config: pytest.Config) -> None:
 
 
 def _validate_add_option(config: pytest.Config) -> None:
-    from agentrun.testing.suite.accepted_journals import JOURNAL_NAME_FORM, is_journal_name  # late: rarely used
+    from agentrun.testing.suite.snapshots import JOURNAL_NAME_FORM, is_journal_name  # late: rarely used
 
     name = config.option.agentrun_add
     if not is_journal_name(name):

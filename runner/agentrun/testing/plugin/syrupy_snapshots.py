@@ -30,7 +30,7 @@ from agentrun.spec.v1.assertions import JournalSnapshot, SnapshotUsage
 from agentrun.store.process_lock import lock_project_files
 from agentrun.testing.plugin.options import ignored_properties, match_properties
 from agentrun.testing.suite import snapshots
-from agentrun.testing.suite.accepted_journals import (
+from agentrun.testing.suite.snapshots import (
     JOURNAL_SUFFIX,
     AcceptedJournal,
     journal_to_write,

@@ -10,7 +10,6 @@ fault_injection     stubs, faults and the clock of a case; stubs_and_faults sele
 evidence            the data that assertions check, read from journals
 assertions          check each assertion
 snapshots           compare, write and remove the accepted journals of cases
-accepted_journals   the files of accepted journals, and the nearest of several
 evaluation          run one case and judge it
 verdict             the result; failure_text and case_changes put it into words
 causes              group cases by the cause of their failure
