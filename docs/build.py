@@ -192,6 +192,7 @@ REFUSED = {
     "`do`, `break`, `continue`, `trans`, `debug`, `print`": "they need extensions, or `{{ }}` is shorter",
     "the tests `callable`, `escaped`, `filter` and `test`": "they are about Python and not about data",
     "printing a function, a macro, a generator, `loop` or `self`": "its text differs between two runs",
+    "printing an imported file": "use `{% include %}`",
     "printing a list with a missing value": "a missing value is an error",
     "operators with `keys()`, `values()` and `items()`": "the order of a set differs between two runs",
     r"the escapes `\d`, `\N{…}` and others that are not in JSON or C": "Python refuses them, or its version decides",
@@ -207,6 +208,7 @@ REFUSED = {
     f"more than {MAX_TEMPLATE_TOKENS:,} tokens in the tags of a template and its files": (
         "Python's compiler takes 5 KiB for each"
     ),
+    "hundreds of variables together with hundreds of includes; very long names": "likewise",
     f"tags in more than {MAX_OPEN_TAGS} tags, brackets in more than 20, values deeper than {MAX_VALUE_DEPTH} levels": (
         "Python limits the depth"
     ),
@@ -244,6 +246,7 @@ operation also pays for the length of what it reads and makes, before it runs.
         *rows,
         *("", "| refused | because |", "|---|---|"),
         *(f"| {row} |" for row in refused),
+        "",
     ]
 
 

@@ -57,6 +57,10 @@ _CREDENTIAL_WORDS = {"key", "auth", "session", "sessionid", "sid", "sig", "signa
 _LONG = 16
 _word = re.compile(r"[a-z]+")
 _form = re.compile(r"[^\s=&]+=[^\s&]*(&[^\s=&]+=[^\s&]*)*\Z")
+_form_part = re.compile(  # of multipart/form-data
+    r'^content-disposition: *form-data; *name="([^"\r\n]*)".*\r\n(?:.+\r\n)*\r\n((?s:.*?))\r\n--',
+    re.IGNORECASE | re.MULTILINE,
+)
 
 
 def register(
@@ -235,12 +239,12 @@ def _credentials(name: str, value: str) -> Iterator[tuple[str, Secret]]:
 
 
 def _body_fields(body: bytes) -> Iterator[tuple[str, str]]:
-    """The texts and numbers of a JSON body with their keys, or the fields of a form."""
+    """The texts and numbers of a JSON body with their keys, or the fields of a form with one or several parts."""
     try:
         left: list[tuple[str, Any]] = [("", read_json(body))]
     except NOT_JSON:
         text = body.decode("utf-8", "replace")
-        yield from parse_qsl(text) if _form.match(text) else ()
+        yield from parse_qsl(text) if _form.match(text) else _form_part.findall(text)
         return
     while left:
         name, value = left.pop()

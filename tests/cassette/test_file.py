@@ -155,13 +155,16 @@ BODIES = (
 @given(BODIES)
 def test_any_response_body_is_read_back_by_us_and_vcrpy(tmp_path_factory: pytest.TempPathFactory, body: bytes) -> None:
     """Whatever the bytes: ours and vcrpy's reader both give them back."""
-    text = dump_cassette([Interaction(CALL, HttpReply(200, (), body))], {})
+    metadata = {"note": body.decode("latin-1")}  # the last text before the interactions
+    text = dump_cassette([Interaction(CALL, HttpReply(200, (), body))] * 2, metadata)
     path = write(tmp_path_factory.mktemp("cassette"), text)
-    assert load_cassette(path).interactions[0].reply.body == body
+    loaded = load_cassette(path)
+    assert [each.reply.body for each in loaded.interactions] == [body, body]
+    assert loaded.metadata["note"] == metadata["note"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _, responses = VCR.serialize.deserialize(text, VCR.serializers.yamlserializer)
-    assert responses[0]["body"]["string"] == body
+        _, responses, *_ = VCR.serialize.deserialize(text, VCR.serializers.yamlserializer)
+    assert [each["body"]["string"] for each in responses] == [body, body]
 
 
 # --- vcrpy -------------------------------------------------------------------------------------------------

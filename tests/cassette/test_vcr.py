@@ -113,12 +113,16 @@ def replay(file: Path, send: Send, url: str, body: Any, **options: Any) -> bytes
         return send(url, body)
 
 
-def documented_hook() -> Any:
-    """The `conftest.py` of docs/cassettes.md."""
+def documented_conftest() -> str:
+    """The `conftest.py` of docs/cassettes.md. `test_other_plugins.py` runs it with pytest-recording itself."""
     page = (ROOT / "docs" / "cassettes.md").read_text(encoding="utf-8")
     (block,) = [text for kind, text in blocks(page) if kind == "python" and text.startswith("# conftest.py")]
+    return block
+
+
+def documented_hook() -> Any:
     names: dict[str, Any] = {}
-    exec(compile(block, "docs/cassettes.md", "exec"), names)  # noqa: S102  # our own page
+    exec(compile(documented_conftest(), "docs/cassettes.md", "exec"), names)  # noqa: S102  # our own page
     return names["pytest_recording_configure"]
 
 
@@ -209,6 +213,14 @@ class UnknownSecretsHandler(Handler):
         self.send_header("content-length", str(len(text)))
         self.end_headers()
         self.wfile.write(text)
+
+
+def test_password_in_a_form_of_several_parts_is_redacted(server: Server, file: Path) -> None:
+    with recorder().use_cassette(str(file)), httpx.Client(trust_env=False) as client:
+        client.post(server.url, data={"password": "correct-horse-battery", "n": "1"}, files={"f": ("a", b"\x00\xff")})
+    text = file.read_text(encoding="utf-8")
+    assert "correct-horse" not in text
+    assert load_cassette(file).interactions[0].call.body.count(b"[redacted:password]\r\n--") == 1
 
 
 def test_secrets_that_nobody_knows_are_redacted(server: Server, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

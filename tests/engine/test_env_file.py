@@ -68,6 +68,10 @@ def test_variables_of_the_environment_win(tmp_path: Path, monkeypatch: pytest.Mo
     assert (file.headline, settings.has("OPENAI_API_KEY"), settings.has("SHOP_TOKEN")) == ("", *[bool(existing)] * 2)
     if existing:
         assert settings.secret("OPENAI_API_KEY").reveal() == settings.secret("SHOP_TOKEN").reveal() == existing
+    else:
+        with pytest.raises(HostError) as caught:
+            settings.secret("SHOP_TOKEN")
+        assert (caught.value.hint or "").endswith("takes precedence over .env: run unset SHOP_TOKEN")
 
 
 def test_dollar_signs_in_values_are_kept(tmp_path: Path) -> None:

@@ -137,6 +137,6 @@ _Dumper.add_representer(
 
 
 def _dump(data: Any) -> str:
-    return str(
-        yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=2**30)
-    )
+    """A part of the document. PyYAML ends one whose last text ends with an empty line, as streams do, with `...`."""
+    text = yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=2**30)
+    return str(text).removesuffix("...\n") if text.endswith("\n...\n") else str(text)

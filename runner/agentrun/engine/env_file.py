@@ -62,7 +62,9 @@ class EnvFile:
 
     def hint(self, name: str) -> str:
         """Why a variable that is not set does not come from the file, or an empty text."""
-        if name in self.values and name not in os.environ:
+        if name in self.values and name in os.environ:
+            return f"{name} is empty in the environment, which takes precedence over {ENV_FILE}: run unset {name}"
+        if name in self.values:
             return f"{ENV_FILE} cannot set {name}: export {name}=…"
         return self.unread or self.warning
 

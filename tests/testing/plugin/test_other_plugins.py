@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import requires
 from itertools import groupby
 from pathlib import Path
@@ -12,6 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from ...cassette.test_vcr import documented_conftest
 from .projects import SNAPSHOT_ASSERTION, Project
 from .test_collect import ids
 from .test_functions import EVERY_SCOPE, REQUEST, add_second_file, log_of
@@ -118,6 +122,74 @@ def test_recording_plugin(project: Project) -> None:
     result = run_in_venv(project, "all", *(f"-p{each}" for each in others), *options)
     result.assert_outcomes(passed=3)
     assert sorted(project.root.rglob("*.yaml")) == before
+
+
+SHOP_TESTS = """
+import os
+import httpx
+import pytest
+
+SECRETS = {"header": "hd-4f9a8c7e6b5d4c3b", "query": "qr-1a2b3c4d5e6f7a8b", "body": "bd-correct-horse-battery"}
+
+@pytest.mark.vcr
+def test_order():
+    with httpx.Client(base_url=os.environ["SHOP_URL"], trust_env=False) as client:
+        reply = client.post(
+            "/orders",
+            params={"api_key": SECRETS["query"]},
+            headers={"authorization": f"Bearer {SECRETS['header']}"},
+            json={"password": SECRETS["body"], "id": 7},
+        )
+        assert reply.json()["id"] == 7
+        streamed = client.post("/events", json={"id": 8})
+        assert streamed.text.endswith("\\n\\n")
+        assert client.post("/orders", json={"id": 9}).json()["id"] == 9
+"""
+
+
+def test_recording_plugin_records_and_replays_through_agentrun(project: Project) -> None:
+    """With the `conftest.py` of docs/cassettes.md. The server repeats what it gets, also as a stream."""
+    project.write("conftest.py", documented_conftest())
+    project.write("tests/test_shop.py", SHOP_TESTS)
+    options = ("-pno:asyncio", "-pno:randomly", "-pno:xdist", "-pno:pytest_cov", "tests")
+    with EchoServer(("127.0.0.1", 0), Echo) as server, pytest.MonkeyPatch.context() as patch:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        patch.setenv("SHOP_URL", f"http://127.0.0.1:{server.server_port}")
+        run_in_venv(project, "all", "--record-mode=once", *options).assert_outcomes(passed=1)
+        server.shutdown()
+        assert server.count == 3
+        run_in_venv(project, "all", "--record-mode=none", "--block-network", *options).assert_outcomes(passed=1)
+        project.edit("tests/test_shop.py", '"id": 9}', '"id": 10}')
+        result = run_in_venv(project, "all", "--record-mode=none", *options)
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines(["*agentrun differs: *"])
+    text = (project.root / "tests/cassettes/test_shop/test_order.yaml").read_text(encoding="utf-8")
+    assert [value for value in re.findall('"([a-z]+-[^"]+)"', SHOP_TESTS) if value in text] == []
+    for name in ("api_key", "password", "authorization"):
+        assert f"[redacted:{name}]" in text
+
+
+class EchoServer(ThreadingHTTPServer):
+    count = 0
+
+
+class Echo(BaseHTTPRequestHandler):
+    """Repeats the body and the token of a request."""
+
+    def do_POST(self) -> None:
+        sent = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        text = json.dumps(sent | {"seen": self.headers["authorization"]})
+        kind = "text/event-stream" if self.path == "/events" else "application/json"
+        data = (f"data: {text}\n\ndata: [DONE]\n\n" if self.path == "/events" else text).encode()
+        self.server.count += 1  # type: ignore[attr-defined]  # ours
+        self.send_response(200)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Silent."""
 
 
 def test_all_plugins_in_one_process(project: Project) -> None:
