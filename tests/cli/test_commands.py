@@ -96,6 +96,14 @@ def test_validate_fails_for_a_folder_without_documents(tmp_path: Path) -> None:
     assert "json.yaml:1:1" in agentrun("validate", ".", cwd=tmp_path).err
 
 
+def test_virtual_environment_is_not_searched(tmp_path: Path) -> None:
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv/pyvenv.cfg").write_text("")
+    for name in ("own.yaml", "venv/other.yaml"):
+        (tmp_path / name).write_text((ROOT / "specs/triage.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    assert "1 file checked" in agentrun("validate", ".", cwd=tmp_path).err
+
+
 def test_a_warning_fails_only_with_strict(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(SMALL.replace(", tokens: 2k", ""))
     assert agentrun("validate", "a.yaml", cwd=tmp_path).code == 0
@@ -288,12 +296,35 @@ def test_completion_completes_tags_of_cases(tmp_path: Path) -> None:
         ["validate", "specs/suport.yaml"],
         ["compile", "./specs/support.yml"],
         ["test", "specs/suport.yaml"],
+        ["support.yaml"],
+        ["support"],
+        ["specs/support"],
+        ["render", "support.yaml"],
+        ["test", "support.yaml"],
     ],
 )
 def test_misspelt_path_gets_a_suggestion(words: list[str]) -> None:
     done = agentrun(*words)
     assert (done.code, "did you mean" in done.err) == (2, True), done.err
     assert "specs/support.yaml" in done.err
+
+
+def test_path_that_only_has_the_same_ending_is_not_suggested() -> None:
+    done = agentrun("specs/xyz.yaml")
+    assert (done.code, "did you mean" in done.err) == (2, False), done.err
+
+
+@pytest.mark.parametrize("command", [[], ["render"], ["compile"], ["lock"]])
+def test_file_of_cases_given_as_a_spec_is_refused_with_its_spec(command: list[str]) -> None:
+    done = agentrun(*command, "specs/triage.cases.yaml")
+    assert done.code == 2
+    assert "is a file of cases of specs/triage.yaml; to run them: agentrun test specs/triage.cases.yaml" in done.err
+    assert "spec." not in done.err.replace("specs/", "")
+
+
+def test_message_without_quotes_is_refused_with_the_quoted_one() -> None:
+    done = agentrun("specs/triage.yaml", "Where", "is", "it?")
+    assert (done.code, "put the message in quotes: 'Where is it?'" in done.err) == (2, True), done.err
 
 
 def test_init_makes_a_project_that_validates_compiles_and_replays(tmp_path: Path) -> None:

@@ -192,4 +192,4 @@ def test_environment_credential_in_a_spec_is_not_shown(tmp_path: Path, form: tup
 def test_empty_folders_are_refused(tmp_path: Path) -> None:
     told = diff(tmp_path, tmp_path)
     assert told.code == 2
-    assert "contain no snapshots, journals or cassettes" in told.err
+    assert "contain no specs, snapshots, journals or cassettes" in told.err

@@ -91,6 +91,20 @@ def test_folders_and_journals_of_a_revision_are_compared(repository: Path) -> No
     ]
 
 
+@pytest.mark.parametrize("path", [[], ["."], ["agents"], ["agents/specs"]])
+def test_specs_of_a_folder_are_compared_with_a_revision(repository: Path, path: list[str]) -> None:
+    done = agentrun("diff", *path, "--since", "HEAD", cwd=repository)
+    assert (done.code, done.out, done.err) == (0, "", "no differences\n")
+    (repository / "agents/specs/prompts/hello.md").write_text("Greet politely.\n")
+    (repository / "agents/specs/new.yaml").write_text(SPEC.replace("name: hello", "name: new"))
+    (repository / "agents/specs/shared.yaml").write_text('agentrun: "1"\nbudgets: {turns: 3}\n')
+    done = agentrun("diff", *path, "--since", "HEAD", cwd=repository)
+    assert (done.code, '~ instructions: "Greet." → "Greet politely."' in done.out) == (1, True), done.out
+    assert "+ the spec is new" in done.out
+    assert "shared.yaml" not in done.out
+    assert done.err == "2 differences in 2 of 2 files\n"
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

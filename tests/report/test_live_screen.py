@@ -99,9 +99,9 @@ def test_status_shows_the_time_and_tokens_of_a_model_request() -> None:
         screen.begin_request("child/m1.1")
         screen.delta("child/m1.1", "1234")
         now[0] = 113.0
-        seen.until(lambda shown: shown.endswith("· model 13s, ~1 tokens"))
+        seen.until(lambda shown: shown.endswith("· model 13s, ~1 token"))
         screen.end_request("m1.1")
-        seen.until(lambda shown: shown.endswith("· model 0s, ~1 tokens"))
+        seen.until(lambda shown: shown.endswith("· model 0s, ~1 token"))
         screen.end_request("child/m1.1")
         seen.until(lambda shown: shown.endswith("turn 1 of 12"))
 

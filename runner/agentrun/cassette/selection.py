@@ -29,10 +29,9 @@ from agentrun.files import TEMPORARY_NAME
 from agentrun.spec.problems import DocumentError
 from agentrun.spec.project import Project, find_project, project_root
 from agentrun.spec.safe_text import join_words
-from agentrun.spec.source_files import display_path
+from agentrun.spec.source_files import display_path, walk_folders
 from agentrun.spec.v1.cases import Case
 
-_SKIPPED = {"node_modules", "__pycache__", "site-packages"}
 _DOCUMENT = re.compile(r"^[\"']?agentrun[\"']?[ ]*:", re.MULTILINE)
 _HEAD = 65_536
 
@@ -119,7 +118,7 @@ class ProjectCassettes:
         self.specs: dict[Path, Path] = {}
         self._owners: dict[Path, list[Owner]] = {}
         self._unreadable: list[tuple[Path, str]] = []
-        for folder, names in _walk(project.root, self.folder):
+        for folder, names in walk_folders(project.root, lambda folder: folder == self.folder):
             for name in names:
                 if name.endswith(CASES_FILE_SUFFIX):
                     self._add_cases(folder / name)
@@ -206,7 +205,7 @@ def _files(path: Path, *, leftovers: bool) -> Iterator[Path]:
         elif path.is_file():
             yield path
         return
-    for folder, names in _walk(path):
+    for folder, names in walk_folders(path):
         for name in names:
             file = folder / name
             is_wanted = _leftover_of(file) if leftovers else name.endswith(".yaml") and not name.startswith(".")
@@ -218,14 +217,6 @@ def _leftover_of(path: Path) -> str | None:
     """The cassette that a process was writing when it was killed. None: it is another file."""
     match = TEMPORARY_NAME.fullmatch(path.name)
     return match[1] if match and match[1].endswith(".yaml") and path.is_file() else None
-
-
-def _walk(top: Path, skip: Path | None = None) -> Iterator[tuple[Path, list[str]]]:
-    for folder, inner, names in os.walk(top):
-        inner[:] = sorted(
-            each for each in inner if not each.startswith(".") and each not in _SKIPPED and Path(folder, each) != skip
-        )
-        yield Path(folder), sorted(names)
 
 
 def _is_document(path: Path) -> bool:

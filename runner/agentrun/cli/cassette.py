@@ -13,7 +13,7 @@ import click
 
 from agentrun.cassette.audit import FAILING_KINDS, FINDING_KINDS, AuditContext, AuditFinding, audit_cassette
 from agentrun.cli.console import json_line, json_option, print_stderr, show_error, table_lines
-from agentrun.cli.options import ExistingPath, ListGroup, now_option, parse_max_age
+from agentrun.cli.options import ExistingFile, ExistingPath, ListGroup, now_option, parse_max_age
 from agentrun.errors import AgentrunError
 from agentrun.spec.problems import escape_invisible
 from agentrun.spec.safe_text import plural
@@ -108,7 +108,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 
 @command.command("show", short_help="Show the interactions of a cassette as text.")
-@click.argument("file", type=ExistingPath(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=ExistingFile)
 @click.option("--n", "number", metavar="N", type=click.IntRange(min=1), help="Show all of interaction N.")
 @now_option
 @json_option

@@ -32,6 +32,7 @@ from agentrun.secret import MASK, mask, names_credential
 from agentrun.spec.safe_text import plural, short_text
 
 if TYPE_CHECKING:
+    from agentrun.cassette.parsed_interaction import ParsedCassette
     from agentrun.compiler.package_diff import PackageDifference
     from agentrun.compiler.package_file import PackageFile
     from agentrun.report.file_diff import FileKind
@@ -50,19 +51,25 @@ _SIGNS = {"new": "+", "gone": "-", "changed": "~", "moved": "~"}
 
 
 @click.command("diff")
-@click.argument("a", metavar="A")
+@click.argument("a", metavar="[A]", required=False)
 @click.argument("b", metavar="[B]", required=False)
-@click.option("--since", metavar="REVISION", help="Compare A with its state at this git revision.")
+@click.option(
+    "--since",
+    metavar="REVISION",
+    help="Compare A, or all files below the working directory, with their state at this git revision.",
+)
 @profile_option
 @json_option
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown, for a comment on a pull request.")
-def command(a: str, b: str | None, since: str | None, profile: str | None, as_json: bool, as_markdown: bool) -> int:
+def command(
+    a: str | None, b: str | None, since: str | None, profile: str | None, as_json: bool, as_markdown: bool
+) -> int:
     """Explain how two specs, two runs or two cassettes differ.
 
-    A and B are two specs or packages, two journals or snapshots, two cassettes, or two folders whose files are
-    compared by name. The content of a file decides what it is, not its name. REVISION:PATH is a path as it was at a
-    git revision; `diff PATH --since REVISION` is short for `diff REVISION:./PATH PATH`. git runs no hooks or filters
-    of the repository for it.
+    A and B are two specs or packages, two journals or snapshots, two cassettes, or two folders whose specs, journals,
+    snapshots and cassettes are compared by name. The content of a file decides what it is, not its name. REVISION:PATH
+    is a path as it was at a git revision; `diff PATH --since REVISION` is short for `diff REVISION:./PATH PATH`. git
+    runs no hooks or filters of the repository for it.
 
     Specs are compared by meaning: comments, key order and file layout make no difference. Journals and cassettes are
     compared by turn and call, not by line: a changed argument, another policy decision, a new step, the cost. Times
@@ -81,6 +88,7 @@ def command(a: str, b: str | None, since: str | None, profile: str | None, as_js
       agentrun diff specs/support.yaml support.package.json
       agentrun diff before.jsonl after.jsonl
       agentrun diff HEAD:specs/support.yaml specs/support.yaml
+      agentrun diff --since main
       agentrun diff specs/__snapshots__ --since main --markdown
       agentrun diff old/default.yaml cassettes/support/default.yaml --json
       agentrun diff old/__snapshots__ specs/__snapshots__ --markdown
@@ -89,6 +97,7 @@ def command(a: str, b: str | None, since: str | None, profile: str | None, as_js
         raise click.UsageError("--json cannot be combined with --markdown")
     if (b is None) == (since is None):
         raise click.UsageError("give a second path B or --since REVISION, and not both")
+    a = a or "."
     first, second = (a, b) if b is not None else (f"{since}:./{os.path.relpath(a)}", a)
     with _open_path(first) as one, _open_path(second) as two:
         return _diff(one, two, profile, as_json=as_json, as_markdown=as_markdown)
@@ -125,7 +134,13 @@ def _diff(a: ComparedPath, b: ComparedPath, profile: str | None, *, as_json: boo
         raise click.UsageError("--profile can only be used with specs")
     from agentrun.cassette.parsed_interaction import load_redacted
 
-    compare = FileDiff(environment_redactor(), lambda path: load_redacted(path, environment_redactor()))
+    def load(path: Path) -> ParsedCassette:
+        return load_redacted(path, environment_redactor())
+
+    def compare_specs(one: Path, two: Path) -> tuple[RunChange, ...]:
+        return tuple(map(_to_change, _compare_agents(one, two, None)))
+
+    compare = FileDiff(environment_redactor(), load, compare_specs)
     try:
         if kind == "folder":
             found = compare.compare_folders(a.real, b.real)
@@ -171,9 +186,7 @@ def _kind_of_file(path: ComparedPath) -> FileKind:
 
 
 def _diff_agents(a: ComparedPath, b: ComparedPath, profile: str | None, *, as_json: bool, as_markdown: bool) -> int:
-    from agentrun.compiler.package_diff import diff_packages
-
-    found = list(map(_redact_difference, diff_packages(_read_agent(a.real, profile), _read_agent(b.real, profile))))
+    found = _compare_agents(a.real, b.real, profile)
     if as_markdown:
         comparison = Comparison("agent", a.shown, b.shown, tuple(map(_to_change, found)))
         return print_comparisons([comparison], a.shown, b.shown, as_json=False, as_markdown=True, folders=False)
@@ -186,6 +199,12 @@ def _diff_agents(a: ComparedPath, b: ComparedPath, profile: str | None, *, as_js
     if not as_json:
         print_stderr(plural(len(found), "difference") if found else "no differences: the fingerprints are equal")
     return 1 if found else 0
+
+
+def _compare_agents(a: Path, b: Path, profile: str | None) -> list[PackageDifference]:
+    from agentrun.compiler.package_diff import diff_packages
+
+    return list(map(_redact_difference, diff_packages(_read_agent(a, profile), _read_agent(b, profile))))
 
 
 def _redact_difference(difference: PackageDifference) -> PackageDifference:

@@ -69,8 +69,10 @@ class AgentrunGroup(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args[0] not in COMMANDS:
             from agentrun.spec.problems import did_you_mean, escape_invisible
+            from agentrun.spec.source_files import did_you_mean_path
 
-            hint = did_you_mean(args[0], COMMANDS) or "agentrun --help lists the commands"
+            hint = did_you_mean(args[0], COMMANDS) or did_you_mean_path(Path(args[0]))
+            hint = hint or "agentrun --help lists the commands"
             raise click.UsageError(f"{escape_invisible(args[0])!r} is neither a command nor a spec file: {hint}", ctx)
         return super().resolve_command(ctx, args)
 

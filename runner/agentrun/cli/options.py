@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote
 from typing import Any, TypeVar
 
 import click
@@ -50,8 +51,21 @@ class ExistingPath(click.Path):
             raise click.BadParameter(f"{error.message.rstrip('.')}{f': {near}' if near else '.'}", ctx, param) from None
 
 
-SpecFile = ExistingPath(exists=True, dir_okay=False, path_type=Path)
-spec_argument = click.argument("spec", type=SpecFile)
+class SpecFile(ExistingPath):
+    """The file of a spec. For a file of cases the error names the spec."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from agentrun.compiler.cases import CASES_FILE_SUFFIX, spec_path
+
+        path = super().convert(value, param, ctx)
+        if path.name.endswith(CASES_FILE_SUFFIX):
+            text = f"{path} is a file of cases of {spec_path(path)}; to run them: agentrun test {quote(str(path))}"
+            raise click.BadParameter(text, ctx, param)
+        return path
+
+
+ExistingFile = ExistingPath(exists=True, dir_okay=False, path_type=Path)
+spec_argument = click.argument("spec", type=SpecFile(exists=True, dir_okay=False, path_type=Path))
 imports_option = click.option(
     "--imports", is_flag=True, help="Also import the modules of Python tools and hooks. This runs the project's code."
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from agentrun.cli.console import document_problems, print_stderr
-from agentrun.cli.options import SpecFile
+from agentrun.cli.options import ExistingFile
 from agentrun.spec.safe_text import plural
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command("provider")
-@click.argument("script", type=SpecFile)
+@click.argument("script", type=ExistingFile)
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, help="The port to listen on; 0, the default, picks a free one."
 )

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from mimetypes import guess_type
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -52,14 +53,14 @@ def _read_attachment(path: Path) -> Attachment:
     return Attachment(part, data)
 
 
-@click.command("run")
+@click.command("run", context_settings={"allow_extra_args": True})
 @cli_options.spec_options
 @click.argument("message", required=False)
 @cli_options.param_option
 @click.option(
     "--attach",
     "attached",
-    type=cli_options.ExistingPath(exists=True, dir_okay=False, path_type=Path),
+    type=cli_options.ExistingFile,
     multiple=True,
     help="Send an image or a file with the message; can be repeated.",
 )
@@ -122,6 +123,8 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
     from agentrun.compiler.prompts import locate_render_errors
     from agentrun.engine.request import Request
 
+    if more := click.get_current_context().args:
+        raise click.UsageError(f"put the message in quotes: {quote(' '.join([message or '', *more]))}")
     message = _read_message(message)
     cases = cases_for_spec(spec)
     case, profile = _named_case(spec, cases, profile, options)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from agentrun.cli.console import json_line, print_stderr, safe_text, show_error
-from agentrun.cli.options import ExistingPath
+from agentrun.cli.options import ExistingFile
 from agentrun.secret import mask
 
 if TYPE_CHECKING:
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from agentrun.errors import AgentrunError
     from agentrun.journal.family import RunFamily
 
-journal_argument = click.argument("file", type=ExistingPath(exists=True, dir_okay=False, path_type=Path))
+journal_argument = click.argument("file", type=ExistingFile)
 package_option = click.option(
     "--package",
     "packages",
-    type=ExistingPath(exists=True, dir_okay=False, path_type=Path),
+    type=ExistingFile,
     multiple=True,
     help="The package of the run, or the spec that it was compiled from; can be repeated. The default is package.json "
     "next to the journal.",

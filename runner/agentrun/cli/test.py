@@ -19,6 +19,7 @@ from agentrun.cli.completion import complete_tags
 from agentrun.cli.console import json_option, print_stderr, safe_text
 from agentrun.cli.options import check_file_name, live_options
 from agentrun.engine.ci import in_ci
+from agentrun.spec.safe_text import plural
 
 if TYPE_CHECKING:
     from agentrun.cli.suite_progress import SuiteProgress
@@ -303,7 +304,7 @@ def _refuse_empty_selection(found: SelectedCases, options: dict[str, Any]) -> No
         return
     filters = {"-k": options["keyword"], "--tag": " or ".join(options["tags"])}
     words = " and ".join(f"{name} {value}" for name, value in filters.items() if value)
-    raise click.UsageError(f"none of the {found.seen} cases matches {words}")
+    raise click.UsageError(f"no case matches {words}; without it {plural(found.seen, 'case')} would run")
 
 
 def _keep_last_failed(found: SelectedCases, options: dict[str, Any]) -> SelectedCases:

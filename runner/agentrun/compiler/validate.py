@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -19,7 +18,7 @@ from agentrun.errors import PackageError
 from agentrun.spec.document_loader import load_document
 from agentrun.spec.problems import DocumentError, Problem, Source, SourcePlace, sort_problems
 from agentrun.spec.project import project_root
-from agentrun.spec.source_files import display_path, read_source
+from agentrun.spec.source_files import display_path, read_source, walk_folders
 from agentrun.spec.tree import MappingNode
 from agentrun.spec.v1.agent import SHARED_KEYS
 from agentrun.spec.yaml_parser import MAX_PROBLEMS
@@ -27,7 +26,6 @@ from agentrun.spec.yaml_parser import MAX_PROBLEMS
 _TOP_KEY = re.compile(r"^[\"']?([A-Za-z_][\w-]*)[\"']?[ ]*:", re.MULTILINE)
 _AGENTRUN_KEY = re.compile(r"^[ {]*[\"']?agentrun[\"']?[ ]*:", re.MULTILINE)
 _ENDINGS = (".yaml", ".yml")
-_SKIPPED = {"node_modules", "cassettes", "__pycache__"}
 
 
 def find_documents(path: Path) -> Iterator[Path]:
@@ -35,10 +33,9 @@ def find_documents(path: Path) -> Iterator[Path]:
     if not path.is_dir():
         yield path
         return
-    for folder, inner, names in os.walk(path):
-        inner[:] = sorted(name for name in inner if not name.startswith(".") and name not in _SKIPPED)
-        for name in sorted(names):
-            found = Path(folder, name)
+    for folder, names in walk_folders(path, lambda folder: folder.name == "cassettes"):
+        for name in names:
+            found = folder / name
             is_yaml = found.suffix in _ENDINGS and not name.startswith(".") and found.is_file()
             if is_yaml and _is_agentrun_document(found):
                 yield found

@@ -1,4 +1,4 @@
-"""Compare two journals, snapshots or cassettes, or two folders of them file by file.
+"""Compare two journals, snapshots or cassettes, or two folders of them and of specs file by file.
 
 Rule 1  The content of a file decides what it is, not its name.
 Rule 2  Everything read is redacted before it is compared.
@@ -7,7 +7,6 @@ Rule 3  A file that cannot be read is an error. It is never reported as gone.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +26,7 @@ from agentrun.report.change import ChangeStatus, RunChange
 from agentrun.report.journal_diff import compare_journal_facts
 from agentrun.report.snapshot_form import parse_snapshot
 from agentrun.spec.safe_text import short_text
+from agentrun.spec.source_files import walk_folders
 
 if TYPE_CHECKING:  # `report` and `cassette` are in one layer, so only types are imported
     from agentrun.cassette.parsed_interaction import ParsedCassette
@@ -39,7 +39,9 @@ _DOCUMENT = re.compile(r"^[\"']?agentrun[\"']?[ ]*:", re.MULTILINE)
 _CASSETTE = re.compile(r"^[\"']?interactions[\"']?[ ]*:", re.MULTILINE)
 _CASES = (".cases.yaml", ".cases.yml")
 _SNAPSHOT = b"- run_started:"
-_COMPARED_KINDS: tuple[FileKind, ...] = ("snapshot", "journal", "cassette")
+_SPEC = re.compile(r"^[\"']?instructions[\"']?[ ]*:", re.MULTILINE)
+_COMPARED_KINDS: tuple[FileKind, ...] = ("snapshot", "journal", "cassette", "agent")
+_NAMES: dict[FileKind, str] = {"agent": "spec"}
 
 
 class NotComparable(Exception):
@@ -75,12 +77,20 @@ def file_kind(path: Path) -> FileKind | None:
 
 
 class FileDiff:
-    def __init__(self, redactor: Redactor, load_cassette: Callable[[Path], ParsedCassette]) -> None:
+    def __init__(
+        self,
+        redactor: Redactor,
+        load_cassette: Callable[[Path], ParsedCassette],
+        compare_agents: Callable[[Path, Path], tuple[RunChange, ...]],
+    ) -> None:
         self._redactor = redactor
         self._load_cassette = load_cassette
+        self._compare_agents = compare_agents
 
     def compare_files(self, a: Path, b: Path, kind: FileKind, other: FileKind) -> tuple[RunChange, ...]:
-        """Compare two cassettes, or two journals or snapshots in any mix, whose kinds are given."""
+        """Compare two specs, two cassettes, or two journals or snapshots in any mix, whose kinds are given."""
+        if kind == "agent":
+            return self._compare_agents(a, b)
         if kind == "cassette":
             return compare_cassettes(self._load_cassette(a), self._load_cassette(b))
         return compare_journal_facts(self._facts(a, kind), self._facts(b, other))
@@ -89,15 +99,17 @@ class FileDiff:
         """Compare the files of two folders by their names. Raises `NotComparable`."""
         one, two = _find_files(a), _find_files(b)
         if not one and not two:
-            raise NotComparable(f"{a} and {b} contain no snapshots, journals or cassettes")
+            raise NotComparable(f"{a} and {b} contain no specs, snapshots, journals or cassettes")
         found = []
         for name in sorted(one.keys() | two.keys()):
             kind = two[name] if name in two else one[name]
             if name not in one or name not in two:
                 how: ChangeStatus = "new" if name in two else "gone"
-                changes: tuple[RunChange, ...] = (RunChange(text=f"the {kind} is {how}", kind="run", how=how),)
-            elif one[name] != two[name] and "cassette" in (one[name], two[name]):
-                raise NotComparable(f"{short_text(name)} is a {one[name]} in {a} and a {two[name]} in {b}")
+                text = f"the {_NAMES.get(kind, kind)} is {how}"
+                changes: tuple[RunChange, ...] = (RunChange(text=text, kind="run", how=how),)
+            elif one[name] != two[name] and {one[name], two[name]} != {"journal", "snapshot"}:
+                kinds = [_NAMES.get(each, each) for each in (one[name], two[name])]
+                raise NotComparable(f"{short_text(name)} is a {kinds[0]} in {a} and a {kinds[1]} in {b}")
             else:
                 changes = self.compare_files(a / name, b / name, one[name], two[name])
             found.append(Comparison(kind, a / name, b / name, changes, name))
@@ -114,17 +126,28 @@ class FileDiff:
 def _find_files(folder: Path) -> dict[str, FileKind]:
     """The files that can be compared, by their paths in the folder. A sub-agent's journal belongs to its parent's."""
     found: dict[str, FileKind] = {}
-    for here, folders, names in os.walk(folder, onerror=_refuse):
-        folders[:] = sorted(each for each in folders if not each.startswith("."))
-        for path in (Path(here, name) for name in sorted(names) if not name.startswith(".")):
+    for here, names in walk_folders(folder, on_error=_refuse):
+        for path in (here / name for name in names if not name.startswith(".")):
             try:
                 kind = file_kind(path)
+                is_other_document = kind == "agent" and not _is_spec(path)
             except OSError as error:
                 raise _unreadable(path, error) from None
             siblings = path.parent.glob(f"*{path.suffix}") if kind == "journal" and is_child_journal(path) else ()
-            if kind in _COMPARED_KINDS and not any(is_child_journal_of(other, path) for other in siblings):
+            if is_other_document or any(is_child_journal_of(other, path) for other in siblings):
+                continue
+            if kind in _COMPARED_KINDS:
                 found[path.relative_to(folder).as_posix()] = kind
     return found
+
+
+def _is_spec(path: Path) -> bool:
+    """Whether a document is a spec: not a shared part, a schema or any other YAML or JSON file."""
+    if path.suffix == ".json":
+        return False
+    with path.open("rb") as file:
+        text = file.read(_HEAD).decode("utf-8", "replace")
+    return _DOCUMENT.search(text) is not None and _SPEC.search(text) is not None
 
 
 def _refuse(error: OSError) -> None:

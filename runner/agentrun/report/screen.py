@@ -22,7 +22,7 @@ import click
 from msgspec import Struct
 
 from agentrun.core.facts import ModelAsked, ModelFailed, ModelReplied, Record
-from agentrun.report.formatting import OutputLine, Tone, format_count
+from agentrun.report.formatting import OutputLine, Tone, format_budget
 from agentrun.report.run_renderer import RunRenderer
 from agentrun.secret import mask
 from agentrun.spec.problems import escape_invisible
@@ -198,7 +198,7 @@ class LiveScreen(PlainScreen):
             return ""
         seconds = int(self._clock() - next(iter(self._requests.values())).start)
         tokens = sum(each.streamed for each in self._requests.values()) // CHARACTERS_PER_TOKEN
-        return f" · model {seconds}s" + (f", ~{format_count(tokens)} tokens" if tokens else "")
+        return f" · model {seconds}s" + (f", ~{format_budget('tokens', tokens)}" if tokens else "")
 
 
 def screen_for(stream: OutputStream | None, *, live: bool, color: bool | None = None) -> PlainScreen:

@@ -14,10 +14,10 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from agentrun.spec.problems import (
     DocumentError,
@@ -36,6 +36,7 @@ _FOLDER = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY
 
 
 _reads: ContextVar[set[Path] | None] = ContextVar("reads", default=None)
+_INSTALLED_PACKAGES = {"node_modules", "site-packages", "__pycache__"}
 
 
 @contextmanager
@@ -217,13 +218,56 @@ def decode_text(data: bytes, name: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
+def walk_folders(
+    top: Path,
+    is_skipped: Callable[[Path], bool] = lambda folder: False,
+    on_error: Callable[[OSError], None] | None = None,
+) -> Iterator[tuple[Path, list[str]]]:
+    """A folder and those below it, each with the names of its files, in order. Hidden folders, virtual environments and
+    installed packages are left out."""
+    for here, folders, names in os.walk(top, onerror=on_error):
+        folder = Path(here)
+        folders[:] = sorted(
+            each
+            for each in folders
+            if not each.startswith(".")
+            and each not in _INSTALLED_PACKAGES
+            and not (folder / each / "pyvenv.cfg").exists()
+            and not is_skipped(folder / each)
+        )
+        yield folder, sorted(names)
+
+
 def did_you_mean_path(path: Path) -> str | None:
-    """`did you mean "specs/support.yaml"?` for a path with misspelt names, or None if nothing similar exists."""
+    """`did you mean "specs/support.yaml"?` for a path with misspelt names or without its folder. None: nothing similar
+    exists."""
     found = Path(path.anchor)
     for part in path.parts[bool(path.anchor) :]:
-        names = os.listdir(found) if found.is_dir() and os.access(found, os.R_OK) else []
-        near = part if part in (*names, "..") else similar_word(part, names)
+        names = _names_in(found)
+        near = part if part in (*names, "..") else _similar_name(part, names)
         if near is None:
-            return None
+            found = next(_in_subfolders(path), path)
+            break
         found /= near
     return None if found == path else f"did you mean {quote_text(str(found), most=200)}?"
+
+
+def _similar_name(name: str, names: list[str]) -> str | None:
+    """The most similar name of a file. The endings are not compared, because most are `.yaml`."""
+    ending = PurePath(name).suffix
+    stems = {PurePath(each).stem: each for each in sorted(names, key=lambda each: PurePath(each).suffix == ending)}
+    stem = PurePath(name).stem
+    near = stem if stem in stems else similar_word(stem, stems)
+    return None if near is None else stems[near]
+
+
+def _in_subfolders(path: Path) -> Iterator[Path]:
+    """The files of this name in the folders next to it. The ending may be missing."""
+    name = path.name if path.suffix else f"{path.name}.yaml"
+    for folder in sorted(_names_in(path.parent))[:100]:
+        if not folder.startswith(".") and name in _names_in(path.parent / folder):
+            yield path.parent / folder / name
+
+
+def _names_in(folder: Path) -> list[str]:
+    return os.listdir(folder) if folder.is_dir() and os.access(folder, os.R_OK) else []

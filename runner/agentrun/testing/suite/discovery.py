@@ -15,12 +15,10 @@ from agentrun.compiler.lint_cases import lint_cases
 from agentrun.compiler.spec_reader import read_spec
 from agentrun.errors import SpecError
 from agentrun.spec.problems import DocumentError
-from agentrun.spec.source_files import display_path
+from agentrun.spec.source_files import display_path, walk_folders
 from agentrun.spec.tree import Node, SequenceNode, node_at, place_at_path
 from agentrun.spec.v1.assertions import Assertion, JournalSnapshot
 from agentrun.spec.v1.cases import Case, CaseTurn
-
-SKIPPED_DIRECTORIES = frozenset({"__snapshots__", "__pycache__", "node_modules"})
 
 
 class PlacedAssertion(NamedTuple):
@@ -84,16 +82,8 @@ def _files_of_path(path: Path) -> Iterator[Path]:
     if not path.is_dir():
         yield path if path.name.endswith(CASES_FILE_SUFFIX) else cases_path(path)
         return
-    for parent, folders, names in os.walk(path):
-        folders[:] = sorted(each for each in folders if not _is_skipped_directory(parent, each))
-        for name in sorted(names):
-            if name.endswith(CASES_FILE_SUFFIX) and not name.startswith("."):
-                yield Path(parent, name)
-
-
-def _is_skipped_directory(parent: str, name: str) -> bool:
-    is_virtual_environment = os.path.exists(os.path.join(parent, name, "pyvenv.cfg"))
-    return name in SKIPPED_DIRECTORIES or name.startswith(".") or is_virtual_environment
+    for folder, names in walk_folders(path, lambda folder: folder.name == "__snapshots__"):
+        yield from (folder / name for name in names if name.endswith(CASES_FILE_SUFFIX) and not name.startswith("."))
 
 
 def read_located_cases(file: Path) -> list[LocatedCase]:
