@@ -116,7 +116,7 @@ def _cassette(folder: Path, steps: int) -> Path:
     from agentrun.engine.models import HttpProvider
     from agentrun.engine.request import Request
     from agentrun.engine.runtime import Runtime
-    from agentrun.providers.registry import codec_for
+    from agentrun.providers.codec import codec_for
     from agentrun.wire import HttpCall, HttpReply
 
     class Service:

@@ -195,7 +195,7 @@ def _recorded(root: Path) -> str:
     from agentrun.engine.models import HttpProvider
     from agentrun.engine.request import Request
     from agentrun.engine.runtime import Runtime
-    from agentrun.providers.registry import codec_for
+    from agentrun.providers.codec import codec_for
     from agentrun.wire import HttpCall, HttpReply
 
     class Service:

@@ -18,7 +18,7 @@ from agentrun.engine.models import HttpProvider
 from agentrun.engine.perform import make_crew
 from agentrun.engine.request import Request
 from agentrun.engine.world import World
-from agentrun.providers.registry import codec_for
+from agentrun.providers.codec import codec_for
 from agentrun.wire import HttpCall, HttpReply
 
 USAGE = {

@@ -18,7 +18,7 @@ from agentrun.core.messages import Reply
 from agentrun.engine.models import ask_over_http
 from agentrun.errors import ERROR_CODES, AgentrunError
 from agentrun.net.client import HttpxSender, make_client
-from agentrun.providers.registry import codec_for
+from agentrun.providers.codec import codec_for
 from agentrun.testing import stub
 from agentrun.wire import HttpReply
 

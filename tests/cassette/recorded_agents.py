@@ -15,7 +15,7 @@ from agentrun.core.call_validation import offered_tools
 from agentrun.core.effects import ModelRequest
 from agentrun.core.messages import Message, Transcript, user_message
 from agentrun.core.package import Package
-from agentrun.providers.registry import codec_for
+from agentrun.providers.codec import codec_for
 from agentrun.wire import HttpCall, HttpReply
 
 from ..core.script import tool

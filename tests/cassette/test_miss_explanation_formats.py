@@ -11,7 +11,7 @@ from agentrun.cassette.match import match_key
 from agentrun.cassette.miss_explanation import explain_miss
 from agentrun.cassette.parsed_request import ADDRESS_SETTING, SCHEMA_SETTING, RequestMessage, RequestPart, parse_request
 from agentrun.core.messages import Assistant, Message, Text, ToolCall, ToolResult, user_message
-from agentrun.providers.registry import codec_for
+from agentrun.providers.codec import codec_for
 from agentrun.wire import HttpCall
 
 from ..core.script import tool

@@ -10,7 +10,7 @@ from agentrun.cassette.interactions import Cassette, Interaction
 from agentrun.cassette.parsed_interaction import PROVIDER_BY_FORMAT, compare_models, is_same_model, parse_reply
 from agentrun.cassette.parsed_request import ParsedRequest, parse_request
 from agentrun.core.messages import Reply
-from agentrun.providers.registry import CODECS
+from agentrun.providers.codec import CODECS
 from agentrun.testing.provider import ScriptedProvider
 from agentrun.wire import HttpCall, HttpReply
 

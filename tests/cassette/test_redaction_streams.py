@@ -13,7 +13,7 @@ from agentrun.cassette.json_spans import GROUPINGS
 from agentrun.cassette.redaction import find_redacted_values, find_unredacted, redact_interaction
 from agentrun.core.messages import Reply
 from agentrun.core.package import RedactionRule
-from agentrun.providers.registry import codec_for
+from agentrun.providers.codec import codec_for
 from agentrun.redactor import Redactor
 from agentrun.secret import Secret
 from agentrun.testing.provider.server import FORMATS

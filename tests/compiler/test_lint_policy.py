@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrun.compiler.lint_policy import glob_covers, globs_overlap
-from agentrun.core.package_lookup import matches_pattern
+from agentrun.core.package import matches_pattern
 
 from ..projects import TOOL, codes, find_problems
 

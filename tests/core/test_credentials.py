@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from agentrun.core.package_lookup import credential_texts
+from agentrun.core.package import credential_texts
 
 from ..packages import package
 from .script import mcp_tool, tool

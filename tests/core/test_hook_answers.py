@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrun.core import hook_answers as module
-from agentrun.core.facts import Continue, Deny, HookAnswered, HookFailure, HookPoint, Inject, Modify
+from agentrun.core.facts import Continue, Deny, HookAnswered, HookFailure, Inject, Modify
 from agentrun.core.fault import Fault
 from agentrun.core.hook_answers import LEGAL_ANSWERS, is_legal_answer, make_hook_answered
-from agentrun.core.package import Hook
-from agentrun.core.package_lookup import hooks_at
+from agentrun.core.package import Hook, HookPoint, hooks_at
 
 from ..packages import package
 from .script import Run, calls_reply, hook, text_reply, tool

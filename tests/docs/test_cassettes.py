@@ -19,7 +19,7 @@ from agentrun.core.messages import Transcript
 from agentrun.engine.env_file import PROVIDER_KEYS
 from agentrun.engine.settings import Settings, setting_names
 from agentrun.errors import ERROR_CODES
-from agentrun.providers.registry import CODECS, PROVIDER_HOMES, codec_for
+from agentrun.providers.codec import CODECS, PROVIDER_HOMES, codec_for
 
 from ..cli.command import agentrun
 from ..packages import package

@@ -20,7 +20,7 @@ from agentrun.compiler.validate import validate_document
 from agentrun.core.condition import CONDITION_VARIABLES
 from agentrun.core.package import LEGAL_RULINGS, RULINGS
 from agentrun.core.package_tools import McpTool
-from agentrun.providers.registry import CODECS
+from agentrun.providers.codec import CODECS
 from agentrun.spec.project import Project, find_project
 from agentrun.spec.v1.agent import FallbackModelSpec, ModelSpec
 from agentrun.spec.v1.field_types import SecretRef

@@ -10,7 +10,7 @@ import pytest
 
 from agentrun.cassette.file import load_cassette
 from agentrun.compiler.validate import validate_document
-from agentrun.providers.registry import CODECS, PROVIDER_HOMES
+from agentrun.providers.codec import CODECS, PROVIDER_HOMES
 from agentrun.testing.provider import ScriptedProvider
 from agentrun.testing.provider.server import FORMATS
 

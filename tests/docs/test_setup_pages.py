@@ -12,7 +12,7 @@ import yaml
 
 from agentrun.compiler.validate import validate_document
 from agentrun.errors import ERROR_CODES
-from agentrun.providers.registry import PROVIDER_HOMES
+from agentrun.providers.codec import PROVIDER_HOMES
 from agentrun.testing.provider import ScriptedProvider
 
 from ..cli.command import agentrun

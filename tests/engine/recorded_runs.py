@@ -39,7 +39,7 @@ from agentrun.engine.worlds.replay import (
 )
 from agentrun.errors import AgentrunError
 from agentrun.journal.canonical import canonical
-from agentrun.providers.registry import codec_for
+from agentrun.providers.codec import codec_for
 from agentrun.wire import HttpCall, HttpReply
 
 from ..scripted_service import completion

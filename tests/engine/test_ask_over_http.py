@@ -11,7 +11,7 @@ from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply
 from agentrun.engine.models import ask_over_http
 from agentrun.errors import AgentrunError, ProviderError
-from agentrun.providers.registry import codec_for
+from agentrun.providers.codec import codec_for
 from agentrun.wire import HttpCall, HttpReply
 
 from ..attacks.provider_runs import STREAM, events

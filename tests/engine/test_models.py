@@ -13,7 +13,7 @@ from agentrun.core.messages import File, Image, Message, Reply, Transcript, User
 from agentrun.core.package import Route
 from agentrun.engine.models import AttachmentChecker, HttpProvider, ModelCaller
 from agentrun.errors import ProviderError, StorageError
-from agentrun.providers.registry import codec_for
+from agentrun.providers.codec import codec_for
 
 from ..packages import ROUTE
 from ..scripted_service import ScriptedSender, completion, failure

@@ -1,7 +1,6 @@
 """Both OpenAI codecs, each with a request."""
 
-from agentrun.providers.codec import Codec
-from agentrun.providers.registry import codec_for
+from agentrun.providers.codec import Codec, codec_for
 
 from . import exchange
 from .exchange import NOW, SEARCH

@@ -17,8 +17,7 @@ from agentrun.providers.anthropic import (
     DEFAULT_MAX_TOKENS,
     Anthropic,
 )
-from agentrun.providers.codec import Codec
-from agentrun.providers.registry import codec_for
+from agentrun.providers.codec import Codec, codec_for
 from agentrun.wire import HttpAuth
 
 from ..core.script import mcp_tool, pins

@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from agentrun.core.effects import ModelRequest
 from agentrun.core.messages import Assistant, Message, Text, ToolCall, ToolResult, Transcript, User, user_message
-from agentrun.providers.codec import Codec, ConversationEncoder, ReadBlob, split_segments
+from agentrun.providers.codec import CODECS, Codec, ConversationEncoder, ReadBlob, codec_for, split_segments
 from agentrun.providers.openai_chat import OpenAIChat
-from agentrun.providers.registry import CODECS, codec_for
 
 from . import exchange
 from .conversations import conversations

@@ -11,9 +11,8 @@ from agentrun.core.messages import (
 )
 from agentrun.core.model_texts import SCHEMA_GUIDANCE
 from agentrun.errors import PackageError
-from agentrun.providers.codec import Codec
+from agentrun.providers.codec import Codec, codec_for
 from agentrun.providers.gemini import GEMINI_CONFIG_FIELDS, GEMINI_FIELDS, GeminiGenerate
-from agentrun.providers.registry import codec_for
 from agentrun.wire import HttpAuth
 
 from ..packages import TRIAGE

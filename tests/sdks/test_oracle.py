@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from agentrun.core.messages import Message
-from agentrun.providers.registry import CODECS, codec_for
+from agentrun.providers.codec import CODECS, codec_for
 
 from ..packages import TRIAGE
 from ..providers.conversations import conversations

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from agentrun.core.effects import ModelRequest, OfferedTool
 from agentrun.core.messages import Message, Transcript, user_message
-from agentrun.providers.codec import ConversationEncoder
-from agentrun.providers.registry import codec_for
+from agentrun.providers.codec import ConversationEncoder, codec_for
 from agentrun.testing.provider import ScriptedProvider
 from agentrun.wire import HttpCall
 

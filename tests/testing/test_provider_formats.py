@@ -16,8 +16,7 @@ from msgspec import UNSET, to_builtins
 from agentrun.canonical_json import sorted_json
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Assistant, FinishReason, Reasoning, Refusal, Reply, Text, ToolCall, Usage
-from agentrun.providers.codec import ReplyOrFault
-from agentrun.providers.registry import codec_for
+from agentrun.providers.codec import ReplyOrFault, codec_for
 from agentrun.spec.v1.provider import ScriptedCall, ScriptedTurn, ScriptedUsage
 from agentrun.testing.provider.server import format_of
 from agentrun.testing.provider.wire_format import UnsupportedByFormat, make_wire_reply

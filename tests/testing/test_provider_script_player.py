@@ -10,7 +10,7 @@ import pytest
 
 from agentrun.compiler.provider_script import parse_script
 from agentrun.core.messages import Assistant, Message, Reasoning, Text, ToolCall, ToolResult, user_message
-from agentrun.providers.registry import codec_for
+from agentrun.providers.codec import codec_for
 from agentrun.spec.problems import Source
 from agentrun.testing.provider.script_player import ScriptPlayer, ServerReply
 from agentrun.testing.provider.server import format_of

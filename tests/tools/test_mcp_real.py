@@ -23,7 +23,7 @@ from mcp.server import MCPServer
 from agentrun.compiler.lock_file import Lock, lock_text
 from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.facts import RunStopped
-from agentrun.core.package_lookup import tool_command
+from agentrun.core.package import tool_command
 from agentrun.core.package_tools import McpTool
 from agentrun.secret import Secret
 from agentrun.tools.commands import find_programs

@@ -21,7 +21,7 @@ from agentrun.core.effects import ModelRequest
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply, Transcript
 from agentrun.core.package import ModelSettings, Route
-from agentrun.providers.registry import codec_for
+from agentrun.providers.codec import codec_for
 from agentrun.redactor import Redactor
 from agentrun.spec.project import cassette_limit_for
 from agentrun.spec.safe_text import short_text

@@ -202,7 +202,7 @@ def _read_answers(path: Path, package: Package) -> dict[str, Any]:
 
 def _unknown_names(names: Iterable[str], package: Package) -> Iterator[tuple[str, str]]:
     """Names that no approval can be about, each with a suggestion. A wrong name would leave a question unanswered."""
-    from agentrun.core.package_lookup import argument_schemas, matches_pattern
+    from agentrun.core.package import argument_schemas, matches_pattern
     from agentrun.engine.approvals import APPROVAL_STAGES
     from agentrun.engine.world import iterate_packages
 

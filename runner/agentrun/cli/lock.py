@@ -107,7 +107,7 @@ def pin_mcp_servers(specs: Sequence[Spec]) -> tuple[dict[str, dict[str, PinnedTo
     require_mcp_sdk()
     import asyncio
 
-    from agentrun.core.package_lookup import tool_command
+    from agentrun.core.package import tool_command
     from agentrun.engine.env_file import read_project_env_file
     from agentrun.engine.live_providers import part_variables
     from agentrun.engine.settings import load_settings

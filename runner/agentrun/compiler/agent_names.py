@@ -16,7 +16,7 @@ from msgspec import UNSET
 from agentrun.compiler.lint_policy import ToolTargets, overlaps_any
 from agentrun.compiler.lint_tools import KnownArguments, ToolLint
 from agentrun.compiler.spec_reader import Spec, read_spec
-from agentrun.core.package_lookup import matches_pattern
+from agentrun.core.package import matches_pattern
 from agentrun.spec.source_files import FileRefused
 from agentrun.spec.v1.policy import StageSpec
 from agentrun.spec.v1.tools import AgentToolSpec, ToolSpec

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from agentrun.compiler.file_references import inline_assertion_schemas
 from agentrun.compiler.lint_policy import duplicate_names
-from agentrun.core.package_lookup import matches_pattern
+from agentrun.core.package import matches_pattern
 from agentrun.errors import SpecError
 from agentrun.spec.document_loader import load_document
 from agentrun.spec.problems import DocumentError, Source

@@ -24,7 +24,7 @@ from agentrun.compiler.size_limits import exceeded_limits
 from agentrun.compiler.spec_reader import Spec, SpecReadResult, is_consequence, read_spec
 from agentrun.core.package import Package
 from agentrun.errors import SpecError
-from agentrun.providers.registry import CODECS, codec_for
+from agentrun.providers.codec import CODECS, codec_for
 from agentrun.spec.problems import DocumentError, Problem, SourcePlace, did_you_mean, quote_text, sort_problems
 from agentrun.spec.source_files import FileRefused
 from agentrun.spec.tree import DocumentPath

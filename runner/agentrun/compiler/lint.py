@@ -27,7 +27,7 @@ from agentrun.compiler.size_limits import spec_conditions
 from agentrun.compiler.spec_reader import Spec, is_consequence
 from agentrun.core.condition import CONDITION_VARIABLES
 from agentrun.core.package import BUDGET_KINDS
-from agentrun.providers.registry import CODECS
+from agentrun.providers.codec import CODECS
 from agentrun.spec.problems import Problem, SourcePlace, did_you_mean, quote_text
 from agentrun.spec.safe_text import plural
 from agentrun.spec.v1.field_types import milliseconds

@@ -21,7 +21,7 @@ from agentrun.compiler.json_schemas import check_schema
 from agentrun.compiler.patterns import pattern_problems, pattern_problems_at
 from agentrun.compiler.python_functions import callback_problems, find_function
 from agentrun.core.facts import FACT_KINDS
-from agentrun.core.package_lookup import matches_pattern
+from agentrun.core.package import matches_pattern
 from agentrun.errors import ERROR_CODES, TOOL_RESULT_CODES
 from agentrun.spec.problems import Problem, did_you_mean, quote_text
 from agentrun.spec.project import Project

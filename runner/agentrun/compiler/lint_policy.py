@@ -12,8 +12,7 @@ from agentrun.compiler.conditions import cheap_constant_value, check_condition
 from agentrun.compiler.patterns import pattern_problems
 from agentrun.compiler.spec_reader import Spec
 from agentrun.core.condition import CONDITION_VARIABLES
-from agentrun.core.package import LEGAL_RULINGS, RULINGS
-from agentrun.core.package_lookup import matches_pattern
+from agentrun.core.package import LEGAL_RULINGS, RULINGS, matches_pattern
 from agentrun.spec.problems import Problem, did_you_mean, quote_text
 from agentrun.spec.tree import DocumentPath, ScalarNode
 from agentrun.spec.v1.policy import TARGET_PATTERN, RuleSpec

@@ -22,8 +22,7 @@ from agentrun.canonical_json import pretty_json, sorted_json
 from agentrun.compiler.json_schemas import check_schema, resolve_references
 from agentrun.compiler.size_limits import pattern_weight_problems, patterns_in_document
 from agentrun.compiler.spec_reader import Spec
-from agentrun.core.package import Price
-from agentrun.core.package_lookup import matches_pattern
+from agentrun.core.package import Price, matches_pattern
 from agentrun.core.package_tools import PinnedTool
 from agentrun.spec.problems import DocumentError, Problem, Source, did_you_mean, escape_invisible, quote_text
 from agentrun.spec.schema_check import child_values

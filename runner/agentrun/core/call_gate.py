@@ -7,8 +7,7 @@ from agentrun.core.effects import Commit, Wait
 from agentrun.core.fault import Fault
 from agentrun.core.gate import Allowed, Blocked, GateRequest, GateResult, has_gate, pass_gate
 from agentrun.core.messages import text_of
-from agentrun.core.package import Package
-from agentrun.core.package_lookup import find_tool
+from agentrun.core.package import Package, find_tool
 from agentrun.core.state import State
 
 

@@ -26,8 +26,7 @@ from agentrun.core.condition import is_met
 from agentrun.core.effects import OfferedTool
 from agentrun.core.facts import ArgumentsCompleted, CallRefused
 from agentrun.core.json_validation import Invalid, Valid, ValidationResult, parse_strict_json, schema_validator
-from agentrun.core.package import Package
-from agentrun.core.package_lookup import find_tool
+from agentrun.core.package import Package, find_tool
 from agentrun.core.package_tools import AgentTool, JsonSchema, McpTool, PythonTool, Tool
 from agentrun.core.policy import condition_variables
 from agentrun.core.state import CallState, State

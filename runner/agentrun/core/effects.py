@@ -12,11 +12,11 @@ from msgspec import Struct
 
 from agentrun.core import facts
 from agentrun.core.effect_ids import DeliveryId, Purpose
-from agentrun.core.facts import Fact, HookPoint, Parent
+from agentrun.core.facts import Fact, Parent
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Content, Transcript
 from agentrun.core.outcome import Outcome, Question
-from agentrun.core.package import Hook, ModelSettings, Package, Route, Sink
+from agentrun.core.package import Hook, HookPoint, ModelSettings, Package, Route, Sink
 from agentrun.core.package_tools import Tool
 
 

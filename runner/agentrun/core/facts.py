@@ -17,7 +17,7 @@ from msgspec import UNSET, Struct, UnsetType
 from agentrun.core.effect_ids import CallId, Purpose, parse_effect_id
 from agentrun.core.fault import Fault
 from agentrun.core.messages import VOLATILE, Content, Message, Reply, User
-from agentrun.core.package import Ruling, Stage
+from agentrun.core.package import HookPoint, Ruling, Stage
 
 # --- calls ---
 
@@ -152,9 +152,6 @@ CallFact: TypeAlias = SingleCallFact | ResultsGiven
 # --- gates: hooks, policy and approvals ---
 
 
-HookPoint: TypeAlias = Literal[
-    "on_input", "before_model", "after_model", "before_tool", "after_tool", "on_output", "on_stop"
-]
 ApprovalAnswer: TypeAlias = Literal[
     "approved", "approved_for_session", "denied", "timed_out", "cancelled", "unavailable"
 ]

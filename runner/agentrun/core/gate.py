@@ -18,12 +18,11 @@ from agentrun.core import model_texts as texts
 from agentrun.core import policy
 from agentrun.core.effect_ids import HookId
 from agentrun.core.effects import AskHook, Commit, NextStep, Perform, Wait
-from agentrun.core.facts import APPROVED_ANSWERS, ApprovalAsked, HookPoint, RewrittenMessage, Ruled
+from agentrun.core.facts import APPROVED_ANSWERS, ApprovalAsked, RewrittenMessage, Ruled
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Assistant, Message, Text
 from agentrun.core.outcome import Question
-from agentrun.core.package import Package, Stage
-from agentrun.core.package_lookup import hooks_at
+from agentrun.core.package import HookPoint, Package, Stage, hooks_at
 from agentrun.core.state import GateState, State
 
 

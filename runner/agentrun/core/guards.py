@@ -22,8 +22,7 @@ from agentrun.core import model_texts as texts
 from agentrun.core.facts import EarlierRuns
 from agentrun.core.fault import Fault
 from agentrun.core.messages import ToolCall
-from agentrun.core.package import GuardComparison, Package
-from agentrun.core.package_lookup import find_tool
+from agentrun.core.package import GuardComparison, Package, find_tool
 from agentrun.core.repeated_reads import repeated_reads
 from agentrun.core.state import CallSignature, CallState, GuardState, PastCall, State, Streaks
 from agentrun.core.tally import Tally, TextTally, fnv1a

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agentrun.core.facts import Continue, Deny, HookAnswer, HookAnswered, HookFailure, HookPoint, Inject, Modify
+from agentrun.core.facts import Continue, Deny, HookAnswer, HookAnswered, HookFailure, Inject, Modify
 from agentrun.core.fault import Fault
-from agentrun.core.package import Hook
+from agentrun.core.package import Hook, HookPoint
 
 LEGAL_ANSWERS: Mapping[HookPoint, tuple[type, ...]] = {
     "on_input": (Continue, HookFailure, Deny, Modify, Inject),

@@ -19,8 +19,7 @@ from msgspec.structs import replace
 from agentrun.core import model_texts as texts
 from agentrun.core.budget import used_budgets
 from agentrun.core.condition import FailedEvaluation, evaluate_condition
-from agentrun.core.package import RULINGS, Package, PolicyRule, Ruling, Stage
-from agentrun.core.package_lookup import matches_pattern
+from agentrun.core.package import RULINGS, Package, PolicyRule, Ruling, Stage, matches_pattern
 from agentrun.core.state import State
 
 

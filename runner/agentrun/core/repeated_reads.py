@@ -10,8 +10,7 @@ Rule 4  With `compare: calls` for `guards.repeated_call` every call runs.
 from __future__ import annotations
 
 from agentrun.canonical_json import sorted_json
-from agentrun.core.package import Package
-from agentrun.core.package_lookup import find_tool, tool_effect
+from agentrun.core.package import Package, find_tool, tool_effect
 from agentrun.core.state import CallState, CallStatus, State
 
 _UNDECIDED: tuple[CallStatus, ...] = ("new", "asking", "deferred")

@@ -25,8 +25,7 @@ from agentrun.core.guards import stagnation_fault
 from agentrun.core.json_validation import Valid, validate_output
 from agentrun.core.messages import FinishReason, user_message
 from agentrun.core.outcome import answer_of
-from agentrun.core.package import Package
-from agentrun.core.package_lookup import hooks_at
+from agentrun.core.package import Package, hooks_at
 from agentrun.core.state import State
 
 _LABELS: Mapping[FinishReason, facts.AnswerLabel] = {

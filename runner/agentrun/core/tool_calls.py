@@ -38,8 +38,7 @@ from agentrun.core.facts import BudgetShare, CallCancelled, Fact, Parent, Result
 from agentrun.core.fault import Fault
 from agentrun.core.gate import Allowed, GateResult
 from agentrun.core.outcome import Question
-from agentrun.core.package import Package
-from agentrun.core.package_lookup import find_tool, tool_effect
+from agentrun.core.package import Package, find_tool, tool_effect
 from agentrun.core.package_tools import AgentTool, McpTool, Tool
 from agentrun.core.repeated_reads import find_source, repeated_reads
 from agentrun.core.run_end import fail

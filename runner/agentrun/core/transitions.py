@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, get_args
 
 from agentrun.core import facts
 from agentrun.core.hook_answers import is_legal_answer
-from agentrun.core.package import Stage
+from agentrun.core.package import HookPoint, Stage
 from agentrun.core.state import CallState, CallStatus, Phase, State, find_call, pending_effects
 
 PhaseTransitions: TypeAlias = Mapping[type[facts.Fact], tuple[Phase, ...]]
@@ -97,7 +97,7 @@ PHASE_TRANSITIONS: Mapping[Phase, PhaseTransitions] = {
     "stopped": {},
 }
 
-POINT_PHASE: Mapping[facts.HookPoint, Phase] = {
+POINT_PHASE: Mapping[HookPoint, Phase] = {
     "on_input": "starting",
     "before_model": "thinking",
     "after_model": "answered",

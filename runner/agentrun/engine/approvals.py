@@ -16,8 +16,7 @@ from msgspec.structs import asdict
 from agentrun.core.effect_ids import DeliveryId, parse_effect_id
 from agentrun.core.facts import ApprovalAnswer, ApprovalAnswered, ApprovalAsked, Record
 from agentrun.core.outcome import Question
-from agentrun.core.package import Package, Sink
-from agentrun.core.package_lookup import find_tool, matches_pattern, tool_command
+from agentrun.core.package import Package, Sink, find_tool, matches_pattern, tool_command
 from agentrun.core.package_tools import Tool
 from agentrun.engine.guarded_call import RaisedException, TimedOut, call_guarded, call_with_timeout
 from agentrun.engine.ports import Approver, Clock

@@ -25,8 +25,7 @@ from agentrun.compiler.prompts import complete_params, render_input, render_inst
 from agentrun.core import model_texts as texts
 from agentrun.core.facts import RULES_VERSION, EarlierRuns, Record, RunStarted
 from agentrun.core.messages import Assistant, Text, User
-from agentrun.core.package import Package
-from agentrun.core.package_lookup import tool_command
+from agentrun.core.package import Package, tool_command
 from agentrun.core.package_validation import validate_package
 from agentrun.core.policy import PolicyDecision, condition_variables, evaluate_policy
 from agentrun.core.state import State

@@ -12,9 +12,10 @@ from typing import Any
 from msgspec import Struct
 
 from agentrun.core.effects import AskHook
-from agentrun.core.facts import HookAnswer, HookAnswered, HookFailure, HookPoint
+from agentrun.core.facts import HookAnswer, HookAnswered, HookFailure
 from agentrun.core.fault import Fault
 from agentrun.core.hook_answers import answer_or_failure, is_legal_answer, make_hook_answered
+from agentrun.core.package import HookPoint
 from agentrun.engine.guarded_call import RaisedException, TimedOut, call_guarded, call_with_timeout, is_journalable
 from agentrun.engine.ports import Clock, HookFunction
 from agentrun.engine.world import World, find_hook

@@ -16,8 +16,7 @@ import httpx
 
 from agentrun.core.effects import ModelRequest, route_name
 from agentrun.core.messages import Transcript
-from agentrun.core.package import Package, Route, Sink
-from agentrun.core.package_lookup import credential_texts
+from agentrun.core.package import Package, Route, Sink, credential_texts
 from agentrun.core.package_tools import Tool
 from agentrun.engine.env_file import read_env_file, read_project_env_file
 from agentrun.engine.models import HttpProvider
@@ -27,7 +26,7 @@ from agentrun.engine.world import iterate_packages, iterate_routes
 from agentrun.errors import HostError
 from agentrun.net import environment as net_environment
 from agentrun.net.client import HttpxSender
-from agentrun.providers.registry import PROVIDER_HOMES, codec_for, refuse_unsupported
+from agentrun.providers.codec import PROVIDER_HOMES, codec_for, refuse_unsupported
 from agentrun.wire import HttpCall, Sender
 
 NOT_SECRET_VARIABLES = (

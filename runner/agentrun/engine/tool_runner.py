@@ -25,7 +25,7 @@ from agentrun.core import model_texts as texts
 from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.facts import ToolFinished, WorkLost
 from agentrun.core.fault import Fault, fault_of
-from agentrun.core.package_lookup import tool_effect
+from agentrun.core.package import tool_effect
 from agentrun.core.package_tools import PythonTool
 from agentrun.core.tool_results import clip_parts, fault_parts
 from agentrun.engine.clock import StepClock

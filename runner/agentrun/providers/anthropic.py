@@ -40,15 +40,13 @@ from agentrun.core.messages import (
     User,
 )
 from agentrun.core.model_texts import MODEL_DECLINED
-from agentrun.core.package import ModelSettings, Route
-from agentrun.core.package_lookup import argument_schemas
+from agentrun.core.package import ModelSettings, Route, argument_schemas
 from agentrun.core.package_tools import Tool
 from agentrun.errors import LimitError
 from agentrun.providers import faults
 from agentrun.providers import request_encoding as encoding
-from agentrun.providers.codec import ReadBlob, ReplyOrFault, TokenCount
+from agentrun.providers.codec import ReadBlob, ReplyOrFault, TokenCount, provider_url
 from agentrun.providers.faults import DECODE_ERRORS
-from agentrun.providers.registry import provider_url
 from agentrun.providers.sse import SseReply
 from agentrun.providers.wire_names import call_ids, derived_id, tools_by_wire_name, wire_name
 from agentrun.wire import HttpCall, HttpReply

@@ -33,9 +33,8 @@ from agentrun.core.package import ModelSettings, Route
 from agentrun.core.package_tools import Tool
 from agentrun.providers import faults
 from agentrun.providers import request_encoding as encoding
-from agentrun.providers.codec import ReadBlob, ReplyOrFault, TokenCount
+from agentrun.providers.codec import ReadBlob, ReplyOrFault, TokenCount, provider_url
 from agentrun.providers.faults import DECODE_ERRORS
-from agentrun.providers.registry import provider_url
 from agentrun.providers.sse import SseReply, can_decode
 from agentrun.providers.wire_names import call_ids, tools_by_wire_name, wire_name
 from agentrun.wire import HttpCall, HttpReply

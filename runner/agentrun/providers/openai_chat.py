@@ -23,9 +23,8 @@ from agentrun.core.package import ModelSettings, Route
 from agentrun.core.package_tools import Tool
 from agentrun.providers import openai_faults
 from agentrun.providers import request_encoding as encoding
-from agentrun.providers.codec import ReadBlob, ReplyOrFault, TokenCount
+from agentrun.providers.codec import ReadBlob, ReplyOrFault, TokenCount, provider_url
 from agentrun.providers.faults import DECODE_ERRORS, decode_fault, empty_fault, unended_fault, unreadable_fault
-from agentrun.providers.registry import provider_url
 from agentrun.providers.sse import SseReply
 from agentrun.providers.wire_names import call_ids, derived_id, tools_by_wire_name, wire_name
 from agentrun.wire import HttpAuth, HttpCall, HttpReply

@@ -13,8 +13,7 @@ from agentrun.canonical_json import sorted_json
 from agentrun.core.effects import ModelRequest
 from agentrun.core.messages import File
 from agentrun.core.model_texts import SCHEMA_GUIDANCE
-from agentrun.core.package import Route
-from agentrun.core.package_lookup import argument_schemas
+from agentrun.core.package import Route, argument_schemas
 from agentrun.core.package_tools import Tool
 from agentrun.errors import PackageError
 from agentrun.providers.faults import DECODE_ERRORS

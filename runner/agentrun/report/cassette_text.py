@@ -15,7 +15,7 @@ from msgspec import Struct
 from agentrun.canonical_json import NOT_JSON, json_or_text, pretty_json, read_json, sorted_json
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply
-from agentrun.providers.registry import PROVIDER_HOMES
+from agentrun.providers.codec import PROVIDER_HOMES
 from agentrun.report.formatting import format_count, preview_text
 from agentrun.spec.problems import escape_invisible
 from agentrun.spec.safe_text import json_text, masked_lines, plural, short_text, truncate_text

@@ -17,8 +17,7 @@ from agentrun.core.effect_ids import DeliveryId, parse_effect_id
 from agentrun.core.effects import route_name
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Content, File, Image, Text, ToolCall, User, text_of
-from agentrun.core.package import BUDGET_KINDS, Package, Ruling
-from agentrun.core.package_lookup import find_tool
+from agentrun.core.package import BUDGET_KINDS, Package, Ruling, find_tool
 from agentrun.core.package_tools import HttpTool
 from agentrun.core.policy import split_reason
 from agentrun.core.state import State, find_call

@@ -20,8 +20,7 @@ from agentrun.core.budget import allowance, used_budgets
 from agentrun.core.evolve import evolve
 from agentrun.core.gate import has_gate
 from agentrun.core.outcome import Outcome
-from agentrun.core.package import Package, Stage
-from agentrun.core.package_lookup import find_tool
+from agentrun.core.package import HookPoint, Package, Stage, find_tool
 from agentrun.core.state import State
 from agentrun.errors import StorageError
 from agentrun.report import render_facts
@@ -138,7 +137,7 @@ class RunRenderer:
         if not self._has_gate("on_output", "output"):
             self._held += lines
 
-    def _has_gate(self, point: facts.HookPoint, stage: Stage) -> bool:
+    def _has_gate(self, point: HookPoint, stage: Stage) -> bool:
         return self.package is not None and has_gate(self.package, point, stage)
 
     def _release_held(self) -> tuple[OutputLine, ...]:

@@ -43,7 +43,7 @@ from agentrun.core.evolve import fold
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply, Text
 from agentrun.core.outcome import Outcome
-from agentrun.core.package_lookup import tool_effect
+from agentrun.core.package import tool_effect
 from agentrun.core.state import State
 from agentrun.engine.answers import CallSettlement
 from agentrun.engine.api import PackageSource, load_package_source, providers_by_name

@@ -23,7 +23,7 @@ from agentrun.core import model_texts as texts
 from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Text, text_of
-from agentrun.core.package_lookup import tool_effect
+from agentrun.core.package import tool_effect
 from agentrun.core.package_tools import McpTool
 from agentrun.secret import mask
 from agentrun.spec.problems import escape_invisible

@@ -22,7 +22,7 @@ from agentrun.compiler.lock_file import (
     Lock,
 )
 from agentrun.compiler.spec_reader import Spec
-from agentrun.core.package_lookup import matches_pattern
+from agentrun.core.package import matches_pattern
 from agentrun.core.package_tools import McpTool, PinnedTool
 from agentrun.providers.wire_names import name_clashes
 from agentrun.redactor import Redactor

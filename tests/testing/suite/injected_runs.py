@@ -23,7 +23,7 @@ from agentrun.engine.request import Request
 from agentrun.engine.run import FinishedRun
 from agentrun.engine.runtime import Runtime
 from agentrun.journal.canonical import canonical
-from agentrun.providers.registry import codec_for
+from agentrun.providers.codec import codec_for
 from agentrun.spec.v1.cases import Case, FaultInjectionSpec, InjectedFaultSpec
 from agentrun.testing import approving, stub
 from agentrun.testing.suite.fault_injection import FaultInjection

@@ -20,8 +20,7 @@ from typing import Any, TypeAlias
 
 from agentrun.cassette.interactions import Interaction
 from agentrun.cassette.redaction import redact_interaction, redact_text
-from agentrun.core.package import Package
-from agentrun.core.package_lookup import tool_command
+from agentrun.core.package import Package, tool_command
 from agentrun.engine.crew_registry import CrewRegistry
 from agentrun.engine.event_loop import SystemClock
 from agentrun.engine.http_clients import HttpClients

@@ -16,7 +16,7 @@ from agentrun.engine.perform import make_crew
 from agentrun.engine.ports import Approver, Provider
 from agentrun.engine.world import Listener, World, Wrapper, iterate_packages, iterate_routes, wrap
 from agentrun.errors import InternalError
-from agentrun.providers.registry import codec_for, refuse_unsupported
+from agentrun.providers.codec import codec_for, refuse_unsupported
 from agentrun.tools.http import HttpTools
 
 

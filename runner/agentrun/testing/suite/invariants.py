@@ -22,8 +22,7 @@ from agentrun.core.audit import find_divergence
 from agentrun.core.budget import allowance
 from agentrun.core.effect_ids import DeliveryId
 from agentrun.core.evolve import evolve
-from agentrun.core.package import Package
-from agentrun.core.package_lookup import find_tool, tool_effect
+from agentrun.core.package import Package, find_tool, tool_effect
 from agentrun.core.state import State
 from agentrun.errors import AgentrunError
 from agentrun.spec.safe_text import plural

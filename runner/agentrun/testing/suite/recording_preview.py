@@ -13,8 +13,7 @@ from msgspec import UNSET, Struct
 
 from agentrun.cassette.file import load_cassette
 from agentrun.compiler.cases import cassette_owner
-from agentrun.core.package import Package
-from agentrun.core.package_lookup import argument_schemas, find_tool, tool_effect
+from agentrun.core.package import Package, argument_schemas, find_tool, tool_effect
 from agentrun.core.package_tools import ToolEffect
 from agentrun.engine.spending import Spending, sum_spending
 from agentrun.engine.world import iterate_packages

@@ -16,8 +16,7 @@ from agentrun.compiler.lint_texts import PROMPT_PATHS
 from agentrun.compiler.spec_reader import Spec, read_spec
 from agentrun.compiler.template import bundle_template, is_template
 from agentrun.compiler.template_branches import Branch, find_branches
-from agentrun.core.package import BUDGET_KINDS, Package
-from agentrun.core.package_lookup import argument_schemas, matches_pattern
+from agentrun.core.package import BUDGET_KINDS, Package, argument_schemas, matches_pattern
 from agentrun.spec.problems import Source, SourcePlace
 from agentrun.spec.source_files import read_project_file
 from agentrun.spec.tree import MappingNode, Node, ScalarNode, SequenceNode, node_at, place_at_path

@@ -30,7 +30,7 @@ from agentrun.compiler.lint_cases import ParsedFaultPlace, parse_fault_place
 from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Text
-from agentrun.core.package_lookup import matches_pattern
+from agentrun.core.package import matches_pattern
 from agentrun.spec.v1.cases import FaultInjectionSpec, InjectedFaultSpec, StubSpec
 
 FaultTarget: TypeAlias = Literal["model", "tool", "approval", "hook", "sink"]

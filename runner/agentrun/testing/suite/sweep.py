@@ -20,8 +20,7 @@ from agentrun.cassette.player import LenientPlayer
 from agentrun.cassette.redaction import RunRedaction
 from agentrun.core.facts import ChildStarted, Record, RunStopped
 from agentrun.core.outcome import Outcome, Suspended
-from agentrun.core.package import Package
-from agentrun.core.package_lookup import find_tool
+from agentrun.core.package import Package, find_tool
 from agentrun.core.package_tools import HttpTool
 from agentrun.engine.run import FinishedRun, journal_run_id
 from agentrun.spec.v1.assertions import ApprovalAnswerSpec

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from msgspec import UNSET, UnsetType
 
-from agentrun.core.package_lookup import matches_pattern
+from agentrun.core.package import matches_pattern
 from agentrun.report.formatting import format_dollars
 from agentrun.spec.safe_text import plural
 from agentrun.spec.v1 import assertions as types

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from msgspec import UNSET, UnsetType
 
 from agentrun.canonical_json import same_json
-from agentrun.core.package_lookup import matches_pattern
+from agentrun.core.package import matches_pattern
 from agentrun.spec.safe_text import plural
 from agentrun.spec.v1 import assertions as types
 from agentrun.spec.v1.assertions import is_comparison

@@ -1,9 +1,9 @@
 import pytest
 
 from agentrun.errors import HostError
+from agentrun.providers.codec import CODECS, codec_for
 from agentrun.providers.openai_chat import OpenAIChat
 from agentrun.providers.openai_responses import OpenAIResponses
-from agentrun.providers.registry import CODECS, codec_for
 
 
 def test_registered_codecs() -> None:

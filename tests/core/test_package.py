@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.core.package import Package
-from agentrun.core.package_lookup import argument_schemas, find_tool, matches_pattern, tool_command, tool_effect
+from agentrun.core.package import Package, argument_schemas, find_tool, matches_pattern, tool_command, tool_effect
 from agentrun.core.package_tools import McpTool
 
 from ..packages import package
