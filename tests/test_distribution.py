@@ -26,7 +26,7 @@ AGAIN = "install agentrun again from where you got it"
 
 def test_the_name_and_version_are_those_of_pyproject() -> None:
     assert (DISTRIBUTION_NAME, version()) == (PYPROJECT["name"], PYPROJECT["version"])
-    assert PYPROJECT["scripts"] == {"agentrun": "agentrun.cli:main"}
+    assert PYPROJECT["scripts"] == {"agentrun": "agentrun.__main__:main"}
     assert f"{DISTRIBUTION_NAME}[mcp,test]" in PYPROJECT["optional-dependencies"]["dev"]
 
 

@@ -16,9 +16,10 @@ Names are imported when they are first used, so that `import agentrun` is fast.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # type checkers know this name; the import of `typing` would take longer than all of this
 if TYPE_CHECKING:
+    from typing import Any
+
     from agentrun.compiler.compile import compile, load
     from agentrun.compiler.package_file import PackageFile
     from agentrun.core.facts import Continue, Deny, Inject, Modify

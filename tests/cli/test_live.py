@@ -20,6 +20,8 @@ from pathlib import Path
 
 import pytest
 
+from agentrun.errors import code_of
+
 from ..servers import closed_port
 from .command import SCRIPT, agentrun, start
 from .forked_command import Copy
@@ -408,6 +410,14 @@ def losing_the_interrupt(shop: Project, module: str, then: str = "pass") -> str:
     (shop.root / "site").mkdir()
     (shop.root / "site/sitecustomize.py").write_text(LOSES_THE_INTERRUPT.format(module=module, then=then))
     return str(shop.root / "site")
+
+
+@pytest.mark.parametrize("module", ["agentrun.cli", "agentrun.errors", "agentrun.cli.group", "click"])
+def test_interrupt_during_the_first_imports_prints_nothing(shop: Project, module: str) -> None:
+    site = losing_the_interrupt(shop, module, "raise")
+    with started_command(shop, {"PYTHONPATH": site}, fresh=True) as run:
+        out, err = run.communicate(timeout=60)
+    assert (run.returncode, out, err) == (code_of("cancelled").exit, b"", b"")
 
 
 @pytest.mark.parametrize(

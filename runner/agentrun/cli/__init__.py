@@ -20,12 +20,12 @@ call back, so the exception alone may be lost."""
 def main() -> None:
     """The console script `agentrun`."""
     is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as for a background job of a script
-    if not is_ignored:
-        signal.signal(signal.SIGINT, _interrupt)
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None and hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character still gets the rest
     try:
+        if not is_ignored:
+            signal.signal(signal.SIGINT, _interrupt)
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None and hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character gets the rest
         from agentrun.cli.group import run_command  # in here, so that Ctrl-C during this import is handled too
 
         code = run_command(sys.argv[1:])
