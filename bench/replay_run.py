@@ -111,11 +111,11 @@ def _cassette(folder: Path, steps: int) -> Path:
     from agentrun.cassette.writer import dump_cassette
     from agentrun.core.effects import RunTool, ToolReturn
     from agentrun.core.messages import Text
-    from agentrun.engine.cassette_ports import RecordingExchanger, models_wrapper, other_ports_wrapper
     from agentrun.engine.clock import StepClock
     from agentrun.engine.models import HttpProvider
     from agentrun.engine.request import Request
     from agentrun.engine.runtime import Runtime
+    from agentrun.engine.worlds.record import recording_wrapper
     from agentrun.providers.codec import codec_for
     from agentrun.wire import HttpCall, HttpReply
 
@@ -130,12 +130,11 @@ def _cassette(folder: Path, steps: int) -> Path:
 
     file, clock = _package(folder, steps), StepClock(1_769_860_800_000)
     recorder = Recorder(clock.now)
-    cassette = RecordingExchanger(recorder)
     runtime = Runtime.in_memory(
         clock=clock,
         providers={"openai": HttpProvider(codec_for("openai"), Service())},
         executors={"python": Pages()},
-        wrappers=(models_wrapper(cassette), other_ports_wrapper(cassette)),
+        wrappers=(recording_wrapper(recorder),),
     )
     clock.run(runtime.start(Request(agent="pages", package=file, run="run-1")).wait())
     path = folder / f"pages{steps}.cassette.yaml"

@@ -190,11 +190,11 @@ def _recorded(root: Path) -> str:
     from agentrun.cassette.writer import dump_cassette
     from agentrun.core.effects import RunTool, ToolReturn
     from agentrun.core.messages import Text
-    from agentrun.engine.cassette_ports import RecordingExchanger, models_wrapper, other_ports_wrapper
     from agentrun.engine.clock import StepClock
     from agentrun.engine.models import HttpProvider
     from agentrun.engine.request import Request
     from agentrun.engine.runtime import Runtime
+    from agentrun.engine.worlds.record import recording_wrapper
     from agentrun.providers.codec import codec_for
     from agentrun.wire import HttpCall, HttpReply
 
@@ -210,12 +210,11 @@ def _recorded(root: Path) -> str:
 
     clock = StepClock(1_769_860_800_000)
     recorder = Recorder(clock.now)
-    cassette = RecordingExchanger(recorder)
     runtime = Runtime.in_memory(
         clock=clock,
         providers={"openai": HttpProvider(codec_for("openai"), Service())},
         executors={"python": Pages()},
-        wrappers=(models_wrapper(cassette), other_ports_wrapper(cassette)),
+        wrappers=(recording_wrapper(recorder),),
     )
     request = Request(
         agent="pages", package=agentrun.compile(root / "specs/pages.yaml"), run="run-1", message=str(FIRST)

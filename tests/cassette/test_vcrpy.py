@@ -22,7 +22,8 @@ from agentrun.cassette.interactions import Interaction
 from agentrun.cassette.player import Player
 from agentrun.cassette.recorder import Recorder
 from agentrun.cassette.writer import CassetteSerializer, dump_cassette
-from agentrun.engine.cassette_ports import RecordingExchanger, replay_reply
+from agentrun.engine.cassette_ports import replay_reply
+from agentrun.engine.worlds.record import RecordingExchanger
 from agentrun.errors import CassetteError
 from agentrun.net.client import HttpxSender, make_client
 from agentrun.wire import HttpCall, HttpReply

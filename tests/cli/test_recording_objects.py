@@ -28,7 +28,7 @@ ROLES = {
     "the world": {"engine.world.World"},
     "its ports": {
         "engine.approvals.NoApprover",
-        "engine.cassette_ports.RecordingExchanger",
+        "engine.worlds.record.RecordingExchanger",
         "engine.cassette_ports._CassetteApprover",
         "engine.cassette_ports._CassetteSender",
         "engine.cassette_ports._CassetteTool",

@@ -21,7 +21,6 @@ from agentrun.core.package import Package
 from agentrun.core.package_tools import TOOL_KINDS
 from agentrun.engine.cassette_ports import (
     CassetteExchanger,
-    RecordingExchanger,
     ReplayExchanger,
     models_wrapper,
     other_ports_wrapper,
@@ -32,6 +31,7 @@ from agentrun.engine.models import HttpProvider
 from agentrun.engine.ports import Approver
 from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
+from agentrun.engine.worlds.record import RecordingExchanger
 from agentrun.engine.worlds.replay import (
     UNREACHABLE,
     unreachable_parts,

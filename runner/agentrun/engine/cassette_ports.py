@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from agentrun.cassette.interactions import Interaction
 from agentrun.cassette.miss_context import OverruledAnswer
 from agentrun.cassette.player import Player
-from agentrun.cassette.recorder import ChunkCallback, Recorder
+from agentrun.cassette.recorder import ChunkCallback
 from agentrun.compiler.url_templates import UnusableUrl
 from agentrun.core.effect_ids import CallId, parse_effect_id
 from agentrun.core.effects import Deliver, RunTool, ToolReturn
@@ -78,7 +78,7 @@ class ReplayExchanger(Struct, frozen=True):
         if self._clock is not None:
             await _wait_as_recorded(self._clock, interaction, self._step)
         elif interaction.stopped:
-            await _wait_forever()
+            await wait_forever()
         return replay_reply(interaction, heard)
 
     def has_repeat(self, call: HttpCall, path: str) -> bool:
@@ -93,56 +93,6 @@ class ReplayExchanger(Struct, frozen=True):
         answer = None if recorded is None else encoding.recorded_answer(recorded)
         if answer is not None and answer != new_answer[0]:
             self._player.overruled = _describe_overruled(encoding.approval_target(call) or "", new_answer, answer)
-
-
-class RecordingExchanger:
-    """Performs and records exchanges. Interactions of an existing cassette can be reused instead."""
-
-    def __init__(self, recorder: Recorder, old_player: Player | None = None, until: int | None = None) -> None:
-        """The first `until` interactions are reused and must match. None: every interaction that matches is reused."""
-        self._recorder = recorder
-        self._old_player = old_player
-        self._until = until
-
-    async def exchange(
-        self, call: HttpCall, path: str, live: LiveCall, heard: ChunkCallback | None = None
-    ) -> HttpReply:
-        reused = self._find_reusable(call, path)
-        if reused is not None:
-            self._recorder.reuse(reused)
-            if reused.stopped:
-                await _wait_forever()
-            return replay_reply(reused, heard)
-        take = self._recorder.begin(call, path)
-        try:
-            reply = await live(take.record_chunks(heard))
-        except AgentrunError as error:
-            take.fail(error.code, error.message, error.fields)
-            raise
-        except BaseException:
-            take.stop()
-            raise
-        take.end(reply)
-        return reply
-
-    def has_repeat(self, call: HttpCall, path: str) -> bool:
-        """Only among the interactions that must match."""
-        is_open = self._until is not None and self._recorder.count < self._until
-        return is_open and self._old_player is not None and self._old_player.has_repeat(call, path)
-
-    def skip_next(self, url: str, path: str) -> None:
-        """Nothing to do: only requested interactions are reused."""
-
-    def note_overruled(self, call: HttpCall, path: str, new_answer: tuple[ApprovalAnswer, str]) -> None:
-        """Nothing to do: see `skip_overruled_answers`."""
-
-    def _find_reusable(self, call: HttpCall, path: str) -> Interaction | None:
-        if self._old_player is None or (self._until is not None and self._recorder.count >= self._until):
-            return None
-        if self._until is not None:
-            return self._old_player.play(call, path)
-        found = self._old_player.find(call, path)
-        return found[1] if found is not None and not found[1].stopped else None
 
 
 def _describe_overruled(
@@ -182,7 +132,7 @@ async def _wait_as_recorded(clock: StepClock, interaction: Interaction, step: in
         await clock.sleep_with_due(end, min(clock.now() + took, end))
 
 
-async def _wait_forever() -> None:
+async def wait_forever() -> None:
     from asyncio import Event  # late: only real time needs it
 
     await Event().wait()

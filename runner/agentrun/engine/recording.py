@@ -36,7 +36,6 @@ from agentrun.distribution import version
 from agentrun.engine import cassette_encoding as encoding
 from agentrun.engine.approvals import HOW_TO_ANSWER, NO_ANSWER, ApproverChain, PresetApprover
 from agentrun.engine.begin import admit, jitter_seed
-from agentrun.engine.cassette_ports import RecordingExchanger, models_wrapper, other_ports_wrapper
 from agentrun.engine.event_loop import SystemClock
 from agentrun.engine.live_providers import overridden_addresses
 from agentrun.engine.ports import Approver
@@ -45,6 +44,7 @@ from agentrun.engine.run import Announce, FinishedRun, announce_nothing, run_in_
 from agentrun.engine.settings import Settings
 from agentrun.engine.spending import Spending, sum_spending
 from agentrun.engine.world import World, Wrapper, wrap
+from agentrun.engine.worlds.record import recording_wrapper
 from agentrun.errors import PolicyError, StorageError, storage_failed
 from agentrun.files import ProjectTree
 from agentrun.spec.project import Project
@@ -107,8 +107,7 @@ class CassetteRecording:
             if self._old_player is not None and self._until is None:
                 skip_overruled_answers(self._old_player, approver)
             self._recorder, self._began = Recorder(SystemClock().now), datetime.now(UTC)
-            exchanger = RecordingExchanger(self._recorder, self._old_player, self._until)
-            yield lambda world: other_ports_wrapper(exchanger)(models_wrapper(exchanger)(world))
+            yield recording_wrapper(self._recorder, self._old_player, self._until)
 
     def finish(
         self, package: PackageFile, runs: Sequence[FinishedRun], after_save: Callable[[], None]

@@ -15,13 +15,13 @@ from agentrun.compiler.package_file import seal_package
 from agentrun.core.facts import Continue, ModelFailed, RetryPlanned, ToolFinished
 from agentrun.core.messages import text_of
 from agentrun.core.package import Package
-from agentrun.engine.cassette_ports import RecordingExchanger, models_wrapper, other_ports_wrapper
 from agentrun.engine.clock import StepClock
 from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.models import HttpProvider
 from agentrun.engine.request import Request
 from agentrun.engine.run import FinishedRun
 from agentrun.engine.runtime import Runtime
+from agentrun.engine.worlds.record import recording_wrapper
 from agentrun.journal.canonical import canonical
 from agentrun.providers.codec import codec_for
 from agentrun.spec.v1.cases import Case, FaultInjectionSpec, InjectedFaultSpec
@@ -160,13 +160,12 @@ def record_case(
     """A recording of a case, and its journal as it is compared."""
     clock, journals = StepClock(BEGAN), MemoryJournals()
     recorder = Recorder(clock.now)
-    exchanger = RecordingExchanger(recorder)
     service = Service(clock, *replies)
     runtime = Runtime.in_memory(
         journals=journals,
         clock=clock,
         width=1,
-        wrappers=(models_wrapper(exchanger), other_ports_wrapper(exchanger), FaultInjection(laid).wrap),
+        wrappers=(recording_wrapper(recorder), FaultInjection(laid).wrap),
         providers={name: HttpProvider(codec_for(name), service) for name in ("openai", "anthropic")},
         **(doubles or Doubles()).ports(),
     )
