@@ -48,6 +48,7 @@ ROLES = {
         "cli.interrupt.InterruptHandler",
         "cli.keyboard.Keyboard",
         "cli.options.ExistingPath",
+        "cli.options.SpecFile",
         "cli.run_output.RunOutput",
         "cli.stdout_guard._OwnStream",
     },
