@@ -9,6 +9,7 @@ Rule 4  A render that stops early took the branches that it reached.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -24,6 +25,7 @@ from agentrun.compiler.template_meter import Bounds, Json
 from agentrun.compiler.template_sandbox import new_environment
 
 _MAX_TAG_LENGTH: Final = 60
+_MAX_TAG_SEARCH: Final = 1_000
 _ELSE: Final = re.compile(r"\{%[-+]?\s*(else)\b")
 _UNSEEN: Final = re.compile(r"\s+|[^\x20-\x7e]")
 
@@ -83,13 +85,15 @@ def _ways(file: str, reading: ParsedTemplate) -> Iterator[tuple[Branch, list[nod
     def branch(offset: int, way: str, text: str, over: str = "") -> Branch:
         return Branch(offset, way, *reading.faults.place(offset), text, over, file)
 
+    elifs = {id(each) for node in reading.tree.find_all(nodes.If) for each in node.elif_}
+    elses = [found.start(1) for found in _ELSE.finditer(reading.source)]
     for node in reading.tree.find_all((nodes.If, nodes.For, nodes.CondExpr)):
         tag = _tag(reading.source, node.lineno)
         match node:
             case nodes.If():
                 yield branch(node.lineno, "true", tag), node.body
-                if not re.search(r"elif\s*\Z", reading.source[: node.lineno]):  # Jinja places `elif` at its condition
-                    yield branch(*_else(reading.source, node, tag)), node.else_
+                if id(node) not in elifs:
+                    yield branch(*_else(elses, node, tag)), node.else_
             case nodes.For():
                 over = node.iter.name if isinstance(node.iter, nodes.Name) and node.test is None else ""
                 yield branch(node.lineno, "some", f"{tag} with items", over), node.body
@@ -99,18 +103,18 @@ def _ways(file: str, reading: ParsedTemplate) -> Iterator[tuple[Branch, list[nod
                     yield branch(node.lineno, way, f"{tag} {way}"), node.test
 
 
-def _else(source: str, node: nodes.If, tag: str) -> tuple[int, str, str]:
-    """Return offset, way and text of an else. An empty else counts as a missing one."""
+def _else(elses: list[int], node: nodes.If, tag: str) -> tuple[int, str, str]:
+    """Return offset, way and text of an else. An empty else counts as a missing one. `elses`: the offsets of all."""
     if node.else_:
-        first = min(each.lineno for each in node.else_)
-        at = max((found.start(1) for found in _ELSE.finditer(source, 0, first)), default=node.lineno)
-        return at, "false", f"{{% else %}} of {tag}"
+        before = bisect_left(elses, min(each.lineno for each in node.else_))
+        return elses[before - 1] if before else node.lineno, "false", f"{{% else %}} of {tag}"
     return node.lineno, "false", f"{tag} false" if not node.elif_ else f"{tag} false, and every elif"
 
 
 def _tag(source: str, offset: int) -> str:
     """Return the tag around an offset, on one line and shortened."""
-    begin = max(source.rfind("{%", 0, offset), source.rfind("{{", 0, offset), 0)
+    start = max(0, offset - _MAX_TAG_SEARCH)
+    begin = max(source.rfind("{%", start, offset), source.rfind("{{", start, offset), start)
     end = source.find(source[begin : begin + 2].replace("{%", "%}").replace("{{", "}}"), offset)
     text = _UNSEEN.sub(" ", source[begin : end + 2 if end >= 0 else None])
     return text if len(text) <= _MAX_TAG_LENGTH else text[: _MAX_TAG_LENGTH - 1] + "…"
