@@ -10,7 +10,7 @@ import pytest
 from .sources import Module, Tree, assert_no_findings, plant, product
 
 WRITER = "agentrun.files"
-MODULES = {"shutil", "tempfile"}
+MODULES = {"shutil", "sqlite3", "tempfile"}
 METHODS = {
     *("write_text", "write_bytes", "touch", "mkdir", "makedirs", "rmdir", "removedirs", "rmtree", "unlink"),
     *("rename", "renames", "symlink", "symlink_to", "hardlink_to", "link", "mkfifo", "truncate"),
@@ -20,6 +20,7 @@ EXCEPTIONS = {
     ("agentrun.cli.console", "shutil"): "asks how wide the terminal is",
     ("agentrun.cli.doctor", "shutil"): "asks how much room the disk has",
     ("agentrun.distribution", "shutil"): "looks for git",
+    ("agentrun.store.index", "sqlite3"): "a database whose path agentrun.files has checked",
     ("agentrun.cli.stdout_guard", "open"): "a stream on a descriptor that is open already",
     ("agentrun.engine.driver", "open"): "a journal, by whatever keeps it",
     ("agentrun.cli.journal_file", "open"): "a journal, by whatever keeps it",
@@ -120,6 +121,7 @@ def test_write_exceptions_are_needed() -> None:
         "from shutil import copy",
         "import tempfile",
         "from tempfile import mkstemp",
+        "import sqlite3",
         "path.unlink()",
         "import os\nos.remove('a')",
         "path.touch()",

@@ -28,6 +28,10 @@ EACH = {
     "provider": ("no-such-script.yaml",),
     "test": ("no-such-folder",),
     "cassette": ("show", "cassettes/triage/default.yaml"),
+    "runs": (),
+    "show": ("no-such-run.jsonl",),
+    "verify": ("no-such-run.jsonl",),
+    "audit": ("no-such-run.jsonl",),
     "completion": ("bash",),
 }
 

@@ -10,7 +10,7 @@ import pytest
 
 from agentrun.errors import HostError
 from agentrun.spec.problems import PROBLEM_CODES, DocumentError, Problem, render_problem
-from agentrun.spec.project import Project, find_project, project_root
+from agentrun.spec.project import Project, find_project, find_working_project, project_root
 from agentrun.spec.source_files import MAX_FILE_BYTES, FileRefused, display_path, read_project_file, read_source
 
 
@@ -252,6 +252,21 @@ class TestProject:
         assert project_root(spec) == root / "specs"
         (root / "specs/pyproject.toml").write_text("[tool]\nagentrun = {}", encoding="utf-8")
         assert project_root(spec) == root / "specs"
+
+    def test_command_without_a_spec_uses_the_nearest_project(self, root: Path) -> None:
+        folder = root / "specs/prompts"
+        assert find_working_project(folder).root == folder
+        (root / ".git").mkdir()
+        assert find_working_project(folder).root == root
+        (root / "specs/.agentrun").mkdir()
+        assert find_working_project(folder).root == root / "specs"
+        (folder / "pyproject.toml").write_text("[tool.agentrun]\nstore = 'var'\n", encoding="utf-8")
+        assert find_working_project(folder) == Project(folder, store="var")
+
+    def test_working_directory_may_be_reached_through_a_link(self, root: Path) -> None:
+        (root / "specs/.agentrun").mkdir()
+        (root / "linked").symlink_to(root / "specs/prompts")
+        assert find_working_project(root / "linked").root == root / "specs"
 
     def test_project_defaults(self, root: Path) -> None:
         project = find_project(root / "specs/agent.yaml")

@@ -131,12 +131,13 @@ def _escape_char(char: str) -> str:
 
 
 def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The rows with their columns aligned, unless the terminal is too narrow for that."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    """The rows with their columns aligned, unless the terminal is too narrow for that. Empty columns are left out."""
+    columns = [column for column in zip(*rows, strict=True) if any(column)]
+    widths = [max(map(len, column)) for column in columns]
     wide = sum(widths) + 2 * (len(widths) - 1)
     if sys.stdout.isatty() and wide > shutil.get_terminal_size().columns:
         return ["  ".join(filter(None, row)) for row in rows]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in zip(*columns, strict=True)]
 
 
 def print_stderr(text: str) -> None:

@@ -25,6 +25,7 @@ COMMANDS: dict[str, str] = {
     "verify": "Verify that the journal of a run is intact.",
     "audit": "Check that this release would make the same decisions as a journal.",
     "cassette": "List, show, audit and prune cassettes.",
+    "runs": "List stored runs with their status and what they spent.",
     "provider": "Serve a script as a model provider on this machine.",
     "schema": "Print or write the JSON Schemas for editors.",
     "doctor": "Check the installation and the environment.",

@@ -26,6 +26,7 @@ from agentrun.spec.problems import DocumentError, Problem, Source, SourcePlace, 
 from agentrun.spec.source_files import FileRefused, display_path, read_text
 
 OTHER_STORE = "set AGENTRUN_STORE to a directory that can be written, or to none if runs should not be stored"
+DEFAULT_STORE = ".agentrun"
 DEFAULT_CASSETTE_LIMIT = 64 * 1024 * 1024
 DIRECTORY_VARIABLES = {"cassettes": "AGENTRUN_CASSETTES", "store": "AGENTRUN_STORE"}
 """Settings that name a directory, each with the environment variable that overrides it."""
@@ -47,7 +48,7 @@ class Project(Struct, frozen=True):
     """Directories of the modules of Python tools, relative to the root."""
     cassettes: str = "cassettes"
     """The directory of cassettes: relative to the root, or absolute if it is from the environment variable."""
-    store: str = ".agentrun"
+    store: str = DEFAULT_STORE
     """The directory of runs and locks, likewise. It has its own `.gitignore`."""
     stores_runs: bool = True
     """False: runs are not stored. Locks are still in the directory."""
@@ -97,7 +98,20 @@ def _nearest_project(folder: Path) -> Path | None:
 def find_project(spec_path: Path) -> Project:
     """Raises `DocumentError` if the settings are invalid, and `host.missing` if a variable is."""
     root = project_root(spec_path)
-    chosen: dict[str, Any] = {"link": _link_into(spec_path, root)}
+    return _read_project(root, _link_into(spec_path, root))
+
+
+def find_working_project(folder: Path) -> Project:
+    """The project of a command without a spec: the nearest folder with a store, settings or `.git`. Raises the errors
+    of `find_project`."""
+    real = Path(os.path.realpath(folder))
+    stores = (at for at in (real, *real.parents) if (at / DEFAULT_STORE).is_dir())
+    found = [at for at in (next(stores, None), _nearest_project(real)) if at is not None]
+    return _read_project(max(found, key=lambda at: len(at.parts), default=real), None)
+
+
+def _read_project(root: Path, link: str | None) -> Project:
+    chosen: dict[str, Any] = {"link": link}
     for former, variable in FORMER_VARIABLES.items():
         if os.environ.get(former, "").strip():
             hint = f"set {variable} instead, and remove {former}"

@@ -8,7 +8,8 @@ Rule 2  A run is worked on by one process, which holds the lock of the run. The 
         process ends, and its file is removed only with the whole run. A sub-agent has its own directory; the lock and
         the blobs of the run that a user started are for all its sub-agents.
 Rule 3  A run begins with its first record. A run that is refused before leaves no directory. The order of writing is:
-        blobs, package, record, head. A blob is written before the record that names it.
+        blobs, package, record, head, index. A blob is written before the record that names it. The index has a run
+        when it starts and ends, and when it is left: suspended, parked or after an error.
 Rule 4  Only the user can read the store. Links in it are not followed.
 """
 
@@ -25,25 +26,18 @@ from msgspec import UNSET
 
 from agentrun.canonical_json import data_hash
 from agentrun.compiler.package_file import MAX_PACKAGE_BYTES, PackageFile, package_bytes, parse_package
-from agentrun.core.effect_ids import CALL_PATTERN
 from agentrun.core.facts import Record, RunStarted, RunStopped
 from agentrun.errors import RequestError, StorageError, run_not_found_error
 from agentrun.journal.records import GENESIS_HASH
 from agentrun.journal.storage import FileJournal, JournalContents, SyncMode, read_contents
 from agentrun.spec.project import Project
 from agentrun.store.process_lock import LockBusy, ProcessLock, ignore_store_in_git
+from agentrun.store.run_ids import is_run_id, root_run
 from agentrun.store.session_order import SessionEntry, add_to_order, read_order, session_directory
 
 MAX_BLOB_BYTES = 256 * 1024 * 1024
-_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-_CALLS = re.compile(rf"(\.{CALL_PATTERN})+$")
 _BLOB = re.compile(r"sha256:([0-9a-f]{64})")
 _OTHER_PACKAGE = re.compile(r"package-[0-9a-f]{16}\.json")
-
-
-def root_run(run: str) -> str:
-    """The run that a user started: without the calls that started sub-agents."""
-    return _CALLS.sub("", run)
 
 
 class FileStore:
@@ -68,10 +62,10 @@ class FileStore:
 
     def runs(self) -> list[str]:
         """The ids of all runs, also of sub-agents. A directory may lack its first record."""
-        return [name for name in self._tree.names(self._runs) if _RUN.fullmatch(name)]
+        return [name for name in self._tree.names(self._runs) if is_run_id(name)]
 
     def __contains__(self, run: object) -> bool:
-        if not isinstance(run, str) or not _RUN.fullmatch(run):
+        if not isinstance(run, str) or not is_run_id(run):
             return False
         journal = self._journals.get(run)
         if journal is not None and journal.seq:
@@ -84,7 +78,7 @@ class FileStore:
     def contents(self, run: str) -> JournalContents:
         """The journal of a run before it is checked. Raises `run.not_found`, `storage.failed`."""
         path = self.journal_path(run)
-        if not _RUN.fullmatch(run) or not os.path.lexists(path):
+        if not is_run_id(run) or not os.path.lexists(path):
             raise run_not_found_error(run)
         return read_contents(path, self._tree)
 
@@ -107,7 +101,7 @@ class FileStore:
 
     def _package_files(self, run: str) -> Iterator[PackageFile]:
         directory = self.run_directory(run)
-        for name in self._tree.names(directory) if _RUN.fullmatch(run) else ():
+        for name in self._tree.names(directory) if is_run_id(run) else ():
             if name == "package.json" or _OTHER_PACKAGE.fullmatch(name):
                 path = directory / name
                 if (data := self._tree.read(path, MAX_PACKAGE_BYTES + 1)) is not None:
@@ -131,7 +125,7 @@ class FileStore:
 
     def open(self, run: str) -> StoredJournal:
         """Work on a run, a new one or one that exists. Raises `session.busy` if another process does that."""
-        if not _RUN.fullmatch(run):
+        if not is_run_id(run):
             message = f"{run!r} cannot be the name of a directory, so it cannot be the id of a stored run"
             raise StorageError("storage.failed", message, fields={"path": "run", "errno": None})
         file = None
@@ -156,12 +150,12 @@ class FileStore:
 
     def remove(self, run: str) -> None:
         """Remove a run with its sub-agents. Raises `run.not_found`, `session.busy`."""
-        if not _RUN.fullmatch(run) or not self.run_directory(run).is_dir():
+        if not is_run_id(run) or not self.run_directory(run).is_dir():
             raise run_not_found_error(run)
         self._lock(run)
         try:
             for other in self.runs():
-                if other != run and _CALLS.sub("", other) == run:
+                if other != run and root_run(other) == run:
                     self._tree.remove_directory(self.run_directory(other))
             self._tree.remove_directory(self.run_directory(run))
         finally:
@@ -169,8 +163,10 @@ class FileStore:
 
     def close(self) -> None:
         """Close all journals and release all locks."""
-        for journal in self._journals.values():
+        for run, journal in self._journals.items():
             journal.close()
+            if journal.seq:
+                self.update_index(run)
         self._journals.clear()
         for run in list(self._locks):
             self._release(run)
@@ -262,6 +258,12 @@ class FileStore:
             self._tree.remove_directory(self.run_directory(run))
         self._blobs.pop(run, None)
         self._release(run)
+
+    def update_index(self, run: str) -> None:
+        with suppress(ImportError):
+            from agentrun.store.index import RunIndex  # late: some installations of Python lack sqlite3
+
+            RunIndex(self.project).update(run)
 
     def is_current(self, journal: StoredJournal) -> bool:
         return self._journals.get(journal.run) is journal
@@ -357,10 +359,12 @@ class StoredJournal:
             raise StorageError("journal.stale_owner", message, fields={"seq": record.seq, "epoch": record.epoch})
         if self._file is None or not self._file.seq:
             self._append_first(record)
+            self._store.update_index(self.run)
         else:
             self._store.write_package(self.run)
             self._file.append(record)
         if isinstance(record.fact, RunStopped):
+            self._store.update_index(self.run)
             self._store.end(self.run)
 
     def _append_first(self, record: Record) -> None:

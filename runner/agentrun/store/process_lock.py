@@ -39,30 +39,26 @@ class ProcessLock:
     def acquire(self, busy: str, *, wait: float = PROBE_WAIT) -> None:
         """Raises `LockBusy` with the message `busy` if another process still has the lock after `wait` seconds."""
         deadline = time.monotonic() + wait
-        while not self._try(fcntl.LOCK_EX):
+        while not self._try():
             if time.monotonic() >= deadline:
                 fields = {"path": "lock", "errno": errno.EWOULDBLOCK}
                 raise LockBusy("storage.failed", busy, hint="wait until it is done and try again", fields=fields)
             time.sleep(LOCK_RETRY_PAUSE)
 
     def is_held(self) -> bool:
-        """Whether another process has the lock."""
-        if not os.path.lexists(self._path):
-            return False
-        is_free = self._try(fcntl.LOCK_SH)
-        self.release()
-        return not is_free
+        """Whether a process has the lock."""
+        with self._tree.directory(self._path.parent) as directory:
+            return directory is not None and is_lock_held(self._path.name, directory)
 
     def release(self) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _try(self, kind: int) -> bool:
-        flags = os.O_RDWR | os.O_CREAT if kind == fcntl.LOCK_EX else os.O_RDONLY
-        descriptor = self._tree.open_file(self._path, flags, sync=False)
+    def _try(self) -> bool:
+        descriptor = self._tree.open_file(self._path, os.O_RDWR | os.O_CREAT, sync=False)
         try:
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             is_removed = os.fstat(descriptor).st_nlink == 0
         except OSError as error:
             os.close(descriptor)
@@ -74,6 +70,22 @@ class ProcessLock:
             return False
         self._descriptor = descriptor
         return True
+
+
+def is_lock_held(path: str, directory: int) -> bool:
+    """Whether a process has the lock of a file. The path is relative to an open directory. The lock is taken for a
+    moment, together with others who look: see PROBE_WAIT."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in (errno.EWOULDBLOCK, errno.EACCES)
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def ignore_store_in_git(project: Project) -> None:

@@ -1,0 +1,191 @@
+"""`agentrun runs`: the commands that list and remove stored runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+import msgspec
+
+from agentrun.cli.console import (
+    document_problems,
+    environment_redactor,
+    escape_json,
+    json_line,
+    json_option,
+    print_stderr,
+    table_lines,
+)
+from agentrun.cli.options import ListGroup, now_option, parse_duration
+from agentrun.report.formatting import format_count, format_dollars
+from agentrun.spec.problems import escape_invisible
+from agentrun.spec.project import find_working_project
+from agentrun.spec.safe_text import plural
+from agentrun.store.index import RunFilter, RunIndex
+from agentrun.store.run_summary import RunSummary, StoredStatus, WaitKind, WaitReason
+
+DEFAULT_LIMIT = 50
+_WAITS: dict[WaitKind, str] = {
+    "approval": "waits for an approval of {}",
+    "settlement": "waits for a decision about {}",
+    "deferral": "{} is deferred",
+    "sub-agent": "{} waits",
+}
+
+
+@click.group("runs", cls=ListGroup)
+def command() -> None:
+    """List stored runs.
+
+    \b
+    Examples:
+      agentrun runs                                       list the latest runs
+      agentrun runs --status waiting --status failed      list those that need attention
+    """
+
+
+@command.command("ls", short_help="List runs with their status and what they spent.")
+@click.option("--agent", metavar="NAME", multiple=True, help="Only runs of this agent.")
+@click.option("--status", type=click.Choice(get_args(StoredStatus)), multiple=True, help="Only runs with this status.")
+@click.option("--code", metavar="CODE", multiple=True, help="Only runs that ended with this code, such as budget.cost.")
+@click.option("--session", metavar="NAME", multiple=True, help="Only runs of this session.")
+@click.option("--since", metavar="TIME", help="Only runs that started at this time or later: 2h, 7d, 2026-01-31.")
+@click.option("--until", metavar="TIME", help="Only runs that started before this time.")
+@click.option("--sub-agents", is_flag=True, help="Also list the runs of sub-agents.")
+@click.option(
+    "--limit",
+    metavar="N",
+    type=click.IntRange(min=0),
+    help=f"List at most N runs, 0 for all. The default is {DEFAULT_LIMIT}, with --json all.",
+)
+@now_option
+@json_option
+def list_runs_command(
+    agent: tuple[str, ...],
+    status: tuple[StoredStatus, ...],
+    code: tuple[str, ...],
+    session: tuple[str, ...],
+    since: str | None,
+    until: str | None,
+    sub_agents: bool,
+    limit: int | None,
+    now: int,
+    as_json: bool,
+) -> int:
+    """List runs, the latest first. Options of one kind can be repeated.
+
+    \b
+    running       a process works on it
+    waiting       a person has to answer or decide
+    interrupted   it is not finished, and nothing works on it
+    completed     it has an answer
+    failed        it ended without one
+    cancelled     someone cancelled it
+    damaged       its journal cannot be read
+
+    \b
+    Examples:
+      agentrun runs --agent support --since 24h
+      agentrun runs --status failed --code budget.cost
+      agentrun runs --json | jq 'select(.spent.cost > 1000000).run'
+    """
+    most = DEFAULT_LIMIT if limit is None and not as_json else limit or None
+    wanted = RunFilter(
+        agent=agent,
+        status=status,
+        code=code,
+        session=session,
+        since=_parse_time("--since", since, now),
+        until=_parse_time("--until", until, now),
+        limit=None if most is None else most + 1,
+        sub_agents=sub_agents,
+    )
+    with document_problems():
+        project = find_working_project(Path.cwd())
+    found = RunIndex(project).select(wanted)
+    shown = found[:most]
+    if shown:
+        click.echo("\n".join(json_lines(shown) if as_json else text_lines(shown)))
+    if not as_json and len(found) > len(shown):
+        print_stderr(f"only the latest {plural(len(shown), 'run')}; --limit 0 lists all")
+    if not as_json and not found:
+        print_stderr("no runs found")
+    return 0
+
+
+def _parse_time(option: str, text: str | None, now: int) -> int | None:
+    """Milliseconds since 1970, from a time or from a duration before now. A time without a zone is local."""
+    if text is None:
+        return None
+    if (duration := parse_duration(text)) is not None:
+        return now - duration
+    try:
+        return round(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        message = f"{text!r} is neither a time such as 2026-01-31T12:00 nor a duration such as 2h, 7d or 4w"
+        raise click.BadParameter(message, param_hint=f"'{option}'") from None
+
+
+def json_lines(runs: Sequence[RunSummary]) -> Iterator[str]:
+    texts = "\n".join(text for run in runs for text in _texts(run))
+    if environment_redactor().redact_text(texts) != texts:
+        return (json_line(_json_object(run)) for run in runs)
+    return (escape_json(msgspec.json.encode(_json_object(run)).decode()) for run in runs)
+
+
+def _texts(run: RunSummary) -> Iterator[str]:
+    """Everything that a user or a journal named."""
+    yield from filter(None, (run.run, run.agent, run.code, run.session, run.parent))
+    for wait in run.waits_for:
+        yield from (wait.subject, wait.tool or "")
+
+
+def _json_object(run: RunSummary) -> dict[str, Any]:
+    return {
+        "run": run.run,
+        "agent": run.agent,
+        "status": run.status,
+        "code": run.code,
+        "session": run.session,
+        "started": _iso_time(run.started),
+        "ended": None if run.ended is None else _iso_time(run.ended),
+        "spent": {"cost": run.cost, "tokens": run.tokens},
+        "turns": run.turns,
+        "parent": run.parent,
+        "waits_for": run.waits_for,
+        "seq": run.seq,
+    }
+
+
+def _iso_time(milliseconds: int) -> str:
+    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec='milliseconds')[:-6]}Z"
+
+
+def text_lines(runs: Sequence[RunSummary]) -> list[str]:
+    text = "\n".join(table_lines([_cells(run) for run in runs]))
+    return environment_redactor().redact_text(text).split("\n")
+
+
+def _cells(run: RunSummary) -> list[str]:
+    notes = [run.code or "", *map(_describe_wait, run.waits_for)]
+    if run.session is not None:
+        notes.append(f"session {run.session}")
+    return [
+        run.run,
+        escape_invisible(run.agent),
+        run.status,
+        time.strftime("%Y-%m-%d %H:%M", time.localtime(run.started / 1000)),
+        format_dollars(run.cost) if run.cost else "",
+        f"{format_count(run.tokens)} tokens",
+        plural(run.turns, "turn"),
+        escape_invisible(", ".join(filter(None, notes))),
+    ]
+
+
+def _describe_wait(wait: WaitReason) -> str:
+    subject = wait.subject if wait.tool is None else f"{wait.tool} ({wait.subject})"
+    return _WAITS[wait.kind].format(subject)
