@@ -15,6 +15,7 @@ from agentrun.core.messages import Text, text_of
 from agentrun.engine.event_loop import SystemClock
 from agentrun.engine.tool_runner import run_tool
 from agentrun.tools.call_results import MAX_FAULT_MESSAGE
+from agentrun.tools.function_calls import STOP_SECONDS
 from agentrun.tools.python import PythonTools
 
 from ..engine.memory_worlds import Place
@@ -269,6 +270,43 @@ def test_call_over_its_timeout_is_abandoned(desk: Desk) -> None:
     assert finished.fault.code == "tool.timeout"
     assert finished.fault.fields == {"tool": "f", "limit": 1000, "abandoned": True}
     assert desk.heard == [("f", "before\n")]
+
+
+STUBBORN_TOOL = """
+    import asyncio
+    async def f() -> str:
+        f.gate.entered.set()
+        while not f.gate.opened.is_set():
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                pass
+        return "late"
+"""
+
+
+def test_async_function_that_ignores_its_timeout_is_abandoned(desk: Desk) -> None:
+    gate = gated(desk, STUBBORN_TOOL)
+
+    async def main(loop: HandLoop) -> Any:
+        task = asyncio.create_task(run_tool(world(desk), desk.call("desk:f", timeout=1000)))
+        assert await asyncio.to_thread(gate.entered.wait, 30)
+        loop.advance(1)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        try:
+            assert not task.done(), "it may clean up"
+            loop.advance(STOP_SECONDS)
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert task.done()
+        finally:
+            gate.opened.set()  # it ends when it is cancelled once more
+        return task.result()
+
+    finished = run_by_hand(main)
+    assert finished.fault.code == "tool.timeout"
+    assert finished.fault.fields == {"tool": "f", "limit": 1000, "abandoned": True}
 
 
 def world(desk: Desk) -> Any:

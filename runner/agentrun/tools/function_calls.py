@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from asyncio import CancelledError, create_task, current_task
+from asyncio import CancelledError, create_task, wait
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from inspect import isawaitable, iscoroutine, iscoroutinefunction
 from pathlib import Path
@@ -17,6 +17,9 @@ from agentrun.errors import ToolError
 from agentrun.tools.call_results import NotSerializable, failed_call, fault_from_exception, result_text
 from agentrun.tools.pinned_modules import FunctionPin, ImportFailed, import_function
 from agentrun.tools.threads import exit_if_forked
+
+STOP_SECONDS = 1.0
+"""Seconds that an async function may take to end after it was cancelled. Then it is abandoned."""
 
 
 def load_function(roots: Sequence[Path], name: str, pin: FunctionPin) -> Callable[..., Any] | ToolReturn:
@@ -56,7 +59,8 @@ class AwaitedResult(NamedTuple):
 
 
 async def run_in_task(answer: Awaitable[object], read: Callable[[Any], Any] = lambda value: value) -> AwaitedResult:
-    """Await in a separate task, because user code may cancel its own task. A cancellation of the caller is raised.
+    """Await in a separate task, because user code may cancel its own task or ignore that it is cancelled. A
+    cancellation of the caller is raised.
 
     `read` converts the value.
     """
@@ -72,15 +76,16 @@ async def run_in_task(answer: Awaitable[object], read: Callable[[Any], Any] = la
         finally:
             exit_if_forked(owner)
 
-    here = current_task()
+    task = create_task(tried())
     try:
-        return await create_task(tried())
-    except CancelledError as error:
-        if here is None or here.cancelling():
-            raise
-        return AwaitedResult(error=error)
+        await wait((task,))
+        return AwaitedResult(error=CancelledError()) if task.cancelled() else task.result()
+    except CancelledError:
+        task.cancel()
+        await wait((task,), timeout=STOP_SECONDS)
+        raise
     finally:
-        if iscoroutine(answer):
+        if iscoroutine(answer) and task.done():
             answer.close()  # it may not have been started
 
 
