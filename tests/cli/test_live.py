@@ -89,6 +89,13 @@ def test_missing_key_error_names_the_variable_and_a_recorded_case(shop: Project)
     assert "--case default" in done.err
 
 
+def test_all_missing_variables_of_the_model_are_listed(shop: Project) -> None:
+    shop.edit("shop.yaml", "temperature: 0,", "temperature: 0, base_url: '${HOST_URL}', api_key: '${HOST_KEY}',")
+    done = shop.run(HOST_KEY="")
+    assert (done.code, done.err.splitlines()[0]) == (2, "host.missing: HOST_URL and HOST_KEY are not set")
+    assert "set them: export HOST_URL=… HOST_KEY=…" in done.err
+
+
 LACKING = """
   stock: {kind: http, url: "${STOCK_URL}/items", auth: {secret: "${STOCK_TOKEN}"}, description: Counts.}
   days: {kind: shell, argv: [no-such-datex], description: Counts., effect: read}

@@ -313,6 +313,13 @@ def test_module_outside_the_project_is_refused(tmp_path: Path, call: str) -> Non
 
 
 @pytest.mark.parametrize(
+    ("call", "hint"), [("tool_of_mine:f", 'did you mean "tools_of_mine.py"?'), ("tools_of_mine.f", "tools_of_mine:f")]
+)
+def test_misspelt_module_and_dot_instead_of_colon_get_a_hint(tmp_path: Path, call: str, hint: str) -> None:
+    assert hint in (tool(tmp_path, "def f() -> None: pass\n", call)[0].hint or "")
+
+
+@pytest.mark.parametrize(
     "call", ["..evil:f", "evil.:f", ".:f", "a..b:f", "a.b.:f", "_:f", "ä:f", "f", "a:b:c", "a:b.c", "a/b:f"]
 )
 def test_invalid_module_name_is_refused(tmp_path: Path, call: str) -> None:

@@ -51,7 +51,9 @@ def test_it_never_gives_variables_that_change_where_requests_go(
     monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     file = write(tmp_path, f"{name}=1\n")
-    assert (file.given, file.headline) == (frozenset(), "")
+    expected = name.startswith("AGENTRUN_") or name.endswith("_BASE_URL")
+    headline = f"not used from .env: {name} (export it instead)" if expected else ""
+    assert (file.given, file.headline) == (frozenset(), headline)
     settings = load_settings(file)
     assert (settings.trust_env, settings.proxies()) == (False, {})
     with pytest.raises(HostError) as caught:

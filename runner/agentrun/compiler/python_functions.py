@@ -103,7 +103,7 @@ def module_source(project: Project, module: str) -> Source:
     if parts[0] in sys.stdlib_module_names:
         hint = "use a function of your project, in a module with another name"
         raise FunctionRefused("spec.python", f"{quote_text(parts[0])} is a module of Python's standard library", hint)
-    path = "/".join(parts)
+    path, near = "/".join(parts), ""
     for root in project.import_roots:
         for candidate in (f"{path}.py", f"{path}/__init__.py"):
             try:
@@ -111,8 +111,9 @@ def module_source(project: Project, module: str) -> Source:
             except FileRefused as refused:
                 if refused.code != "spec.file_missing":
                     raise FunctionRefused(refused.code, refused.message, refused.hint) from None
+                near = near or (f"{refused.hint} agentrun " if refused.hint else "")
     roots = ", ".join(project.import_roots)
-    hint = f"looked for {path}.py under {roots} (import_roots of [tool.agentrun] in pyproject.toml)"
+    hint = f"{near}looked for {path}.py under {roots} (import_roots of [tool.agentrun] in pyproject.toml)"
     raise FunctionRefused("spec.python", f"module {quote_text(module)} is not in this project", hint)
 
 

@@ -1,7 +1,8 @@
 """The file `.env` in the root of a project, which live runs read.
 
 Rule 1  It sets only API keys of providers and variables that the spec names. It never sets a variable that changes
-        where requests go or what is executed, because a repository from somebody else can contain a `.env`.
+        where requests go or what is executed, because a repository from somebody else can contain a `.env`. If it
+        has an address or a setting of agentrun, the first line of the run says that it is not used.
 Rule 2  Variables of the environment win, also empty ones.
 Rule 3  A file that is tracked by git, a symbolic link, or owned by another user is not read.
 Rule 4  A line that is not of the form NAME=value is ignored, and its number is shown. Its text may be a secret.
@@ -25,6 +26,10 @@ from agentrun.spec.source_files import FileRefused, read_project_file
 ENV_FILE = ".env"
 PROVIDER_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY")
 _NEVER_GIVEN = re.compile(r"AGENTRUN_.*|PYTHON.*|(.*_)?PATH|.*_BASE_URL|(.*_)?PROXY|SSL_CERT_.*|LD_.*", re.IGNORECASE)
+
+
+_NOT_USED = re.compile(r"AGENTRUN_.*|.*_BASE_URL")
+"""Variables that a user may expect to work."""
 
 
 class EnvFile:
@@ -51,7 +56,9 @@ class EnvFile:
     def headline(self) -> str:
         """What to add to the first line of a live run."""
         given = f"{', '.join(sorted(self.given))} from {ENV_FILE}" if self.given else ""
-        return "; ".join(filter(None, (given, self.warning))) or self.unread
+        others = sorted({name for name in self.values if _NOT_USED.fullmatch(name)} - self.given - os.environ.keys())
+        not_used = f"not used from {ENV_FILE}: {', '.join(others)} (export it instead)" if others else ""
+        return "; ".join(filter(None, (given, not_used, self.warning))) or self.unread
 
     def value(self, name: str) -> str:
         """The value that the file sets for a variable, or an empty text."""

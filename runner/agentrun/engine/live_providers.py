@@ -27,6 +27,7 @@ from agentrun.errors import HostError
 from agentrun.net import environment as net_environment
 from agentrun.net.client import HttpxSender
 from agentrun.providers.codec import PROVIDER_HOMES, codec_for, refuse_unsupported
+from agentrun.spec.safe_text import join_words
 from agentrun.wire import HttpCall, Sender
 
 NOT_SECRET_VARIABLES = (
@@ -60,6 +61,7 @@ def overridden_addresses(settings: Settings) -> dict[str, str]:
 def live_providers(package: Package, settings: Settings, sender: Sender) -> dict[str, Provider]:
     """The models of a package, by provider. Raises `provider.not_found`, `package.invalid`, `host.missing`."""
     providers: dict[str, Provider] = {}
+    _refuse_missing_variables(package, settings)
     for agent, route in iterate_routes(package):
         codec = codec_for(route.provider)
         refuse_unsupported(agent, route)
@@ -78,10 +80,26 @@ def _probe_call(agent: Package, route: Route) -> HttpCall:
     return codec_for(route.provider).call(ModelRequest(route, agent.model, "", Transcript(), None), [])
 
 
+def _refuse_missing_variables(package: Package, settings: Settings) -> None:
+    """Raise `host.missing` with all variables of routes that are not set."""
+    errors: dict[str, HostError] = {}
+    for name in (name for call in probe_calls(package) for name in net_environment.request_variables(call)):
+        try:
+            settings.secret(name)
+        except HostError as error:
+            errors[name] = error
+    if len(errors) == 1:
+        raise next(iter(errors.values()))
+    if errors:
+        unset = [f"{name}=…" for name in errors if not settings.file.hint(name)]
+        hints = dict.fromkeys(error.hint for name, error in errors.items() if settings.file.hint(name) and error.hint)
+        hint = "; ".join([*hints, *([f"set them: export {' '.join(unset)}"] if unset else [])])
+        fields = {"name": next(iter(errors)), "variables": list(errors)}
+        raise HostError("host.missing", f"{join_words(list(errors))} are not set", hint=hint, fields=fields)
+
+
 def _refuse_unsendable(route: Route, call: HttpCall, settings: Settings) -> None:
     lookup, others = settings.secret, overridden_addresses(settings)
-    for name in net_environment.request_variables(call):
-        lookup(name)
     if not _is_address(net_environment.request_address(call, lookup, others)):
         message = f"the address of {route_name(route)} is not a valid URL"
         variable = next((name for home, name in others.items() if call.url.startswith(home + "/")), None)

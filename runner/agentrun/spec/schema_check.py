@@ -348,6 +348,9 @@ class RejectedValue(Struct, frozen=True):
         if pattern == field_types.SECRET_PATTERN:
             named = _ENV_NAME.fullmatch(value)
             return f"write ${{{named[1]}}}" if named else "put the value into an environment variable: ${NAME}"
+        if pattern == field_types.REFERENCE_PATTERN:
+            fixed = ":".join(value.rsplit(".", 1))
+            return f"write {fixed}" if re.fullmatch(pattern, fixed) else None
         if pattern in (field_types.NAME_PATTERN, field_types.PARAM_NAME_PATTERN):
             fixed = value.strip().lower().replace(" ", "_")
             fixed = fixed if pattern == field_types.NAME_PATTERN else fixed.replace("-", "_")
