@@ -38,7 +38,7 @@ def script_with_refund(args: object, text: str = "", wait: str = "") -> str:
 
 def question(person: Person) -> str:
     """What is asked, from the title on."""
-    return person.until("n  no (also Enter", "\nGo ahead? [y/s/d/N]").rpartition("approval needed: ")[2]
+    return person.until("n  no (the same as Enter", "\nGo ahead? [y/s/d/N]").rpartition("approval needed: ")[2]
 
 
 def deny_and_check(person: Person, shop: Project) -> None:
@@ -91,7 +91,7 @@ def test_answer_to_a_question_faked_by_the_model_is_discarded(shop: Project) -> 
         person.type("y\ny\ny")
         typed.set()
         prompt = "Go ahead? [y/s/d/N]"
-        person.seen.until(lambda shown: "n  no (also Enter" in shown and shown.endswith(prompt), PATIENCE)
+        person.seen.until(lambda shown: "n  no (the same as Enter" in shown and shown.endswith(prompt), PATIENCE)
         deny_and_check(person, shop)
 
 

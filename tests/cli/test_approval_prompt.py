@@ -39,9 +39,9 @@ approval needed: run the tool refund
   argument  amount = 20
   argument  order = "1042"
 y  yes, once
-s  yes, also if exactly the same is asked again in this run
+s  yes, for all identical questions in this run
 d  show everything
-n  no (also Enter, or no answer within 120 s)
+n  no (the same as Enter, or no answer within 120 s)
 Go ahead? [y/s/d/N]"""
 TWO = """\
 agentrun: "1"
@@ -112,9 +112,9 @@ approval needed: run the tool refund
   argument  order = "1042"
   argument  amount = 20
 y  yes, once
-s  yes, also if exactly the same is asked again in this run
+s  yes, for all identical questions in this run
 d  show everything
-n  no (also Enter, or no answer within 120 s)
+n  no (the same as Enter, or no answer within 120 s)
 Go ahead? [y/s/d/N]"""
 
 
@@ -274,7 +274,7 @@ def test_approval_for_the_session_covers_only_the_same_arguments(shop: Project) 
 
 def test_question_says_session_when_the_run_has_one(shop: Project) -> None:
     with shop.provider(ONCE) as (_, environment), at_terminal(shop, environment, "--session", "mine") as person:
-        person.until("s  yes, also if exactly the same is asked again in this session")
+        person.until("s  yes, for all identical questions in this session")
 
 
 # --- what is shown -----------------------------------------------------------------------------------------------

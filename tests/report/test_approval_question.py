@@ -46,9 +46,9 @@ approval needed: run the tool t
             2 "again"
   argument  order = "1042"
 y  yes, once
-s  yes, also if exactly the same is asked again in this run
+s  yes, for all identical questions in this run
 d  show everything
-n  no (also Enter, or no answer within 120 s)"""
+n  no (the same as Enter, or no answer within 120 s)"""
     )
 
 

@@ -1,4 +1,4 @@
-"""`--approve` decides who answers approvals. `--yes` records without a question.
+"""`--approve` decides who answers approvals. `--yes` records without asking.
 
 Rule 1  Where approvals are real, only the command line and a person at the terminal approve. A file approves only if
         `--approve` names it.
@@ -48,7 +48,7 @@ def yes_option(command: _Command) -> _Command:
     return click.option(
         "--yes",
         is_flag=True,
-        help="Record without a question, even if tools that are not `effect: read` may run for real.",
+        help="Record without asking for confirmation, even if tools that are not `effect: read` may run for real.",
     )(command)
 
 

@@ -225,11 +225,11 @@ def audit_command(
     \b
     damaged   the file is not a cassette
     secret    it contains a credential
-    miss      its case does not replay any more
+    miss      its case can no longer be replayed
     unused    its case does not use some interactions
     stale     it was recorded with another version of the spec
     orphan    no case uses it
-    model     another model answered than the one that was asked
+    model     a model other than the requested one answered
     old       it is older than --max-age
     foreign   it was not recorded by agentrun
 
@@ -296,8 +296,8 @@ def prune_command(paths: tuple[Path, ...], yes: bool, now: int, as_json: bool) -
     """Remove cassettes without a case, interactions that no replay uses, and files that were written only in part.
 
     PATH is a cassette, a spec, or a folder of them. Without PATH all cassettes of the project are pruned. The command
-    shows what it would remove, and removes it with --yes only. It keeps a cassette that is damaged, that was not
-    recorded by agentrun, or whose case does not replay to its end.
+    shows what it would remove; only with --yes does it remove it. It keeps a cassette that is damaged, that was not
+    recorded by agentrun, or whose case cannot be replayed to its end.
 
     \b
     Examples:

@@ -53,7 +53,7 @@ class ProjectChange(NamedTuple):
 
 @click.command("init")
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
-@click.option("-y", "--yes", is_flag=True, help="Add to existing files without a question.")
+@click.option("-y", "--yes", is_flag=True, help="Add to existing files without asking.")
 def command(directory: Path, yes: bool) -> None:
     """Add agentrun to the project in DIRECTORY, or create a new one.
 

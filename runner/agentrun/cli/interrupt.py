@@ -44,7 +44,7 @@ class InterruptHandler:
                     signal.signal(number, handler)
 
     def set_world(self, world: World) -> None:
-        """Cancel the run of this world from now on, also for a signal that already came."""
+        """Cancel the run of this world from now on, and for a signal that already came."""
         self._world = world
         self._cancel()
 

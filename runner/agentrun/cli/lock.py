@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 def command(spec: Path, check: bool) -> int:
     """Pin prices, context windows and MCP tools in the .lock file next to SPEC.
 
-    The price and the context window of each model, also in profiles, come from the installed genai-prices; nothing is
-    fetched. Each MCP server is started or connected to, and the names, descriptions and schemas of the tools that the
-    agent uses are pinned. Read them before you commit the lock, because the model will read them. If a server later
-    offers something else, the run fails. The same spec and lock give the same package on every machine.
+    The price and the context window of each model, including those of profiles, come from the installed
+    genai-prices; nothing is fetched. Each MCP server is started or connected to, and the names, descriptions and
+    schemas of the tools that the agent uses are pinned. Read them before you commit the lock, because the model
+    will read them. If a server later offers something else, the run fails. The same spec and lock give the same
+    package on every machine.
 
     \b
     Examples:

@@ -142,7 +142,7 @@ _LIVE_OPTIONS = (
         "--record",
         metavar="new|all|from:N",
         callback=parse_record_option,
-        help="Record only the interactions that the cassette lacks (new), all of them, or those from number N on.",
+        help="Record only the missing interactions (new), all of them (all), or those from number N on (from:N).",
     ),
     click.option("--live-tools", is_flag=True, help="Replay the model and run the tools for real."),
     click.option("--live-model", is_flag=True, help="Replay the tools and send requests to the model for real."),

@@ -58,7 +58,7 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     approve: str | None = None
     """The value of `--approve`."""
     yes: bool = False
-    """Whether a recording starts without a question."""
+    """Whether a recording starts without asking."""
     command: str = ""
     """The command line, for hints."""
     settings: Settings | None = None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, help="The port to listen on; 0, the default, picks a free one."
 )
-@click.option("--once", is_flag=True, help="Exit after the last turn of the script was answered.")
+@click.option("--once", is_flag=True, help="Exit after the last turn of the script.")
 def command(script: Path, port: int, once: bool) -> int:
     """Serve SCRIPT as a model provider on this machine, in the wire formats of all four providers.
 

@@ -123,7 +123,7 @@ def _show_recording_result(plan: RunPlan, recorded: RecordingResult, output: Run
 
 
 def _show_spending(recorded: RecordingResult, output: RunOutput) -> None:
-    """Report what the run spent, also if it was not saved, and which tool calls failed."""
+    """Report what the run spent, even if it was not saved, and which tool calls failed."""
     output.say(f"spent: {recorded.spent}")
     if failed := recorded.failed_calls:
         output.say(f"{plural(len(failed), 'tool call')} failed: {', '.join(map(short_text, failed))}", "warn")

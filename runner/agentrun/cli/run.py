@@ -69,7 +69,7 @@ def _read_attachment(path: Path) -> Attachment:
     "case_name",
     metavar="NAME",
     shell_complete=complete_case_names,
-    help="Use the input, params and profile of this case. Values that are also in the command must be equal.",
+    help="Use the input, params and profile of this case. Values on the command line must equal those of the case.",
 )
 @click.option(
     "--mode",
@@ -110,7 +110,7 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
       agentrun specs/triage.yaml                              replay the recorded case, offline
       agentrun specs/support.yaml "Where is order 2077?"      run live, if no recorded case has this message
       agentrun specs/support.yaml --mode record               record a case with the spec's input
-      agentrun specs/support.yaml --record new --yes          record what is missing, without a question
+      agentrun specs/support.yaml --record new --yes          record what is missing, without asking
       agentrun specs/support.yaml --record from:3             record again from interaction 3 on
       agentrun specs/support.yaml --case approval --json      print one JSON object per line
       agentrun specs/support.yaml --approve all --mode live   approve everything

@@ -109,7 +109,7 @@ class SuiteResult(Struct, kw_only=True):
 
     @property
     def spent(self) -> Spending:
-        """What all recorded runs spent, also those that were not saved."""
+        """What all recorded runs spent, including those that were not saved."""
         return sum((each.spent for each in self.recorded), Spending())
 
     @property

@@ -137,7 +137,7 @@ def _refuse_what_runs_cases_differently(options: dict[str, Any]) -> None:
     with_list = {"-n": options["count"] > 1, "-x": options["fail_fast"], "-v": options["verbose"]}
     with_watch = {"--list": options["list_only"], "--lf": options["last_failed"], "--shard": options["shard"]}
     if options["watch"] and (other := _first_used(always | with_watch)):
-        raise click.UsageError(f"--watch cannot be combined with {other}: it replays the cases that a change touches")
+        raise click.UsageError(f"--watch cannot be combined with {other}: it replays the cases that a change affects")
     if options["list_only"] and (other := _first_used(always | with_list)):
         raise click.UsageError(f"--list cannot be combined with {other}: it prints ids and runs no case")
 
@@ -196,9 +196,7 @@ def _first_used(options: dict[str, Any]) -> str | None:
     "--lf", "last_failed", is_flag=True, help="Run only the cases that did not pass last time; if there are none, all."
 )
 @click.option("--list", "list_only", is_flag=True, help="Print the ids of the selected cases, and run nothing.")
-@click.option(
-    "--watch", is_flag=True, help="After the run, wait for changes of files and run the cases that they touch."
-)
+@click.option("--watch", is_flag=True, help="After the run, wait for file changes and rerun the affected cases.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only failures, changes and counts.")
 @click.option("-v", "--verbose", is_flag=True, help="Print the details of every case that does not pass.")
 @click.option("--no-color", is_flag=True, help="Print no colours, even in a terminal.")
@@ -226,11 +224,11 @@ def command(paths: tuple[str, ...], **options: Any) -> int:
       agentrun test -v                                    show the details of every failure
       agentrun test --lf                                  run only what failed last time
       agentrun test --list -k refund                      print the ids of the cases, and run nothing
-      agentrun test --watch specs/support.yaml            run again what a change touches; Ctrl-C stops
+      agentrun test --watch specs/support.yaml            rerun the cases that a change affects; Ctrl-C stops
       agentrun test --update                              accept changed journals; then review the diff
       agentrun test --update --add other                  accept one more journal of a case, as CASE.other.journal
       agentrun test --record new -k refund                record what changed and keep recorded tool results
-      agentrun test --record all --yes -k refund          record everything again, without a question
+      agentrun test --record all --yes -k refund          record everything again, without asking
       agentrun test -n auto --junit report.xml            run in CI; add --shard 1/4 for one job of four
       agentrun test --sweep --coverage --coverage-min 80  inject faults, and require 80 % coverage
 

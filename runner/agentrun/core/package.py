@@ -7,7 +7,7 @@ Rule 4  A field is documented below the field. The same text is in `schemas/pack
 
 Tools, sinks and hooks are found by the functions at the end:
 
-Rule 5  A name without `*` matches exactly. `*` matches any text, also an empty one. Matching takes linear time.
+Rule 5  A name without `*` matches exactly. `*` matches any text, even an empty one. Matching takes linear time.
 Rule 6  What a tool or sink starts and which variables it needs is found by the names of its fields (`argv`, `command`,
         `env`, `headers`, `auth`, `url`), so that it is found for every kind that has such a field.
 """

@@ -88,9 +88,9 @@ def full_question_lines(asked: ApprovalQuestion, width: int) -> list[OutputLine]
 def choice_lines(lasting: str, seconds: int, width: int) -> list[OutputLine]:
     texts = (
         "y  yes, once",
-        f"s  yes, also if exactly the same is asked again in this {lasting}",
+        f"s  yes, for all identical questions in this {lasting}",
         "d  show everything",
-        f"n  no (also Enter, or no answer within {seconds} s)",
+        f"n  no (the same as Enter, or no answer within {seconds} s)",
     )
     return [line for text in texts for line in _rows(text, width, "plain")]
 

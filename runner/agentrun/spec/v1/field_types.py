@@ -45,7 +45,7 @@ class FileRef(Struct, frozen=True, forbid_unknown_fields=True):
     """The content of a file inside the project."""
 
     file: Annotated[str, Meta(min_length=1, max_length=1024)]
-    """The path of the file, relative to this document. It must be inside the project, also after symbolic links."""
+    """The path of the file, relative to this document. It must be inside the project, even after symbolic links."""
 
 
 def is_valid_name(text: str) -> bool:
