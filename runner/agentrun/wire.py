@@ -44,7 +44,7 @@ class NetworkAccess(Struct, frozen=True):
 class HttpCall(Struct, frozen=True):
     method: str
     url: str
-    """`${NAME}` is an environment variable, also in headers: a cassette contains them as they were declared."""
+    """`${NAME}` is an environment variable, as in headers: a cassette contains them as they were declared."""
     headers: tuple[tuple[str, str], ...]
     body: bytes
     auth: HttpAuth | None = None

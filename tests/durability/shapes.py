@@ -13,7 +13,7 @@ from agentrun.core.effects import Deliver, ModelRequest, RunTool, ToolReturn
 from agentrun.core.facts import Inject
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Assistant, Text, User, text_of
-from agentrun.core.package_lookup import tool_effect
+from agentrun.core.package import tool_effect
 from agentrun.testing import call, calls, hook, reply, text
 from agentrun.testing.doubles import ScriptItem
 

@@ -114,7 +114,7 @@ def _damaged_error(path: Path, line: int, why: str, hint: str = "restore the fil
 
 
 def save_cassette(tree: ProjectTree, path: Path, text: str, limit: int) -> None:
-    """Write a cassette atomically. Raises `storage.failed`, also if it is larger than `load_cassette` would read."""
+    """Write a cassette atomically. Raises `storage.failed`, for example if `load_cassette` would not read it."""
     data = text.encode()
     if len(data) > limit:
         message = f"{display_path(path)} was not written: it has {len(data)} bytes, and the limit is {limit}"

@@ -160,7 +160,7 @@ def _redact_headers(headers: tuple[tuple[str, str], ...], redactor: Redactor) ->
 
 
 def _redact_url(url: str, redactor: Redactor) -> str:
-    """Redact an address, also in its percent-decoded form."""
+    """Redact an address and its percent-decoded form."""
     data = redactor.redact_text(url).encode("utf-8", "surrogatepass")
     for space in (b"+", b" "):
         if b"%" in data or space == b" ":

@@ -232,7 +232,7 @@ def secrets_in_node(root: Node) -> Iterator[Problem]:
 
 
 def secrets_in_source(source: Source) -> Iterator[Problem]:
-    """Find text in a file that looks like a secret, also in comments."""
+    """Find text in a file that looks like a secret. Comments count."""
     for start, end, kind in find_secrets(source.text):
         yield _secret_problem(place_at(source, start, end - start), kind)
 

@@ -92,7 +92,7 @@ def render_template(source: str, values: Mapping[str, Json]) -> str:
 def render_template_lines(source: str, values: Mapping[str, Json]) -> list[RenderedLine]:
     """Render a template and return each line with the lines of the templates that it came from.
 
-    Raises TemplateRenderError, also for very many lines."""
+    Raises TemplateRenderError, for example for very many lines."""
     bundle = compile_bundle(source, traced=True)
     sources = {name: normalize_newlines(text) for name, text in bundle.sources.items()}
     return _trace_lines(sources, _pieces(bundle, values))

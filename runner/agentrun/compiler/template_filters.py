@@ -1,6 +1,6 @@
 """The filters of templates, each with its cost. `template_meter.py` says what a cost is."""
 
-# ruff: noqa: ARG001 - a cost takes the arguments of its operation, also those that cost nothing
+# ruff: noqa: ARG001 - a cost takes the arguments of its operation, including those that cost nothing
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ VIEWS: Final[tuple[type, ...]] = (type({}.items()), type({}.keys()), type({}.val
 SIZED: Final = (*TEXT, *LISTS, dict, range, *VIEWS)
 _KEYS: Final = (*TEXT, int, float, bool, type(None))
 _SCALARS: Final = (*_KEYS, range)
-# ruff: noqa: ARG001 - a cost takes the arguments of its operation, also those that cost nothing
+# ruff: noqa: ARG001 - a cost takes the arguments of its operation, including those that cost nothing
 
 
 Cost: TypeAlias = Callable[..., Any]

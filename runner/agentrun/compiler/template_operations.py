@@ -3,7 +3,7 @@
 A method, test or function is allowed only if its cost is in a table. `template_meter.py` says what a cost is.
 """
 
-# ruff: noqa: ARG001 - a cost takes the arguments of its operation, also those that cost nothing
+# ruff: noqa: ARG001 - a cost takes the arguments of its operation, including those that cost nothing
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _find_backwards(meter: RenderMeter, value: str, part: Any, *_: Any) -> None:
 
 
 def _affix(meter: RenderMeter, value: str, part: Any, *_: Any) -> None:
-    """`startswith('a')`, also with a tuple; `removesuffix('a')`."""
+    """`startswith('a')`, with a text or a tuple; `removesuffix('a')`."""
     meter.size(part)
 
 

@@ -5,7 +5,7 @@ Rule 1  Tokens and cost are reserved before a call: the estimated input, and the
 Rule 2  After the call the reported usage counts. Usage that was not reported counts as reserved, never as 0, and never
         as less than the part that was reported. A reported 0 for something that is not empty counts as not reported.
 Rule 3  A request that failed after the provider may have worked on it counts as reserved.
-Rule 4  Estimates are rather too high, also for JSON, hashes and non-Latin scripts.
+Rule 4  Estimates are rather too high, including for JSON, hashes and non-Latin scripts.
 Rule 5  A sub-agent has the smaller of its own budget and its share of its parent's. Sub-agents that start together
         divide what is left, so that they cannot overspend together.
 """

@@ -3,7 +3,7 @@
 Rule 1  The order: the tool exists, it is offered in this turn, the arguments parse, defaults are filled in, the
         arguments are valid.
 Rule 2  The model reads what is wrong in words it can act on: the tool, the action, the argument.
-Rule 3  Objects that are present get their defaults at every depth, also in lists. A missing object is not created,
+Rule 3  Objects that are present get their defaults at every depth, including in lists. A missing object is not created,
         unless it has a default of its own. `anyOf`, `oneOf` and `allOf` are not searched for defaults.
 Rule 4  A default of null is not filled in: it means that there is no value, and `has(args.x)` can ask for that. Nor is
         a default that does not match its own schema.

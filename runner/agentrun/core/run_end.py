@@ -2,7 +2,7 @@
 
 Rule 1  Messages that were sent in the meantime come first: the run continues with them. The result of a terminal tool
         ends the run anyway.
-Rule 2  An answer that breaks its contract never becomes an output, also when repairs or turns run out.
+Rule 2  An answer that breaks its contract never becomes an output, even when repairs or turns run out.
 Rule 3  The answer passes hooks and policy before anyone outside sees it. Each sink has its own gate.
 Rule 4  The end of a run: the reason is recorded, open calls are closed, hooks are informed, one terminal record.
 """

@@ -92,7 +92,7 @@ def read_project_env_file(root: Path, named: Container[str]) -> EnvFile:
 
 
 def read_env_file(path: Path) -> EnvFile:
-    """Read a file that the caller named. All its variables are set. Raises `host.missing`, also if a line is wrong."""
+    """Read a file that the caller named. All its variables are set. A wrong line raises `host.missing`."""
     if not path.is_file():
         raise HostError("host.missing", f"there is no file {path}", fields={"name": str(path)})
     try:

@@ -132,7 +132,7 @@ def known_secrets(package: Package, environment: Mapping[str, str]) -> net_envir
 
 
 def _named_variables(package: Package, *, addresses: bool = True) -> Iterator[str]:
-    """The variables that a package names. `addresses`: also those of addresses, which are not secrets."""
+    """The variables that a package names. `addresses`: with those of addresses, which are not secrets."""
     for call in probe_calls(package):
         yield from (net_environment.request_variables if addresses else net_environment.credential_variables)(call)
     for agent in iterate_packages(package):

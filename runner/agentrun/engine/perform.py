@@ -1,4 +1,4 @@
-"""Perform effects: the boundary to the world. The result is a fact, also after a failure.
+"""Perform effects: the boundary to the world. The result is a fact, even after a failure.
 
 Only these errors are raised: those that end the host, a failed journal of a sub-agent, and a cassette that does not
 match. A sub-agent is a run of its own, with its own journal, in the world of its parent.

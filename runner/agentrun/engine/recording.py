@@ -131,7 +131,7 @@ class CassetteRecording:
         return RecordingResult((*earlier, done), len(interactions), self._recorder.reused, refusal, unanswered, spent)
 
     def _save(self, package: PackageFile, redaction: RunRedaction, interactions: Sequence[Interaction]) -> None:
-        """Write the cassette. Raises `storage.failed`, also if it is larger than the limit."""
+        """Write the cassette. Raises `storage.failed`, for example above the size limit."""
         clean = redact_cassette(redaction, interactions, self._metadata(package, len(interactions)))
         text = dump_cassette(clean.interactions, clean.metadata)
         tree, path = self.destination
@@ -173,7 +173,7 @@ class RecordingResult(Struct, frozen=True):
 
     @property
     def failed_calls(self) -> tuple[str, ...]:
-        """The tool calls that failed, as `tool (code)`, also those of sub-agents."""
+        """The tool calls that failed, as `tool (code)`, including those of sub-agents."""
         records = [each for run in self.runs for journal in (run.journal, *run.children.values()) for each in journal]
         faults = [fact.fault for each in records if isinstance(fact := each.fact, ToolFinished) and fact.fault]
         return tuple(f"{fault.fields.get('tool', 'a tool')} ({fault.code})" for fault in faults)

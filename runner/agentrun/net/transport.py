@@ -144,6 +144,6 @@ class PinnedBackend(httpcore.AnyIOBackend):
         raise httpcore.ConnectError  # not reached: the last address raises
 
     async def aclose(self) -> None:
-        """Close the connection, also in a TLS handshake that was cancelled, which httpcore leaves open."""
+        """Close the connection, even in a cancelled TLS handshake, which httpcore leaves open."""
         if self._stream is not None:
             await self._stream.aclose()

@@ -3,7 +3,7 @@
 Rule 1  `usage: rounded` leaves out the usage and cost of single replies, and the tokens and cost that are left for a
         sub-agent, which depend on them. The last line is the total of all runs and sub-agents, rounded.
 Rule 2  `usage: exact` is the canonical form, byte for byte. `usage: none` has no usage and no total.
-Rule 3  A path to ignore begins with the kind of a fact, also of a sub-agent: `tool_finished.parts.*.text`. It may lead
+Rule 3  A path to ignore begins with the kind of a fact, of sub-agents too: `tool_finished.parts.*.text`. It may lead
         into a text that is JSON. That there is a value still counts, only the value itself does not.
 """
 

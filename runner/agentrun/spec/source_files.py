@@ -41,7 +41,7 @@ _INSTALLED_PACKAGES = {"node_modules", "site-packages", "__pycache__"}
 
 @contextmanager
 def collect_reads() -> Iterator[set[Path]]:
-    """Collect the paths of all files that are read in the context, also of those that are missing or refused."""
+    """Collect the paths of all files that are read in the context, including those that are missing or refused."""
     paths: set[Path] = set()
     token = _reads.set(paths)
     try:

@@ -130,7 +130,7 @@ def begin_run(runtime: Runtime, file: PackageFile, setting: Setting) -> RunHandl
 def finish_run(
     runtime: Runtime, handle: RunHandle, clock: StepClock, how: CallSettlement, answer: facts.ApprovalAnswer
 ) -> Outcome:
-    """Run to the end. Answer all approvals and settle all lost calls, also of sub-agents."""
+    """Run to the end. Answer all approvals and settle all lost calls, including those of sub-agents."""
     for _ in range(MAX_SUSPENSIONS):
         result = clock.run(handle.wait())
         if isinstance(result, Outcome):

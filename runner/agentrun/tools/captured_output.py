@@ -2,7 +2,7 @@
 
 Every call of user code in this process runs inside `capture_output()`, which also restores other process state. Output
 is captured in every thread or task with the context of the call: at most 64 KiB, without a partial word at the end,
-which may be a part of a credential. Other code writes to the real streams, also at the same time.
+which may be a part of a credential. Other code writes to the real streams, even at the same time.
 """
 
 from __future__ import annotations

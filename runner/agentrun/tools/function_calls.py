@@ -71,7 +71,7 @@ async def run_in_task(answer: Awaitable[object], read: Callable[[Any], Any] = la
             return AwaitedResult(read(await answer))
         except CancelledError:
             raise
-        except BaseException as error:  # noqa: BLE001  # user code may raise anything, also when it is closed
+        except BaseException as error:  # noqa: BLE001  # user code may raise anything, even when it is closed
             return AwaitedResult(error=error)
         finally:
             exit_if_forked(owner)

@@ -1,6 +1,6 @@
 """Run HTTP tools.
 
-Rule 1  Every request goes through the sender, also a retry and each redirect, so a cassette contains all of them.
+Rule 1  Every request goes through the sender, including retries and redirects, so a cassette contains all of them.
 Rule 2  Redirects of GET and HEAD are followed, at most five, under the same rules. For other methods a redirect is the
         result.
 Rule 3  If the connection fails or the reply is lost, a call that may be repeated is sent once more with the same key.

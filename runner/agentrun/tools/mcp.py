@@ -1,6 +1,6 @@
 """Run the tools of MCP servers.
 
-Rule 1  A server is started for the first call and then serves all calls of the run, also those of sub-agents that
+Rule 1  A server is started for the first call and then serves all calls of the run, including those of sub-agents that
         declare the same server. It ends with the run.
 Rule 2  The MCP SDK is an extra. Without it, a run with MCP tools does not start. It is imported for the first call.
 """

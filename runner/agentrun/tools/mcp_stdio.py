@@ -1,7 +1,7 @@
 """MCP servers as local programs: one message per line on standard input and output.
 
 Rule 1  A line has at most 10 MiB. A longer line, or one that is not a message, ends the server.
-Rule 2  A reply without a matching request is dropped, also a second reply to the same request.
+Rule 2  A reply without a matching request is dropped, and so is a second reply to the same request.
 Rule 3  To stop a server, its input is closed first. Then its whole process tree is killed (see `processes.py`).
 """
 

@@ -75,7 +75,7 @@ def _validate_record_option(config: pytest.Config) -> None:
 
 def write_summary_sections(reporter: pytest.TerminalReporter) -> None:
     """Print the causes that several cases share, the tools that changed, what was recorded, which assertions were live,
-    which accepted journals the runs equal, and which paths of `ignore` match nothing, also those of other processes."""
+    which accepted journals the runs equal, and which paths of `ignore` match nothing, in all processes."""
     causes = ((text, count) for text, count in _count_properties(reporter, CAUSE_PROPERTY) if count > 1)
     _write_section(reporter, "agentrun causes", (f"{count} cases: {text}" for text, count in causes))
     tools = _count_properties(reporter, TOOL_PROPERTY)

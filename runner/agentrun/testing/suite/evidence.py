@@ -2,7 +2,7 @@
 
 Rule 1  For a conversation: the last answer, the last outcome, all calls and the total spend.
 Rule 2  A call counts with the arguments of the model, whether it ran or not. `status` is how it ended, and `result` the
-        text that the model got, also after a hook or a rule changed it.
+        text that the model got, even after a hook or a rule changed it.
 Rule 3  The calls of a sub-agent follow its own call, named after the tool that calls it: `read/library.search`.
 """
 
@@ -102,7 +102,7 @@ def collect_evidence(case_runs: CaseRuns) -> Evidence:
 
 
 def _run_totals(run: FinishedRun) -> tuple[int, int, int]:
-    """Tokens, micro-dollars and turns, also of a suspended run."""
+    """Tokens, micro-dollars and turns, including those of a suspended run."""
     if isinstance(run.ending, Outcome):
         return run.ending.tokens, run.ending.cost, run.ending.turns
     state = fold(run.journal)

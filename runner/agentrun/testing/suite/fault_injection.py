@@ -91,7 +91,7 @@ class FaultInjection:
         watched: bool = False,
     ) -> None:
         """`player`: None while recording. `more`: further faults, which come before those of the case. `watched`: list
-        the places that the runs reach, in `faults.places`, also for a case without stubs and faults."""
+        the places that the runs reach, in `faults.places`, even for a case without stubs and faults."""
         self.by = f"case {case.name}"
         self.player = player
         self.stubs = CaseStubs(case.stubs)

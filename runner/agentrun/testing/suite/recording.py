@@ -71,7 +71,7 @@ class LiveCallbacks(Struct, frozen=True, kw_only=True):
     on_recording: Callable[[LocatedCase, str], None] = lambda located, text: None
     """Gets one line that describes the recording, or why there is none."""
     on_spent: Callable[[LocatedCase, RecordingResult], None] = lambda located, recorded: None
-    """Gets each recording that cost money, also if it is not saved."""
+    """Gets each recording that cost money, even if it is not saved."""
     on_printed: Callable[[str, str], None] = lambda tool, text: None
     on_sink_line: Callable[[str], None] = lambda line: None
     on_env_file: Callable[[EnvFile], None] = lambda file: None

@@ -274,7 +274,7 @@ def remove_snapshot(located: LocatedCase, path: Path) -> None:
 
 
 def write_snapshot(located: LocatedCase, new: AcceptedJournal, before: str | None) -> None:
-    """Replace the snapshot `before`. Raises `storage.failed`, also if another process changed it meanwhile, and
+    """Replace the snapshot `before`. Raises `storage.failed`, for example if another process changed it meanwhile, and
     `input.rejected` if there would be too many."""
     project = find_project(located.spec)
     tree, path = _tree_and_path(located, new.path)
