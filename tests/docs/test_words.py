@@ -44,7 +44,7 @@ FORBIDDEN_WORDS: dict[str, str] = {
     r"also (?:if|when|after|through|not|those|an?)": "even if, including",
     r", also (?:as|at|by|for|from|in|of|on|the|to|with)": "including, and so does",
     r"without a question": "without asking",
-    r"another \w+ than": "a different … from, other than",
+    r"(?:another \w+|something else) than": "a different … from, other than",
 }
 """Forbidden word (a regular expression) → what to write. Add to it when you find another one."""
 

@@ -24,7 +24,7 @@ from agentrun.spec.safe_text import join_words, json_text
 from agentrun.spec.tree import Node, ScalarNode, SequenceNode, node_at
 
 LIVE_RESULT_CHANGED = (
-    "a live tool returned something else than when it was recorded; if the value is new in every run, such as an id, "
+    "a live tool returned something different from the recording; if the value is new in every run, such as an id, "
     "list its place in `replay.volatile`"
 )
 MAX_NAMED_CHANGES = 5

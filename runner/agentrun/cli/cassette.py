@@ -263,7 +263,7 @@ def _format_finding(finding: AuditFinding, fails: bool, *, as_json: bool) -> str
     return f"{escape_invisible(place)}  {finding.kind}  {message}\n  → {fix}"
 
 
-@command.command("accept", short_help="Use a new cassette although its case fails.")
+@command.command("accept", short_help="Use a new cassette even though its case fails.")
 @click.argument("case", metavar="CASE")
 def accept_command(case: str) -> None:
     """Replace the cassette of CASE with the new one that was recorded for it.

@@ -55,7 +55,7 @@ def _number(meter: RenderMeter, value: Any, *_: Any, **__: Any) -> Any:
     """`int` and the like: a text is read digit by digit."""
     if type(value) in TEXT:
         if len(value) > MAX_NUMBER_TEXT:
-            raise RenderStopped(f"a text of more than {MAX_NUMBER_TEXT} characters is no number")
+            raise RenderStopped(f"a text of more than {MAX_NUMBER_TEXT} characters is not a number")
         meter.step(len(value) >> 3)
     check_number(value)
     return value

@@ -58,7 +58,7 @@ OTHER_FILTERS: Final = {
 """The filters of Jinja that are refused, with what to do."""
 _OTHER_METHODS: Final = {
     "format": "join parts with `~`, or use the filter: `'%s'|format(value)`",
-    "encode": "a template has text and no bytes",
+    "encode": "a template has text, not bytes",
 }
 _NAMED_IN_ARGUMENTS: Final = {
     "map": ("filter", 0),
