@@ -360,7 +360,9 @@ def write_all(descriptor: int, data: bytes) -> None:
 def append_or_cut(descriptor: int, data: bytes, size: int) -> None:
     """Append to a file of this size. If not all bytes can be written, cut off those that were."""
     try:
-        write_all(descriptor, data)
+        written = os.write(descriptor, data)
+        if written != len(data):
+            write_all(descriptor, data[written:])
     except OSError:
         with suppress(OSError):
             os.ftruncate(descriptor, size)
@@ -372,8 +374,7 @@ def cut_file(descriptor: int, size: int) -> None:
     os.fsync(descriptor)
 
 
-def sync_data(descriptor: int) -> None:
-    getattr(os, "fdatasync", os.fsync)(descriptor)  # macOS has no fdatasync
+sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
 
 def _remove_quietly(name: str, directory: int) -> None:

@@ -65,11 +65,7 @@ class HashChain(Struct):
         if record.seq != self.seq + 1 or record.prev != self.head:
             raise InternalError("internal", f"record {record.seq} does not continue record {self.seq}")
         line = sorted_json(record)
-        try:
-            readable = sorted_json(_decoder.decode(line)) == line
-        except (msgspec.DecodeError, RecursionError):
-            readable = False
-        if not readable:
+        if not _is_readable(line):
             raise InternalError("internal", f"record {record.seq} ({fact_kind(record.fact)}) could not be read back")
         return _escape_line_ends(line)
 
@@ -81,6 +77,13 @@ class HashChain(Struct):
     def grow(self, line: bytes) -> None:
         self.head = data_hash(line)
         self.seq += 1
+
+
+def _is_readable(line: bytes) -> bool:
+    try:
+        return sorted_json(_decoder.decode(line)) == line
+    except (msgspec.DecodeError, RecursionError):
+        return False
 
 
 def _escape_line_ends(line: bytes) -> bytes:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal, Self, TypeAlias, get_args
@@ -46,14 +46,16 @@ HEAD_SIZE = 8 + 1 + 71 + 1
 _HEAD = re.compile(rb"([0-9]{8}) (sha256:[0-9a-f]{64})\n")
 _CALL_SUFFIXES = re.compile(rf"(\.{CALL_PATTERN})+")
 _INTENTS: tuple[type, ...] = get_args(Intent)
+_SYNCED_FACTS: Mapping[SyncMode, tuple[type, ...]] = {
+    "process": (),
+    "effects": (Observation, RunStopped, *_INTENTS),
+    "full": (Struct,),
+}
 
 
 class JournalHead(Struct, frozen=True):
     seq: int
     hash: str
-
-    def line(self) -> bytes:
-        return f"{self.seq:08} {self.hash}\n".encode()
 
 
 class FileJournal:
@@ -74,7 +76,7 @@ class FileJournal:
         self._chain = HashChain()
         self._path = path
         self._tree = tree
-        self._sync_mode = sync
+        self._synced_facts = _SYNCED_FACTS[sync]
         self._warn: Callable[[str], None] | None = warn
         self._poisoned = False
         self._unsynced = False
@@ -107,55 +109,50 @@ class FileJournal:
         if self._poisoned:
             raise poisoned_journal_error(record.seq)
         line = self._chain.line(record)
-        is_last = isinstance(record.fact, RunStopped)
-        if not is_last:
-            self._check_limits(record, len(line) + 1)
+        start, fact = self._ends[-1], record.fact
+        end = start + len(line) + 1
+        if not isinstance(fact, RunStopped):
+            self._check_limits(record, start, end)
         self._poisoned = True
-        self._check_file(record)
+        self._check_file(record, start)
         try:
-            append_or_cut(self._file, line + b"\n", self._ends[-1])
+            append_or_cut(self._file, line + b"\n", start)
             self._chain.grow(line)
-            self._ends.append(self._ends[-1] + len(line) + 1)
-            self._unsynced = True
-            if self._must_sync(record):
+            self._ends.append(end)
+            self._unsynced = not isinstance(fact, self._synced_facts)
+            if not self._unsynced:
                 sync_data(self._file)
-                self._unsynced = False
-            if not self._unsynced or is_last or self.seq == 1:
+            if not self._unsynced or record.seq == 1 or isinstance(fact, RunStopped):
                 self._write_head()
         except OSError as error:
             raise _journal_failed(error, "written") from error
         self._poisoned = False
 
-    def _must_sync(self, record: Record) -> bool:
-        if self._sync_mode == "effects":
-            return isinstance(record.fact, (Observation, RunStopped, *_INTENTS))
-        return self._sync_mode == "full"
-
-    def _check_limits(self, record: Record, size: int) -> None:
-        total = self._ends[-1] + size
+    def _check_limits(self, record: Record, start: int, end: int) -> None:
+        size = end - start
         if size > MAX_RECORD_BYTES:
             what = f"record {record.seq} ({fact_kind(record.fact)}) has {size} bytes, and the limit is"
             raise _refused(f"{what} {MAX_RECORD_BYTES} bytes", "pass a long text as a file, with --attach")
         if record.seq > MAX_JOURNAL_RECORDS:
             raise _refused(f"the journal has {MAX_JOURNAL_RECORDS} records, which is the limit", _SPLIT_WORK)
-        if total > MAX_JOURNAL_BYTES:
+        if end > MAX_JOURNAL_BYTES:
             size_limit = f"{MAX_JOURNAL_BYTES // 1000**2} MB"
             raise _refused(f"the journal would be larger than {size_limit}, which is the limit", _SPLIT_WORK)
-        is_large = record.seq * WARN_FRACTION > MAX_JOURNAL_RECORDS or total * WARN_FRACTION > MAX_JOURNAL_BYTES
+        is_large = record.seq * WARN_FRACTION > MAX_JOURNAL_RECORDS or end * WARN_FRACTION > MAX_JOURNAL_BYTES
         if is_large and self._warn is not None:
             warn, self._warn = self._warn, None
             warn(
-                f"the journal has {record.seq} records and {total // 1000**2} MB; the run ends at "
+                f"the journal has {record.seq} records and {end // 1000**2} MB; the run ends at "
                 f"{MAX_JOURNAL_RECORDS} records or {MAX_JOURNAL_BYTES // 1000**2} MB"
             )
 
-    def _check_file(self, record: Record) -> None:
+    def _check_file(self, record: Record, size: int) -> None:
         status = os.fstat(self._file)
         if status.st_nlink == 0:
             raise _journal_failed(OSError(errno.ENOENT, "the file was removed"), "written")
         if self._tree is None:
             return
-        if status.st_size != self._ends[-1]:
+        if status.st_size != size:
             message = "the journal was changed by another process"
             raise StorageError("journal.stale_owner", message, fields={"seq": record.seq, "epoch": record.epoch})
         if isinstance(record.fact, _INTENTS):
@@ -176,7 +173,7 @@ class FileJournal:
             return
         if self._head_file is None:
             self._head_file = self._tree.open_file(head_path(self._path), os.O_WRONLY | os.O_CREAT, sync=False)
-        os.pwrite(self._head_file, JournalHead(self.seq, self.head).line(), 0)
+        os.pwrite(self._head_file, f"{self._chain.seq:08} {self._chain.head}\n".encode(), 0)
 
     def records(self) -> tuple[Record, ...]:
         return tuple(read_journal_file(self._path, self.head))
@@ -225,7 +222,7 @@ class FileJournal:
             return
         try:
             if not self._poisoned and self.seq:
-                if self._unsynced and self._sync_mode != "process":
+                if self._unsynced and self._synced_facts:
                     sync_data(self._file)
                 self._write_head()
         except (OSError, StorageError):

@@ -28,8 +28,8 @@ from agentrun.canonical_json import data_hash
 from agentrun.compiler.package_file import MAX_PACKAGE_BYTES, PackageFile, package_bytes, parse_package
 from agentrun.core.facts import Record, RunStarted, RunStopped
 from agentrun.errors import RequestError, StorageError, run_not_found_error
-from agentrun.journal.records import GENESIS_HASH
-from agentrun.journal.storage import FileJournal, JournalContents, SyncMode, read_contents
+from agentrun.journal.records import GENESIS_HASH, read_records
+from agentrun.journal.storage import MAX_RECORD_BYTES, FileJournal, JournalContents, SyncMode, read_contents
 from agentrun.spec.project import Project
 from agentrun.store.process_lock import LockBusy, ProcessLock, ignore_store_in_git
 from agentrun.store.run_ids import is_run_id, root_run
@@ -217,9 +217,11 @@ class FileStore:
         return None if record is None else _session_name(record)
 
     def _first_record(self, run: str) -> Record | None:
+        """None: it cannot be read."""
         try:
-            return next(self.contents(run).records(unknown=True), None)
-        except (StorageError, RequestError):
+            data = self._tree.read(self.journal_path(run), MAX_RECORD_BYTES) or b""
+            return next(read_records([data.partition(b"\n")[0]])) if b"\n" in data else None
+        except StorageError:
             return None
 
     # --- for the journals and blobs of this store ------------------------------------------------------------------
@@ -240,7 +242,7 @@ class FileStore:
         return self._open_file(run)
 
     def write_package(self, run: str) -> None:
-        package = self._packages.pop(run, None)
+        package = self._packages.pop(run, None) if self._packages else None
         if package is None or any(file.fingerprint == package.fingerprint for file in self._package_files(run)):
             return
         path = self.run_directory(run) / "package.json"
@@ -357,7 +359,7 @@ class StoredJournal:
         if not self._store.is_current(self):
             message = f"another owner has taken over the run {self.run}"
             raise StorageError("journal.stale_owner", message, fields={"seq": record.seq, "epoch": record.epoch})
-        if self._file is None or not self._file.seq:
+        if self._file is None or record.seq == 1:
             self._append_first(record)
             self._store.update_index(self.run)
         else:
