@@ -105,8 +105,8 @@ class ProjectTree(Struct, frozen=True):
                 raise
             return descriptor
 
-    def read(self, path: Path, limit: int) -> bytes | None:
-        """The first `limit` bytes of a file. None: there is no such file."""
+    def read(self, path: Path, limit: int, *, tail: bool = False) -> bytes | None:
+        """The first `limit` bytes of a file, or with `tail` the last ones. None: there is no such file."""
         with self._failures(path, "read"):
             try:
                 with self._parent(path, create=False) as (directory, name):
@@ -114,7 +114,10 @@ class ProjectTree(Struct, frozen=True):
             except FileNotFoundError:
                 return None
             with os.fdopen(descriptor, "rb") as file:
-                _refuse_special(os.fstat(descriptor))
+                status = os.fstat(descriptor)
+                _refuse_special(status)
+                if tail:
+                    file.seek(max(0, status.st_size - limit))
                 return file.read(limit)
 
     def names(self, path: Path) -> list[str]:
@@ -169,6 +172,11 @@ class ProjectTree(Struct, frozen=True):
             for each in (path, path.parent):
                 with self._parent(each / "*", create=False) as (directory, _):
                     os.fsync(directory)
+
+    def make_private(self, path: Path) -> None:
+        """Take the rights of other users from a directory and all that is in it. Links are not followed."""
+        with self._failures(path, "changed"), self._parent(path / "*", create=False) as (directory, _):
+            _make_private(directory)
 
     def remove_directory(self, path: Path) -> None:
         """Remove a directory with its content. Links in it are removed, not followed."""
@@ -291,6 +299,26 @@ def _mode(directory: int, name: str) -> int | None:
 def _refuse_special(status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise PathRefused("it is a directory" if stat.S_ISDIR(status.st_mode) else "it is not a plain file")
+
+
+def _make_private(directory: int) -> None:
+    os.fchmod(directory, 0o700)
+    with os.scandir(directory) as entries:
+        for entry in list(entries):
+            flags = _DIRECTORY if entry.is_dir(follow_symlinks=False) else os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+            try:
+                below = os.open(entry.name, flags | os.O_NOFOLLOW, dir_fd=directory)
+            except OSError as error:
+                if error.errno in (errno.ELOOP, errno.ENXIO):  # a link or a socket
+                    continue
+                raise
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    _make_private(below)
+                else:
+                    os.fchmod(below, 0o600)
+            finally:
+                os.close(below)
 
 
 def _remove_tree(directory: int, name: str) -> None:

@@ -19,7 +19,7 @@ from agentrun.cli.console import json_line, json_option, print_stderr, wants_col
 from agentrun.cli.options import IMPORTS_NOTICE, imports_option
 from agentrun.errors import HostError
 from agentrun.spec.problems import DocumentError
-from agentrun.spec.project import declared_settings, find_project, project_root
+from agentrun.spec.project import FORMER_VARIABLES, Project, declared_settings, find_project, project_root
 from agentrun.spec.source_files import display_path
 
 PROVIDER_OF_KEY = {"OPENAI_API_KEY": "openai", "ANTHROPIC_API_KEY": "anthropic", "GEMINI_API_KEY": "gemini"}
@@ -134,6 +134,8 @@ def _check_settings() -> Iterator[DoctorFinding]:
             effect = f", so {PROVIDER_OF_KEY[name]} can only be replayed from cassettes" if state == "note" else ""
             fix = file.hint(name) if name in file.values else None
             yield DoctorFinding(name, state, f"not set{effect}", fix)
+    for name in wrong.keys() & FORMER_VARIABLES.keys():
+        yield DoctorFinding(name, "wrong", "no longer a setting", wrong[name])
     if file.unread or file.warning:
         yield DoctorFinding(ENV_FILE, "note", file.unread or file.warning)
     elif file.values:
@@ -151,7 +153,7 @@ def _wrong_settings() -> dict[str, str | None]:
     try:
         find_project(Path.cwd() / "spec.yaml")
     except HostError as error:
-        wrong[LIMIT_VARIABLE] = error.hint
+        wrong[error.fields.get("name", LIMIT_VARIABLE)] = error.hint
     except DocumentError:
         pass  # the problems are reported with the project
     return wrong
@@ -174,6 +176,7 @@ def _check_project() -> Iterator[DoctorFinding]:
             yield DoctorFinding("project", "wrong", f"{problem.place}: {problem.message}", problem.hint)
         return
     yield DoctorFinding("project", "ok", f"root {project.root}")
+    yield _check_store(project)
     for folder in project.import_roots:
         if not (project.root / folder).is_dir():
             fix = "correct `import_roots` of [tool.agentrun] in pyproject.toml"
@@ -184,6 +187,18 @@ def _check_project() -> Iterator[DoctorFinding]:
     if not os.access(project.root, os.W_OK):
         fix = "check the owner and the permissions of its root"
         yield DoctorFinding("disk", "wrong", "the project is not writable", fix)
+
+
+def _check_store(project: Project) -> DoctorFinding:
+    from agentrun.store.files import RETENTION_RULE
+    from agentrun.store.owner import distrust
+
+    if not project.stores_runs:
+        return DoctorFinding("store", "note", "runs are not stored, because AGENTRUN_STORE is none")
+    text = f"runs are stored in {display_path(project.store_directory, project.root)}: {RETENTION_RULE}"
+    if (found := distrust(project)) is None:
+        return DoctorFinding("store", "ok", text)
+    return DoctorFinding("store", "note", f"{text}; it is not trusted: {found[1]}", "see agentrun store --help")
 
 
 def _check_imports() -> Iterator[DoctorFinding]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, closing, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -25,8 +26,11 @@ from agentrun.engine.run import FinishedRun, run_in_world
 from agentrun.engine.world import World, wrap
 from agentrun.engine.worlds.live import live_world
 from agentrun.engine.worlds.mixed import mixed_world
+from agentrun.errors import StorageError
 from agentrun.spec.safe_text import join_words
 from agentrun.store.files import FileStore
+from agentrun.store.owner import is_claimed, refuse_untrusted
+from agentrun.store.retention import prune_store
 from agentrun.store.sessions import read_session
 
 if TYPE_CHECKING:
@@ -97,8 +101,11 @@ def open_store(plan: RunPlan, output: RunOutput) -> Iterator[FileStore | None]:
         yield None
         return
     assert plan.settings is not None
-    with FileStore(project, sync=plan.settings.sync, warn=lambda text: output.say(text, "warn")) as store:
+    with FileStore(project, sync=plan.settings.sync, notify=output.say) as store:
         store.check_writable()
+        if is_claimed(project):
+            with suppress(StorageError):
+                prune_store(store, round(time.time() * 1000))
         yield store
 
 
@@ -107,6 +114,8 @@ def _earlier_runs(store: FileStore | None, request: Request) -> Sequence[Sequenc
         return ()
     if store is None:
         raise click.UsageError("--session needs a store, but AGENTRUN_STORE is none")
+    if store.session_runs(request.session):
+        refuse_untrusted(store.project)
     return read_session(store, request.session)
 
 

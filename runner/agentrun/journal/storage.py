@@ -28,7 +28,7 @@ from msgspec import Struct
 from agentrun.canonical_json import data_hash
 from agentrun.core.effect_ids import CALL_PATTERN
 from agentrun.core.effects import Intent
-from agentrun.core.facts import Observation, Record, RunStopped, fact_kind
+from agentrun.core.facts import ModelReplied, Observation, Record, RunStarted, RunStopped, fact_kind
 from agentrun.errors import RecordRefused, StorageError, poisoned_journal_error, storage_failed
 from agentrun.files import ProjectTree, append_or_cut, cut_file, open_user_file, sync_data
 from agentrun.journal.records import HashChain, damaged_record_error, follow_chain, read_records
@@ -111,8 +111,7 @@ class FileJournal:
         line = self._chain.line(record)
         start, fact = self._ends[-1], record.fact
         end = start + len(line) + 1
-        if not isinstance(fact, RunStopped):
-            self._check_limits(record, start, end)
+        self._check_limits(record, start, end)
         self._poisoned = True
         self._check_file(record, start)
         try:
@@ -132,7 +131,9 @@ class FileJournal:
         size = end - start
         if size > MAX_RECORD_BYTES:
             what = f"record {record.seq} ({fact_kind(record.fact)}) has {size} bytes, and the limit is"
-            raise _refused(f"{what} {MAX_RECORD_BYTES} bytes", "pass a long text as a file, with --attach")
+            raise _refused(f"{what} {MAX_RECORD_BYTES} bytes", _SHORTEN.get(type(record.fact), _SPLIT_WORK))
+        if isinstance(record.fact, RunStopped):  # a run must be able to end
+            return
         if record.seq > MAX_JOURNAL_RECORDS:
             raise _refused(f"the journal has {MAX_JOURNAL_RECORDS} records, which is the limit", _SPLIT_WORK)
         if end > MAX_JOURNAL_BYTES:
@@ -242,6 +243,10 @@ class FileJournal:
 
 
 _SPLIT_WORK = "give the agent less work in one run, or lower its budgets"
+_SHORTEN = {
+    RunStarted: "pass a long text as a file, with --attach; in a session, set `session.max_runs` or `session.history`",
+    ModelReplied: "set `model.max_output_tokens`",
+}
 
 
 def _refused(message: str, hint: str) -> RecordRefused:

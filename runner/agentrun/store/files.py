@@ -19,39 +19,56 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Self
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from agentrun.canonical_json import data_hash
 from agentrun.compiler.package_file import MAX_PACKAGE_BYTES, PackageFile, package_bytes, parse_package
 from agentrun.core.facts import Record, RunStarted, RunStopped
 from agentrun.errors import RequestError, StorageError, run_not_found_error
-from agentrun.journal.records import GENESIS_HASH, read_records
+from agentrun.journal.records import GENESIS_HASH, is_terminal_line, read_records
 from agentrun.journal.storage import MAX_RECORD_BYTES, FileJournal, JournalContents, SyncMode, read_contents
 from agentrun.spec.project import Project
+from agentrun.spec.source_files import display_path
+from agentrun.store.owner import claim_store
 from agentrun.store.process_lock import LockBusy, ProcessLock, ignore_store_in_git
 from agentrun.store.run_ids import is_run_id, root_run
-from agentrun.store.session_order import SessionEntry, add_to_order, read_order, session_directory
+from agentrun.store.session_order import SessionEntry, add_to_order, mark_removed, read_order, session_directory
 
+RUN_DAYS = 30
+MAX_FINISHED_RUNS = 1000
+SESSION_DAYS = 90
+RETENTION_RULE = (
+    f"finished ones for {RUN_DAYS} days ({MAX_FINISHED_RUNS:,} at most), sessions for {SESSION_DAYS} days, unfinished "
+    "ones until you remove them"
+)
 MAX_BLOB_BYTES = 256 * 1024 * 1024
+_AT = re.compile(rb'\{"at":([0-9]{1,18}),')
 _BLOB = re.compile(r"sha256:([0-9a-f]{64})")
 _OTHER_PACKAGE = re.compile(r"package-[0-9a-f]{16}\.json")
 
 
+class LastRecord(Struct, frozen=True):
+    at: int
+    """When it was written, in milliseconds since 1970."""
+    is_terminal: bool
+
+
 class FileStore:
     def __init__(
-        self, project: Project, *, sync: SyncMode = "effects", warn: Callable[[str], None] = lambda text: None
+        self, project: Project, *, sync: SyncMode = "effects", notify: Callable[[str], None] = lambda text: None
     ) -> None:
-        """`warn` is called when a journal gets large."""
+        """`notify` is called with a sentence for the user: a journal gets large, or a store is new."""
         self.project = project
         self._tree = project.store_tree
         self._sync = sync
-        self._warn = warn
+        self._notify = notify
         self._locks: dict[str, ProcessLock] = {}
         self._session_locks: dict[str, ProcessLock] = {}
-        self._session_of: dict[str, str] = {}
+        self._held_sessions: dict[str, str] = {}
         """The session of each run that this process works on."""
         self._journals: dict[str, StoredJournal] = {}
         self._packages: dict[str, PackageFile] = {}
@@ -89,6 +106,13 @@ class FileStore:
         if not records:
             raise run_not_found_error(run)
         return records
+
+    def last_record(self, run: str) -> LastRecord | None:
+        """The end of a journal, which is not checked. None: there is no record."""
+        tail = self._tree.read(self.journal_path(run), MAX_RECORD_BYTES + 1, tail=True) or b""
+        *_, line, _ = (b"", *tail.split(b"\n"))
+        found = _AT.match(line)
+        return None if found is None else LastRecord(int(found[1]), is_terminal_line(line))
 
     def package(self, run: str, fingerprint: str) -> PackageFile:
         if (kept := self._packages.get(run)) is not None and kept.fingerprint == fingerprint:
@@ -131,7 +155,7 @@ class FileStore:
         file = None
         if os.path.lexists(self.journal_path(run)):
             self._lock(self._family(run))
-            if session := self._session(run):
+            if session := self.session_of(run):
                 self.lock_session(session, run)
             file = self._open_file(run, resume=True)
         if (before := self._journals.get(run)) is not None:
@@ -149,17 +173,38 @@ class FileStore:
         return self._blobs[root]
 
     def remove(self, run: str) -> None:
-        """Remove a run with its sub-agents. Raises `run.not_found`, `session.busy`."""
+        """Remove a run with its sub-agents. Its session remembers that it was removed. Raises `run.not_found`,
+        `session.busy`."""
         if not is_run_id(run) or not self.run_directory(run).is_dir():
             raise run_not_found_error(run)
         self._lock(run)
         try:
-            for other in self.runs():
-                if other != run and root_run(other) == run:
-                    self._tree.remove_directory(self.run_directory(other))
-            self._tree.remove_directory(self.run_directory(run))
+            if name := self.session_of(run):
+                mark_removed(self._tree, self.session_directory(name), run)
+            self._remove_directories(run)
         finally:
             self._release(run)
+
+    def remove_session(self, directory: str) -> None:
+        """Remove a session with all its runs. Raises `session.busy`."""
+        path = self.project.store_directory / "sessions" / directory
+        lock = ProcessLock(self._tree, path / "lock")
+        lock.acquire(f"a run of the session {directory} is not finished")
+        try:
+            for entry in read_order(self._tree, path) or ():
+                if not entry.removed and self.run_directory(entry.run).is_dir():
+                    self._lock(entry.run)
+                    self._remove_directories(entry.run)
+                    self._release(entry.run)
+            self._tree.remove_directory(path)
+        finally:
+            lock.release()
+
+    def _remove_directories(self, run: str) -> None:
+        for other in self.runs():
+            if other.startswith(f"{run}.") and root_run(other) == run:
+                self._tree.remove_directory(self.run_directory(other))
+        self._tree.remove_directory(self.run_directory(run))
 
     def close(self) -> None:
         """Close all journals and release all locks."""
@@ -181,18 +226,26 @@ class FileStore:
 
     # --- sessions --------------------------------------------------------------------------------------------------
 
+    def sessions(self) -> dict[str, tuple[SessionEntry, ...]]:
+        """The runs of each session, by the name of its directory."""
+        directory = self.project.store_directory / "sessions"
+        return {name: read_order(self._tree, directory / name) or () for name in self._tree.names(directory)}
+
+    def session_directory(self, name: str) -> Path:
+        return session_directory(self.project.store_directory, name)
+
     def session_runs(self, name: str) -> tuple[SessionEntry, ...]:
         """The runs of a session in their order. A run that is not removed may lack its first record."""
-        order = read_order(self._tree, session_directory(self.project.store_directory, name))
+        order = read_order(self._tree, self.session_directory(name))
         return tuple(map(SessionEntry, self._find_session_runs(name))) if order is None else order
 
     def lock_session(self, name: str, run: str | None = None) -> None:
         """Lock a session until the store is closed, or the run ends. Raises `session.busy`."""
         if run is not None:
-            self._session_of[run] = name
+            self._held_sessions[run] = name
         if name in self._session_locks:
             return
-        directory = session_directory(self.project.store_directory, name)
+        directory = self.session_directory(name)
         ignore_store_in_git(self.project)
         lock = ProcessLock(self._tree, directory / "lock")
         try:
@@ -206,13 +259,14 @@ class FileStore:
         self._session_locks[name] = lock
 
     def _find_session_runs(self, name: str) -> list[str]:
-        if not self._tree.names(session_directory(self.project.store_directory, name).parent):
+        if not self._tree.names(self.session_directory(name)):
             return []
         started = ((self._first_record(run), run) for run in self.runs() if root_run(run) == run)
         mine = ((record.at, run) for record, run in started if record and _session_name(record) == name)
         return [run for _, run in sorted(mine)]
 
-    def _session(self, run: str) -> str | None:
+    def session_of(self, run: str) -> str | None:
+        """None: the run has no session, or its first record cannot be read."""
         record = self._first_record(run)
         return None if record is None else _session_name(record)
 
@@ -230,12 +284,14 @@ class FileStore:
         """Create the directory of a new run with its blobs and its package, and an empty journal."""
         root = self._family(run)
         ignore_store_in_git(self.project)
+        if claim_store(self.project):
+            self._notify(f"runs are stored in {display_path(self.project.store_directory)}: {RETENTION_RULE}")
         self._tree.make_directory(self.run_directory(run) / "inbox", sync=False)
         self._lock(root)
         if name := _session_name(first):
             self.lock_session(name, run)
-            directory = session_directory(self.project.store_directory, name)
-            add_to_order(self._tree, directory, run, lambda: self._find_session_runs(name), sync=self.syncs)
+            earlier = partial(self._find_session_runs, name)
+            add_to_order(self._tree, self.session_directory(name), run, earlier, sync=self.syncs)
         if run == root:
             self.blobs(run).write_pending()
         self.write_package(run)
@@ -274,7 +330,7 @@ class FileStore:
         """The run has its terminal record."""
         self._journals.pop(run).close()
         self._release(run)
-        if (name := self._session_of.pop(run, None)) and name not in self._session_of.values():
+        if (name := self._held_sessions.pop(run, None)) and name not in self._held_sessions.values():
             self._session_locks.pop(name).release()
 
     def read_blob(self, path: Path) -> bytes | None:
@@ -299,7 +355,7 @@ class FileStore:
 
     def _open_file(self, run: str, *, resume: bool = False) -> FileJournal:
         path = self.journal_path(run)
-        return FileJournal(path, resume=resume, tree=self._tree, sync=self._sync, warn=self._warn)
+        return FileJournal(path, resume=resume, tree=self._tree, sync=self._sync, warn=self._notify)
 
     def _family(self, run: str) -> str:
         """The run whose lock and blobs a run uses. An id may look like that of a sub-agent without being one."""
@@ -319,7 +375,7 @@ class FileStore:
     def _busy_error(self, run: str) -> RequestError:
         message = f"another process is working on the run {run}"
         hint = "wait until it ends and try again"
-        return RequestError("session.busy", message, hint=hint, fields={"session": self._session(run), "run": run})
+        return RequestError("session.busy", message, hint=hint, fields={"session": self.session_of(run), "run": run})
 
     def _release(self, run: str) -> None:
         if (lock := self._locks.pop(run, None)) is not None:

@@ -1,0 +1,67 @@
+"""How long runs are kept.
+
+Rule 1  A finished run outside a session is removed after RUN_DAYS, or if there are MAX_FINISHED_RUNS newer ones.
+Rule 2  A session is kept or removed as a whole, SESSION_DAYS after its last run.
+Rule 3  A run that is not finished is never removed, nor is its session. A directory without a first record is removed
+        after a day: its process ended before the run began.
+Rule 4  One call removes at most MAX_REMOVALS runs, so that a command does not wait long.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+
+from agentrun.errors import RequestError, StorageError
+from agentrun.store.files import MAX_FINISHED_RUNS, RUN_DAYS, SESSION_DAYS, FileStore
+from agentrun.store.run_ids import root_run
+
+MAX_REMOVALS = 100
+_DAY_MS = 24 * 60 * 60 * 1000
+
+
+def prune_store(store: FileStore, now: int) -> None:
+    """Remove what is too old. `now`: in milliseconds since 1970. What cannot be removed is left."""
+    sessions = store.sessions()
+    in_session = {entry.run for entries in sessions.values() for entry in entries}
+    loose = [run for run in store.runs() if root_run(run) == run and run not in in_session]
+    for count, run in enumerate(_old_runs(store, loose, now)):
+        if count == MAX_REMOVALS:
+            return
+        with suppress(StorageError, RequestError):
+            if store.session_of(run) is None:
+                store.remove(run)
+    for name, entries in sessions.items():
+        runs = [entry.run for entry in entries if not entry.removed]
+        if len(runs) <= MAX_REMOVALS and _is_old_session(store, runs, now):
+            with suppress(StorageError, RequestError):
+                store.remove_session(name)
+            return  # the next run removes the next session
+
+
+def _old_runs(store: FileStore, runs: list[str], now: int) -> Iterator[str]:
+    finished: list[tuple[int, str]] = []
+    for run in runs:
+        last = store.last_record(run)
+        if last is not None and last.is_terminal:
+            finished.append((last.at, run))
+        elif last is None and _is_old_directory(store, run, now):
+            yield run
+    finished.sort()
+    for newer, (at, run) in zip(range(len(finished) - 1, -1, -1), finished, strict=True):
+        if newer < MAX_FINISHED_RUNS and at >= now - RUN_DAYS * _DAY_MS:
+            return
+        yield run
+
+
+def _is_old_session(store: FileStore, runs: list[str], now: int) -> bool:
+    """Whether all runs of a session are finished, the last one long ago. A session without a run is kept."""
+    ends = [last for run in runs if (last := store.last_record(run)) is not None]
+    return bool(ends) and all(last.is_terminal and last.at < now - SESSION_DAYS * _DAY_MS for last in ends)
+
+
+def _is_old_directory(store: FileStore, run: str, now: int) -> bool:
+    with suppress(OSError):
+        return os.stat(store.run_directory(run)).st_mtime * 1000 < now - _DAY_MS and not store.is_locked(run)
+    return False
