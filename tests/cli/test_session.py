@@ -61,7 +61,7 @@ def test_session_in_use_is_busy_until_its_process_ends(shop: Project) -> None:
         first = subprocess.Popen(
             [SCRIPT, "shop.yaml", "Hi", "--session", "ada"],
             cwd=shop.root,
-            env={"PATH": os.environ["PATH"], **environment},
+            env={"PATH": os.environ["PATH"], "HOME": str(shop.root), **environment},
             stderr=subprocess.DEVNULL,
         )
         try:

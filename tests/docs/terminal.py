@@ -65,6 +65,7 @@ class Terminal:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._environment = {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "HOME": str(folder)}
+        self._environment["XDG_STATE_HOME"] = f"{folder}.state"
         self._provider: subprocess.Popen[str] | None = None
         with socket.create_server(("127.0.0.1", 0)) as free:
             self._port = str(free.getsockname()[1])

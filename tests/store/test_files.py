@@ -14,13 +14,13 @@ from msgspec.structs import replace
 
 from agentrun.canonical_json import data_hash
 from agentrun.compiler.package_file import PackageFile, seal_package
-from agentrun.core.facts import Fact, Record
 from agentrun.errors import AgentrunError, RequestError, StorageError
 from agentrun.spec.project import Project
-from agentrun.store.files import FileStore, StoredJournal
+from agentrun.store.files import FileStore
 
 from ..journal.journals import RUN_STOPPED, WITH_TOOLS, model_asked, run_started
 from ..packages import package
+from .stored_runs import append
 
 
 @pytest.fixture
@@ -32,11 +32,6 @@ def project(tmp_path: Path) -> Project:
 def store(project: Project) -> Iterator[FileStore]:
     with FileStore(project) as store:
         yield store
-
-
-def append(journal: StoredJournal, *facts: Fact) -> None:
-    for fact in facts:
-        journal.append(Record(journal.seq + 1, 1000, journal.epoch, journal.head, fact))
 
 
 def sealed(**changes: object) -> PackageFile:

@@ -114,6 +114,7 @@ def _earlier_runs(store: FileStore | None, request: Request) -> Sequence[Sequenc
         return ()
     if store is None:
         raise click.UsageError("--session needs a store, but AGENTRUN_STORE is none")
+    store.lock_session(request.session)
     if store.session_runs(request.session):
         refuse_untrusted(store.project)
     return read_session(store, request.session)

@@ -140,8 +140,12 @@ class FileStore:
 
     def check_writable(self) -> None:
         """Raises `storage.failed` with a hint if a new run could not be stored."""
+        self._prepare()
+        self._tree.check_writable(self.project.store_directory / "run")
+
+    def _prepare(self) -> None:
         ignore_store_in_git(self.project)
-        self._tree.check_writable(self._runs / "run")
+        claim_store(self.project)
 
     def keep(self, run: str, package: PackageFile) -> None:
         """Store a package with the run. It is written right before the next record."""
@@ -246,7 +250,7 @@ class FileStore:
         if name in self._session_locks:
             return
         directory = self.session_directory(name)
-        ignore_store_in_git(self.project)
+        self._prepare()
         lock = ProcessLock(self._tree, directory / "lock")
         try:
             lock.acquire("")
@@ -283,8 +287,8 @@ class FileStore:
     def create_journal(self, run: str, first: Record) -> FileJournal:
         """Create the directory of a new run with its blobs and its package, and an empty journal."""
         root = self._family(run)
-        ignore_store_in_git(self.project)
-        if claim_store(self.project):
+        self._prepare()
+        if not os.path.lexists(self._runs):
             self._notify(f"runs are stored in {display_path(self.project.store_directory)}: {RETENTION_RULE}")
         self._tree.make_directory(self.run_directory(run) / "inbox", sync=False)
         self._lock(root)

@@ -32,15 +32,12 @@ _EMPTY_STORE = {".gitignore", "locks", "recorded", "last-failed.json"}
 _EMPTY_FOLDERS = ("runs", "sessions")
 
 
-def claim_store(project: Project) -> bool:
-    """Make a new or empty store the user's own. Return whether it was new. Raises `storage.failed`."""
-    tree, directory = project.store_tree, project.store_directory
-    if os.path.lexists(directory / "owner") or not _is_empty(tree, directory):
-        return False
-    if (known := _known_stores()) is not None:
+def claim_store(project: Project) -> None:
+    """Make a new or empty store the user's own. Raises `storage.failed`."""
+    tree, directory, known = project.store_tree, project.store_directory, _known_stores()
+    if known is not None and not os.path.lexists(directory / "owner") and _is_empty(tree, directory):
         with suppress(StorageError):  # without a state directory the store is not trusted, but runs are stored
             _write_owner(tree, directory, known)
-    return True
 
 
 def refuse_untrusted(project: Project) -> None:
