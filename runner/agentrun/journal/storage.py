@@ -57,6 +57,9 @@ class JournalHead(Struct, frozen=True):
     seq: int
     hash: str
 
+    def line(self) -> bytes:
+        return f"{self.seq:08} {self.hash}\n".encode()
+
 
 class FileJournal:
     def __init__(
@@ -174,7 +177,7 @@ class FileJournal:
             return
         if self._head_file is None:
             self._head_file = self._tree.open_file(head_path(self._path), os.O_WRONLY | os.O_CREAT, sync=False)
-        os.pwrite(self._head_file, f"{self._chain.seq:08} {self._chain.head}\n".encode(), 0)
+        os.pwrite(self._head_file, JournalHead(self._chain.seq, self._chain.head).line(), 0)
 
     def records(self) -> tuple[Record, ...]:
         return tuple(read_journal_file(self._path, self.head))
