@@ -42,6 +42,9 @@ LONGEST = (
 GC_THRESHOLD = 20_000
 """New objects between two searches for garbage, instead of Python's 700."""
 
+os.environ["XDG_STATE_HOME"] = f"{tempfile.gettempdir()}/agentrun-tests"
+"""The ids of the stores that tests make are not in the home directory."""
+
 settings.register_profile(
     "normal",
     max_examples=15,
