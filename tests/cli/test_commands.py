@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -253,9 +256,22 @@ def test_completion_prints_a_script(shell: str) -> None:
     assert "_AGENTRUN_COMPLETE" in done.out
 
 
-def test_completion_completes_commands() -> None:
-    done = agentrun(_AGENTRUN_COMPLETE="bash_complete", COMP_WORDS="agentrun val", COMP_CWORD="1")
-    assert "validate" in done.out
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [("val", "validate"), ("test specs --tag pe", "people"), ("specs/support.yaml --ca", "--case")],
+)
+def test_completion_completes_in_bash(words: str, completed: str) -> None:
+    """With the script that it prints. `compopt` works only while bash completes."""
+    command = shlex.quote(str(Path(sys.executable).with_name("agentrun")))
+    lines = (
+        "compopt() { :; }",
+        f'eval "$({command} completion bash)"',
+        f"COMP_WORDS=(agentrun {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))",
+        f"_agentrun_completion {command}",
+        'echo "${COMPREPLY[@]}"',
+    )
+    done = subprocess.run(["bash", "-c", "\n".join(lines)], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [completed], done.stderr
 
 
 @pytest.mark.parametrize(

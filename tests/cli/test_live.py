@@ -41,7 +41,7 @@ def test_run_without_a_cassette_goes_live_and_says_why(shop: Project) -> None:
         assert len(server.requests) == 4
     assert (done.code, done.out) == (0, "Done.\n")
     assert done.err.splitlines()[0] == (
-        "live: no recorded case has this message, params and profile (requests go to openai, tools run for real)"
+        "live: this agent has no recorded case (requests go to openai, tools run for real)"
     )
     assert "(replayed)" not in done.err
     assert not shop.cassette.exists()

@@ -53,6 +53,7 @@ def test_new_user_gets_from_an_empty_directory_to_green_red_and_back(tmp_path: P
     user.edit("specs/prompts/hello.md.j2", "one short sentence", "two short sentences")
     missed = user.type("agentrun test", expected=3).out
     assert "specs/prompts/hello.md.j2 line 1" in missed
+    assert "likely cause: the spec's section instructions changed since the recording" in missed
     assert "one short sentence" in missed
     assert "two short sentences" in missed
     changed = user.type("agentrun diff specs/hello.yaml --since HEAD", expected=1).out

@@ -78,8 +78,9 @@ class AgentrunGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Commands and files, because a spec may take the place of a command."""
-        return [*super().shell_complete(ctx, incomplete), CompletionItem(incomplete, type="file")]
+        """Commands and files, because a spec may take the place of a command. In bash, an item for files removes those
+        before it."""
+        return [CompletionItem(incomplete, type="file"), *super().shell_complete(ctx, incomplete)]
 
 
 def run_command(args: list[str]) -> int:

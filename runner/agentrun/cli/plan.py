@@ -105,7 +105,7 @@ def make_plan(
     path = None if case is None else case_cassette_path(spec, package, case)
     recorded = tuple(each.name for each in cases if case_cassette_path(spec, package, each).is_file())
     is_there = path is not None and is_recorded(path)
-    live_because = _why_live(case) if mode == "auto" and not is_there and not in_ci() else None
+    live_because = _why_live(case, recorded) if mode == "auto" and not is_there and not in_ci() else None
     if mode == "auto":
         mode = "replay" if live_because is None else "live"
     if mode in ("replay", "live-tools", "live-model") and not is_there:
@@ -215,9 +215,11 @@ def _new_case(
     )
 
 
-def _why_live(case: Case | None) -> str:
-    """Why an `auto` run is not a replay."""
-    return f"case {case.name} has no cassette" if case else "no recorded case has this message, params and profile"
+def _why_live(case: Case | None, recorded: tuple[str, ...]) -> str:
+    """Why an `auto` run is not a replay. `recorded`: the names of all cases with a cassette."""
+    if case is not None:
+        return f"case {case.name} has no cassette"
+    return "no recorded case has this message, params and profile" if recorded else "this agent has no recorded case"
 
 
 def _destination(route: Route) -> str:

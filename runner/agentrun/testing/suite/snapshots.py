@@ -388,7 +388,7 @@ def refuse_too_many(accepted: Sequence[AcceptedJournal]) -> None:
     """Raises `input.rejected`."""
     if len(accepted) > MAX_ACCEPTED_JOURNALS:
         message = f"a case can have at most {MAX_ACCEPTED_JOURNALS} accepted journals, not {len(accepted)}"
-        names = join_words([each.path.name for each in accepted])
+        names = join_words([each.path.name for each in accepted if each.path.exists()])
         hint = f"remove one of {names}, or replace one by its name: agentrun test --update --add NAME"
         raise RequestError("input.rejected", message, hint=hint, fields={"reason": "snapshot"})
 
