@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrun.compiler.template import (
-    MAX_TRACED_LINES,
+    MAX_TRACED_PARTS,
     Json,
     RenderedLine,
     TemplateRenderError,
@@ -170,10 +170,11 @@ def test_generated(source: str) -> None:
     assert misplaced(lines) == []
 
 
-def test_very_many_lines_are_not_traced() -> None:
-    assert len(render_template_lines("\n" * MAX_TRACED_LINES, {})) == MAX_TRACED_LINES + 1
+@pytest.mark.parametrize("source", ["{{ x }}", "{% for c in x %}{{ c }}-\n-{% endfor %}"])
+def test_very_many_parts_are_not_traced(source: str) -> None:
+    assert len(render_template_lines(source, {"x": "\n" * 1_000})) > 1_000
     with pytest.raises(TemplateRenderError, match="not traced"):
-        render_template_lines("{{ x }}", {"x": "\n" * (MAX_TRACED_LINES + 1)})
+        render_template_lines(source, {"x": "\n" * (MAX_TRACED_PARTS + 1)})
 
 
 def test_the_generator_reaches_far() -> None:

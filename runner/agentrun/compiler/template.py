@@ -48,8 +48,8 @@ __all__ = [
 
 
 _BOUNDS = Bounds()
-MAX_TRACED_LINES = 20_000
-"""A traced line takes 250 bytes, and a miss can need ten traced renders."""
+MAX_TRACED_PARTS = 20_000
+"""A part of a line takes 250 bytes, and a miss can need ten traced renders."""
 RENDER_ERRORS = (
     *(RenderStopped, TemplateError, ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError),
     *(MemoryError, TypeError, ValueError),
@@ -92,7 +92,7 @@ def render_template(source: str, values: Mapping[str, Json]) -> str:
 def render_template_lines(source: str, values: Mapping[str, Json]) -> list[RenderedLine]:
     """Render a template and return each line with the lines of the templates that it came from.
 
-    Raises TemplateRenderError, for example for very many lines."""
+    Raises TemplateRenderError, for example for very many parts."""
     bundle = compile_bundle(source, traced=True)
     sources = {name: normalize_newlines(text) for name, text in bundle.sources.items()}
     return _trace_lines(sources, _pieces(bundle, values))
@@ -166,7 +166,7 @@ def _trace_lines(sources: Mapping[str, str], pieces: Iterator[Any]) -> list[Rend
     lines: list[RenderedLine] = []
     texts: list[str] = []
     parts: list[tuple[int, int, str]] = []
-    width, end = 0, (1, "")
+    width, end, traced = 0, (1, ""), 0
 
     def finish() -> RenderedLine:
         found = parts or [(0, *end)]
@@ -177,11 +177,12 @@ def _trace_lines(sources: Mapping[str, str], pieces: Iterator[Any]) -> list[Rend
         if text or (ended and not parts):
             if not parts or parts[-1][1:] != at:
                 parts.append((width, *at))
+                traced += 1
+                if traced > MAX_TRACED_PARTS:
+                    raise TemplateRenderError(f"more than {MAX_TRACED_PARTS} parts are not traced", at[0], 1, at[1])
             texts.append(text)
             width += len(text)
         if ended:
-            if len(lines) == MAX_TRACED_LINES:
-                raise TemplateRenderError(f"more than {MAX_TRACED_LINES} lines are not traced", at[0], 1, at[1])
             lines.append(finish())
             texts, parts, width = [], [], 0
         end = at
