@@ -366,6 +366,11 @@ ATTACKS: dict[str, Attack] = {
     "quoted in a list": Attack("{{ [x] }}", lambda: {"x": "\U0001f600" + "\U000e0000" * 1_040_000}),
     "quoted in a format": Attack("{{ '%s' % [x] }}", lambda: {"x": "\U0001f600" + "\U000e0000" * 1_000_000}),
     "quoted in a join": Attack("{{ [[x]]|join }}", lambda: {"x": "\U0001f600" + "\U000e0000" * 1_000_000}),
+    "quoted and cut": Attack(each("{% set z = '%.1s' % [x] %}"), lambda: {"x": "\U000e0000" * 100_000}),
+    "quoted text and cut": Attack(each("{% set z = '%.1r' % x %}"), lambda: {"x": "\U000e0000" * 100_000}),
+    "compared, not quoted": Attack(
+        each("{% set z = {'a': x} != y %}", 9, 999), lambda: {"x": "\U000e0000" * 250_000, "y": [1]}
+    ),
     "quoted key": Attack("{{ {x: 1}|string }}", lambda: {"x": "\U0001f600" + "\U000e0000" * 1_000_000}),
     "parameters of a macro": Attack(f"{{% macro m({NAMES}) %}}{{% endmacro %}}" + each("{% set z = m() %}", 9999, 1)),
     "defaults of a macro": Attack(

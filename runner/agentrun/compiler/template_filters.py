@@ -184,7 +184,7 @@ def _join(meter: RenderMeter, value: Any, d: Any = "", attribute: Any = None) ->
     value = _all_items(meter, value)
     gap, total = len(meter.text(d)), 0
     for item in _looked_up(meter, value, attribute):
-        total += gap + meter.size(item)
+        total += gap + meter.printed_size(item)
         meter.reserve(total - gap)  # before the end: a thousand references to one long text are cheap
     return value
 

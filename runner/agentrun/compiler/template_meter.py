@@ -113,19 +113,22 @@ class RenderMeter:
         if type(value) in TEXT:
             self.step(1 + (len(value) >> 10))
             return value  # type: ignore[no-any-return]  # mypy does not narrow on type()
-        self.size(value)
+        self.printed_size(value)
         text = str(value)
         self.pay_text(len(text))
         return text
 
-    def size(self, value: Any, indent: int = 0, length: Callable[[str], int] | None = None) -> int:
-        """Pay for a look at all of a value; return the length of its text. Refuse what has no text.
+    def printed_size(self, value: Any) -> int:
+        """Pay for a look at a value; return the length of its text. The text itself must be paid for too."""
+        return self.size(value, length=len if type(value) in TEXT else _quoted_length)
 
-        `length`: that of a text, without its quotes. By default the text itself, and in a list as Python quotes it."""
+    def size(self, value: Any, indent: int = 0, length: Callable[[str], int] = len) -> int:
+        """Pay for a look at all of a value; return about the length of its text. Refuse what has no text.
+
+        `length`: that of a text in it, without its quotes."""
         if type(value) in TEXT:
             self.step(1 + (len(value) >> 10))
-            return (length or len)(value)
-        inner_length = length or _quoted_length
+            return length(value)
         total = 0
         pending = [(value, 1)]
         while pending:  # a shared part is visited each time again
@@ -138,7 +141,7 @@ class RenderMeter:
                     pending.extend((inner, depth + 1) for inner in item.values())
             elif type(item) in TEXT:
                 self.step(len(item) >> 10)
-                total += inner_length(item)
+                total += length(item)
             elif isinstance(item, Undefined):
                 str(item)  # raises, but not for the missing else of `a if b`
             elif type(item) not in _SCALARS or (type(item) is float and item - item != 0):
@@ -311,7 +314,9 @@ def pay_format(meter: RenderMeter, text: str, given: Any) -> None:
         if letter in "sra":
             value = next(values, None) if name is None else given.get(name) if type(given) is dict else given
             longer = 10 if letter in "ra" else 5 if type(text) is Markup else 1
-            total += meter.size(value) * longer
+            size = meter.printed_size(value) * longer
+            meter.pay_characters(size)  # also if only a part is used: `%.1s`
+            total += size
         elif letter != "%":
             next(values, None)
             total += _MAX_NUMBER_WIDTH

@@ -74,7 +74,7 @@ def _join_method(meter: RenderMeter, value: str, iterable: Any) -> None:
     for item in meter.items(iterable):
         is_escaped = type(value) is Markup and type(item) in TEXT
         meter.step()
-        total += len(value) + (escaped_length(item) if is_escaped else meter.size(item))
+        total += len(value) + (escaped_length(item) if is_escaped else meter.printed_size(item))
         meter.reserve(total - len(value))
 
 

@@ -366,7 +366,7 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
 
     def text(self, value: Any) -> str:
         if type(value) is not str:
-            self.meter.size(value)
+            self.meter.printed_size(value)
             value = str(value)
         self.meter.pay_text(len(value))
         return value  # type: ignore[no-any-return]  # mypy does not narrow on type()
