@@ -1,4 +1,4 @@
-"""`agentrun audit FILE`"""
+"""`agentrun audit RUN|FILE`"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from agentrun.cli.console import json_line, json_option, safe_text
-from agentrun.cli.run_files import exit_code, journal_argument, load_packages, package_option, show_run_error
+from agentrun.cli.run_files import exit_code, journal_argument, load_packages, package_option, read_run, show_run_error
 from agentrun.errors import AgentrunError, PackageError
 from agentrun.spec.safe_text import plural
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 @journal_argument
 @package_option
 @json_option
-def command(file: Path, packages: tuple[Path, ...], as_json: bool) -> int:
-    """Check that this release of agentrun would make the decisions that are in the journal FILE.
+def command(run: str, packages: tuple[Path, ...], as_json: bool) -> int:
+    """Check that this release of agentrun would make the decisions that are in the journal of a run.
 
     Replies of models, results of tools and answers of people are taken from the journal, and every decision between
     them is made again: requests, rulings, guards, retries, budgets and the outcome. Nothing is sent, and no tool runs.
@@ -38,19 +38,18 @@ def command(file: Path, packages: tuple[Path, ...], as_json: bool) -> int:
 
     \b
     Examples:
+      agentrun audit 5f0c
       agentrun audit run.jsonl --package specs/support.yaml
-      agentrun audit .agentrun/runs/run-5f0c6d1e8a7b9c24/journal.jsonl
       agentrun audit run.jsonl --package support.package.json --json
     """
-    from agentrun.journal.family import read_family
 
-    family = read_family(file)
+    family, beside = read_run(run)
     if code := exit_code(family):
         for journal in family.journals:
             if journal.error is not None:
                 show_run_error(journal.run, journal.error, as_json=as_json)
         return code
-    known = load_packages(family, packages)
+    known = load_packages(beside, packages)
     return max([_audit(journal, known, as_json=as_json) for journal in family.journals])
 
 

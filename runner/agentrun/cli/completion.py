@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import CompletionItem, get_completion_class
 
 from agentrun.errors import AgentrunError
 
@@ -41,6 +41,26 @@ def complete_profiles(context: click.Context, _param: click.Parameter, begun: st
 def complete_param_names(context: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """`--param`: the names of the params, each with `=`."""
     return _starting_with(begun, [f"{name}=" for name in _keys_of_section(context, "params")])
+
+
+def complete_runs(_context: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
+    """RUN: the runs in the store of the working directory."""
+    return [CompletionItem(run) for run in _starting_with(begun, _stored_runs())]
+
+
+def complete_runs_and_files(context: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
+    """RUN|FILE"""
+    return [*complete_runs(context, param, begun), CompletionItem(begun, type="file")]
+
+
+def _stored_runs() -> list[str]:
+    from agentrun.spec.problems import DocumentError
+    from agentrun.spec.project import find_working_project
+    from agentrun.store.files import FileStore
+
+    with suppress(AgentrunError, DocumentError, OSError):
+        return FileStore(find_working_project(Path.cwd())).runs()
+    return []
 
 
 def _paths_of(context: click.Context, name: str) -> list[Path]:

@@ -162,6 +162,13 @@ def write_mark(text: str) -> None:
         _discard_stream(sys.stderr)
 
 
+def discard_output() -> None:
+    """Print nothing more: the terminal is gone."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            _discard_stream(stream)
+
+
 def _discard_stream(stream: TextIO) -> None:
     """Send everything that follows, and what is still in the buffer, to /dev/null."""
     nowhere = os.open(os.devnull, os.O_WRONLY)

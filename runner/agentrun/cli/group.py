@@ -21,6 +21,8 @@ COMMANDS: dict[str, str] = {
     "compile": "Compile a spec into a package and print its fingerprint.",
     "lock": "Pin prices, context windows and MCP tools in a lock file next to the spec.",
     "diff": "Explain how two specs, runs or cassettes differ.",
+    "resume": "Continue a run that was interrupted, was parked, or waits for something.",
+    "settle": "Decide about a call whose outcome is not known, and continue the run.",
     "show": "Show a run from its journal: turns, calls, rulings, spend and outcome.",
     "verify": "Verify that the journal of a run is intact.",
     "audit": "Check that this release would make the same decisions as a journal.",

@@ -20,7 +20,7 @@ from agentrun.compiler.package_file import PackageFile
 from agentrun.core.facts import Record
 from agentrun.engine.approvals import HOW_TO_ANSWER, NoApprover, unanswered_targets
 from agentrun.engine.memory import Journals, MemoryJournals
-from agentrun.engine.ports import Approver
+from agentrun.engine.ports import Approver, Blobs
 from agentrun.engine.request import Request, new_run_id
 from agentrun.engine.run import FinishedRun, run_in_world
 from agentrun.engine.world import World, wrap
@@ -35,20 +35,22 @@ from agentrun.store.sessions import read_session
 
 if TYPE_CHECKING:
     from agentrun.cassette.player import Player
+    from agentrun.engine.settings import Settings
 
 NO_APPROVER = "there is no terminal and no --approve"
 
 
 def run_live(plan: RunPlan, request: Request, approver: Approver | None, output: RunOutput) -> FinishedRun:
     player = None if plan.mode == "live" else make_player(plan, request)
-    faults, interrupts = make_fault_injection(plan), InterruptHandler(output)
+    faults, interrupts = make_fault_injection(plan), InterruptHandler(output, plan.grace)
     wrappers = () if faults is None else faults.wrappers
+    announce = interrupts.announce(output.begin)
 
     async def run(store: FileStore | None, before: Sequence[Sequence[Record]]) -> FinishedRun:
         name = new_run_id()
         async with open_real_world(plan, request, name, approver, output, store, player=player) as world:
             interrupts.set_world(world)
-            return await run_in_world(wrap(world, *wrappers), replace(request, run=name), before, output.begin)
+            return await run_in_world(wrap(world, *wrappers), replace(request, run=name), before, announce)
 
     with guard_stdout(output.show_printed), open_store(plan, output) as store:
         done = interrupts.run(run(store, _earlier_runs(store, request)))
@@ -73,10 +75,10 @@ async def open_real_world(
     """Open the world of a run in real time. `player`: plays the model or the tools, as the plan says. `store`: None if
     the run is not stored."""
     package, project = cast(PackageFile, request.package).agent, plan.spec.project
-    options: dict[str, Any] = {"printed": output.show_printed, "write": output.write, "listen": output.listen}
-    options |= {"settings": plan.settings, "blobs": None if store is None else store.blobs(run)}
+    assert plan.settings is not None
+    options = world_options(output, plan.settings, approver, None if store is None else store.blobs(run))
     with _open_journals(plan, run, store) as journals:
-        options |= {"journals": journals, "approver": approver or NoApprover()}
+        options["journals"] = journals
         if player is None:
             opened = live_world(package, project, run, **options)
         else:
@@ -84,6 +86,14 @@ async def open_real_world(
             opened = mixed_world(package, project, run, player, axis, **options)
         async with opened as world:
             yield world
+
+
+def world_options(
+    output: RunOutput, settings: Settings, approver: Approver | None, blobs: Blobs | None
+) -> dict[str, Any]:
+    """The options of the live world of a command."""
+    shown = {"printed": output.show_printed, "write": output.write, "listen": output.listen}
+    return {**shown, "settings": settings, "approver": approver or NoApprover(), "blobs": blobs}
 
 
 def _open_journals(plan: RunPlan, run: str, store: FileStore | None) -> AbstractContextManager[Journals]:

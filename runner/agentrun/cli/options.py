@@ -14,7 +14,7 @@ import click
 
 from agentrun.cassette.match_tiers import DEFAULT_TIER, MATCH_TIERS
 from agentrun.cli.completion import complete_param_names, complete_profiles
-from agentrun.spec.v1.field_types import NAME_RULE, is_valid_name
+from agentrun.spec.v1.field_types import DURATION_PATTERN, NAME_RULE, is_valid_name, milliseconds
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -154,6 +154,33 @@ _LIVE_OPTIONS = (
         help="Fail if a request matches its recorded one less exactly than this.",
     ),
 )
+
+
+def parse_grace(_: click.Context, __: click.Parameter, value: str) -> int:
+    """`--grace`: turn `10s` into milliseconds."""
+    if value == "0" or re.fullmatch(DURATION_PATTERN, value):
+        return 0 if value == "0" else milliseconds(value)
+    raise click.BadParameter("give a time such as 500ms, 10s or 2m, or 0")
+
+
+def signal_options(command: _Command) -> _Command:
+    """--grace and --on-signal, of commands that work on a run."""
+    command = click.option(
+        "--on-signal",
+        type=click.Choice(["park", "cancel"]),
+        default="park",
+        show_default=True,
+        help="What SIGTERM and SIGHUP do: `park` the run, so that it can be resumed, or `cancel` it. Ctrl-C always "
+        "cancels, and a second signal ends the command at once.",
+    )(command)
+    return click.option(
+        "--grace",
+        metavar="TIME",
+        default="10s",
+        show_default=True,
+        callback=parse_grace,
+        help="When a signal parks the run, how long running requests and calls may take to end.",
+    )(command)
 
 
 def check_file_name(_: click.Context, __: click.Parameter, value: Path | None) -> Path | None:

@@ -37,6 +37,23 @@ RunMode: TypeAlias = Literal["replay", "live", "record", "live-tools", "live-mod
 DEFAULT_CASE_NAME = "default"
 
 
+class RunHeading(Struct, frozen=True, kw_only=True):
+    """What is printed before a run."""
+
+    mode: str
+    text: str
+    """The first progress line."""
+    case: str | None = None
+    cassette: str | None = None
+    run: str | None = None
+    """Of a run that is resumed."""
+    is_stored: bool = False
+    """Whether the run can be resumed."""
+
+    def as_json(self) -> dict[str, Any]:
+        return {"mode": self.mode, "why": self.text, "case": self.case, "cassette": self.cassette}
+
+
 class RunPlan(Struct, frozen=True, kw_only=True):
     mode: RunMode
     why: str
@@ -63,6 +80,8 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     """The command line, for hints."""
     settings: Settings | None = None
     """The settings of a run that is not a replay."""
+    grace: int | None = None
+    """The milliseconds that running effects have when a signal parks the run. Null: signals cancel it."""
 
     @property
     def has_real_tools(self) -> bool:
@@ -74,6 +93,13 @@ class RunPlan(Struct, frozen=True, kw_only=True):
         words = {"live-tools": "replay with live tools", "live-model": "replay with a live model"}
         file = "" if self.settings is None else self.settings.file.headline
         return f"{words.get(self.mode, self.mode)}: {self.why}{'; ' if file else ''}{file}"
+
+    @property
+    def heading(self) -> RunHeading:
+        name = None if self.case is None else self.case.name
+        cassette = None if self.cassette is None else self.cassette.name
+        is_stored = self.mode != "replay" and self.spec.project.stores_runs
+        return RunHeading(mode=self.mode, text=self.headline, case=name, cassette=cassette, is_stored=is_stored)
 
 
 def make_plan(
@@ -229,6 +255,11 @@ def _destination(route: Route) -> str:
     return f"{route.provider} at {urlsplit(route.base_url).netloc.rpartition('@')[2] or route.base_url}"
 
 
+def describe_destinations(package: Package) -> str:
+    """Where the requests of a live run go."""
+    return " and ".join(sorted({_destination(route) for _, route in iterate_routes(package)}))
+
+
 def _explain_mode(
     mode: str,
     spec: Spec,
@@ -238,7 +269,7 @@ def _explain_mode(
     live_because: str | None,
     session: str | None,
 ) -> str:
-    to = " and ".join(sorted({_destination(route) for _, route in iterate_routes(package)}))
+    to = describe_destinations(package)
     name = "" if case is None else f"case {case.name}"
     shown = "" if path is None else display_path(path, spec.project.root)
     match mode:

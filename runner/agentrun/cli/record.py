@@ -57,7 +57,7 @@ def record_run(
     plan: RunPlan, request: Request, approver: Approver | None, output: RunOutput, recording: CassetteRecording
 ) -> FinishedRun:
     package = cast(PackageFile, request.package)
-    faults, interrupts = make_fault_injection(plan), InterruptHandler(output)
+    faults, interrupts = make_fault_injection(plan), InterruptHandler(output, plan.grace)
     added: list[tuple[str, Tone]] = []
     preview = _preview(plan, package.agent, output)
     refuse_without_consent(preview, output, yes=plan.yes)
@@ -87,7 +87,7 @@ def record_run(
                 [request],
                 answers,
                 wrappers=wrappers,
-                announce=announce,
+                announce=interrupts.announce(announce),
                 after_save=write_case,
             )
         )

@@ -96,6 +96,7 @@ def _read_attachment(path: Path) -> Attachment:
     callback=cli_options.check_file_name,
     help="Write the journal of the run to a file; `-` is standard output.",
 )
+@cli_options.signal_options
 @click.option("-q", "--quiet", is_flag=True, help="Print only the answer, no progress.")
 @click.option("--no-color", is_flag=True, help="Print no colours, even in a terminal.")
 @json_option
@@ -137,7 +138,7 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
             compiled.spec, file.agent, cases, case, message=message, params=params, profile=profile, options=options
         )
     if plan.mode != "replay":
-        plan = _with_settings(plan, file.agent)
+        plan = _with_settings(plan, file.agent, options["grace"] if options["on_signal"] == "park" else None)
     if options["yes"] and plan.mode != "record":
         raise click.UsageError("--yes needs --mode record or --record")
     if plan.journal is not None:
@@ -161,15 +162,16 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
     return _run_plan(plan, request, approver, output, recording)
 
 
-def _with_settings(plan: RunPlan, package: Package) -> RunPlan:
-    """The plan with the settings of the environment and of `.env`, whose values are never printed."""
+def _with_settings(plan: RunPlan, package: Package, grace: int | None) -> RunPlan:
+    """The plan with the settings of the environment and of `.env`, whose values are never printed. `grace`: None if
+    signals cancel the run."""
     from msgspec.structs import replace
 
     from agentrun.engine.live_providers import live_settings
 
     settings = live_settings(package, plan.spec.project.root)
     hide_env_file(settings.file)
-    return replace(plan, settings=settings)
+    return replace(plan, settings=settings, grace=grace if plan.spec.project.stores_runs else None)
 
 
 def _run_plan(
@@ -237,7 +239,7 @@ def _make_output(package: Package, plan: RunPlan, warnings: Sequence[Problem], o
     from agentrun.cli.run_output import RunOutput
 
     color = False if options["no_color"] else None
-    return RunOutput(package, plan, warnings, as_json=options["as_json"], quiet=options["quiet"], color=color)
+    return RunOutput(package, plan.heading, warnings, as_json=options["as_json"], quiet=options["quiet"], color=color)
 
 
 def _read_message(text: str | None) -> str | None:

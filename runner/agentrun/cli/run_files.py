@@ -1,49 +1,117 @@
-"""RUN and FILE arguments: the journals and the packages of a run, for commands that show or check it."""
+"""RUN and FILE arguments: the runs of the store, and the journals and packages of commands that show or check one.
+
+Rule 1  A file is named by its path. Any other word is a run of the store: its id, a unique beginning of it, or `-`.
+Rule 2  `-` is the latest run that is not finished, and that no process is working on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from agentrun.cli.console import json_line, print_stderr, safe_text, show_error
+from agentrun.cli.completion import complete_runs, complete_runs_and_files
+from agentrun.cli.console import document_problems, json_line, print_stderr, safe_text, show_error
 from agentrun.cli.options import ExistingFile
+from agentrun.errors import RequestError
 from agentrun.secret import mask
 
 if TYPE_CHECKING:
     from agentrun.core.package import Package
     from agentrun.errors import AgentrunError
     from agentrun.journal.family import RunFamily
+    from agentrun.spec.project import Project
+    from agentrun.store.files import FileStore
 
-journal_argument = click.argument("file", type=ExistingFile)
+MAX_NAMED_RUNS = 5
+LAST_RUN = "-"
+run_argument = click.argument("run", shell_complete=complete_runs)
+journal_argument = click.argument("run", metavar="RUN|FILE", shell_complete=complete_runs_and_files)
 package_option = click.option(
     "--package",
     "packages",
     type=ExistingFile,
     multiple=True,
-    help="The package of the run, or the spec that it was compiled from; can be repeated. The default is package.json "
-    "next to the journal.",
+    help="The package of the run, or the spec that it was compiled from; can be repeated. The default is the package "
+    "in the store, or package.json next to the journal.",
 )
 
 
-def load_packages(family: RunFamily, files: Iterable[Path]) -> dict[str, Package]:
-    """The packages of a run by fingerprint, with those of its sub-agents. A file beside the journal that is not a
-    package of the run is ignored. Raises `package.*`, and a SpecError."""
+def working_project() -> Project:
+    """The project of the working directory. Raises SpecError if its settings are invalid."""
+    from agentrun.spec.project import find_working_project
+
+    with document_problems():
+        return find_working_project(Path.cwd())
+
+
+def find_run(store: FileStore, word: str) -> str:
+    """The run that a word names. Raises `run.not_found`, and click.UsageError if several runs begin like that."""
+    from agentrun.spec.problems import quote_text
+    from agentrun.store.run_ids import root_run
+
+    if word == LAST_RUN:
+        return _last_unfinished(store)
+    runs = store.runs()
+    if word in runs:
+        return word
+    starts = (word, f"run-{word}") if word else ()
+    found = [run for run in runs if run.startswith(starts) and root_run(run) == run]
+    if len(found) > 1:
+        named = ", ".join(sorted(found)[:MAX_NAMED_RUNS]) + (", …" if len(found) > MAX_NAMED_RUNS else "")
+        raise click.UsageError(f"{len(found)} runs begin with {quote_text(word)}: {named}")
+    if not found:
+        message, hint = f"there is no run {quote_text(word)} in {store.project.store}", "agentrun runs lists the runs"
+        raise RequestError("run.not_found", message, hint=hint, fields={"run": word})
+    return found[0]
+
+
+def _last_unfinished(store: FileStore) -> str:
+    from agentrun.store.index import RunFilter, RunIndex
+
+    found = RunIndex(store.project).select(RunFilter(status=("waiting", "interrupted"), limit=1))
+    if not found:
+        raise RequestError("run.not_found", "no run is waiting to be resumed", fields={"run": LAST_RUN})
+    return found[0].run
+
+
+def read_run(word: str) -> tuple[RunFamily, list[Path]]:
+    """The journals that RUN|FILE names, and the files that may be its packages."""
+    from agentrun.journal.family import read_family
+    from agentrun.store.files import FileStore
+
+    path = Path(word)
+    if not path.is_file() and (word == LAST_RUN or not ("/" in word or path.suffix)):
+        store = FileStore(working_project())
+        path = store.journal_path(find_run(store, word))
+        family = read_family(path, store.project.store_tree)
+    else:
+        family = read_family(ExistingFile.convert(word, None, None))
+    return family, sorted(path.parent.glob("package*.json"))
+
+
+def load_packages(beside: Iterable[Path], files: Iterable[Path]) -> dict[str, Package]:
+    """The packages of a run by fingerprint, with those of its sub-agents. `beside`: files that are ignored if they are
+    no packages. Raises `package.*`, and a SpecError."""
     from agentrun.canonical_json import fingerprint
-    from agentrun.compiler.package_file import read_package
     from agentrun.engine.api import load_package_source
     from agentrun.engine.world import iterate_packages
+
+    agents = [load_package_source(file).agent for file in files] + list(_read_packages(beside))
+    return {fingerprint(each): each for agent in agents for each in iterate_packages(agent)}
+
+
+def _read_packages(files: Iterable[Path]) -> Iterator[Package]:
+    from agentrun.compiler.package_file import read_package
     from agentrun.errors import PackageError
 
-    agents = [load_package_source(file).agent for file in files]
-    for file in sorted(family.root.path.parent.glob("package*.json")):
+    for file in files:
         try:
-            agents.append(read_package(file).agent)
+            yield read_package(file).agent
         except PackageError:
             continue
-    return {fingerprint(each): each for agent in agents for each in iterate_packages(agent)}
 
 
 def redact_family(family: RunFamily) -> RunFamily:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from agentrun.cli.console import (
+    discard_output,
     environment_redactor,
     escape_json,
     json_line,
@@ -20,8 +21,8 @@ from agentrun.cli.console import (
     show_problems,
     wants_color,
 )
-from agentrun.cli.plan import RunPlan
-from agentrun.core.facts import ChildStarted, Fact, ModelAsked, Record, ToolStarted, WorkLost
+from agentrun.cli.plan import RunHeading, RunPlan
+from agentrun.core.facts import Fact, ModelAsked, Record
 from agentrun.core.fault import Fault
 from agentrun.core.outcome import Outcome, Parked, Suspended
 from agentrun.core.package import Package
@@ -33,6 +34,7 @@ from agentrun.errors import HostError
 from agentrun.report.formatting import OutputLine, make_line
 from agentrun.report.run_renderer import RunTreeRenderer, outcome_summary
 from agentrun.report.screen import PlainScreen, delta_key, screen_for, show_record
+from agentrun.report.suspension import parked_lines, suspension_lines
 from agentrun.spec.problems import Problem, escape_invisible
 
 _HARMLESS = re.compile("[\t\u00a0]|(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
@@ -43,15 +45,15 @@ class RunOutput:
     def __init__(
         self,
         package: Package,
-        plan: RunPlan,
-        warnings: Sequence[Problem],
+        heading: RunHeading,
+        warnings: Sequence[Problem] = (),
         *,
         as_json: bool,
         quiet: bool,
         color: bool | None,
     ) -> None:
         """`warnings`: those of the spec."""
-        self._plan = plan
+        self._heading = heading
         self._warnings = warnings
         self._as_json = as_json
         self._renderer = RunTreeRenderer(package)
@@ -59,20 +61,20 @@ class RunOutput:
         self.has_reader = not as_json and not quiet
         self.color = wants_color(sys.stderr) if color is None else color
         if self.has_reader:
-            self._screen = screen_for(sys.stderr, live=plan.mode != "replay", color=color)
+            self._screen = screen_for(sys.stderr, live=heading.mode != "replay", color=color)
+
+    def skip(self, journals: Mapping[str, Sequence[Record]]) -> None:
+        """Continue after these records, which are not shown."""
+        self._renderer.skip(journals)
 
     async def begin(self) -> None:
         """Print the first line. A run that is refused prints only why."""
-        plan = self._plan
         if self._as_json:
-            name = None if plan.case is None else plan.case.name
-            cassette = None if plan.cassette is None else plan.cassette.name
-            click.echo(
-                json_line({"start": {"mode": plan.mode, "why": plan.headline, "case": name, "cassette": cassette}})
-            )
+            named = {} if self._heading.run is None else {"run": self._heading.run}
+            click.echo(json_line({**named, "start": self._heading.as_json()}))
         if self.has_reader:
             show_problems(self._warnings, as_json=False)
-        self.say(plan.headline)
+        self.say(self._heading.text)
 
     def say(self, text: str, tone: Any = "plain") -> None:
         """Print a line that is not about a record."""
@@ -128,14 +130,11 @@ class RunOutput:
         outcome = redact_struct(environment_redactor(), done.ending)
         if self._as_json:
             kind = type(outcome).__name__.lower()
-            click.echo(json_line({kind: {**msgspec.to_builtins(outcome), "tier": done.tier, "exit": done.exit_code}}))
+            data = {**msgspec.to_builtins(outcome), "tier": done.tier, "exit": done.exit_code}
+            click.echo(json_line({"run": outcome.run, kind: data}))
             return
-        if isinstance(outcome, Suspended):
-            for line in _suspension_lines(outcome, done):
-                self._print_error(line)
-            return
-        if isinstance(outcome, Parked):
-            self._print_error(f"parked: the run was left open after record {outcome.seq}")
+        if not isinstance(outcome, Outcome):
+            self._end_open_run(outcome, done)
             return
         if outcome.answer is not None:
             click.echo("\n".join(map(_safe_answer_line, outcome.answer.split("\n"))))
@@ -146,6 +145,19 @@ class RunOutput:
                 self._print_error(line)
         tier = "" if done.tier in (None, "exact") else f", matched {done.tier}"
         self.say(outcome_summary(outcome) + tier, "dim")
+
+    def _end_open_run(self, ending: Suspended | Parked, done: FinishedRun) -> None:
+        """Print how to continue a run that is not finished. After SIGHUP there may be no terminal to print to."""
+        try:
+            if isinstance(ending, Suspended):
+                journals = {ending.run: done.journal, **done.children}
+                for line in suspension_lines(ending.run, journals, is_stored=self._heading.is_stored):
+                    self._print_error(line)
+            else:
+                for line in parked_lines(ending, done.journal):
+                    self._print_error(line)
+        except OSError:
+            discard_output()
 
     def _print_error(self, text: str, fg: str | None = None) -> None:
         """Print a line, even with --quiet."""
@@ -172,17 +184,6 @@ def _safe_answer_line(line: str) -> str:
     signs = _HARMLESS.findall(line)
     shown = [escape_invisible(piece) for piece in _HARMLESS.split(line)]
     return shown[0] + "".join(sign + piece for sign, piece in zip(signs, shown[1:], strict=True))
-
-
-def _suspension_lines(outcome: Suspended, done: FinishedRun) -> Iterator[str]:
-    """What the run waits for. If a call may or may not have run, also what to do about it."""
-    facts = [record.fact for record in done.journal]
-    names = {fact.call: f"{fact.tool} ({fact.call})" for fact in facts if isinstance(fact, ToolStarted | ChildStarted)}
-    approvals = [f"an approval of {question.target}" for question in outcome.questions]
-    yield f"suspended: the run waits for {', '.join([*approvals, *(names.get(id, id) for id in outcome.waits_for)])}"
-    all_facts = (record.fact for records in (done.journal, *done.children.values()) for record in records)
-    if outcome.waits_for and any(isinstance(fact, WorkLost) for fact in all_facts):
-        yield "  → it is not known whether the call ran; find out before you run it again"
 
 
 def add_start_hint(error: HostError, plan: RunPlan) -> HostError:

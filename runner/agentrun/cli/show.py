@@ -1,8 +1,9 @@
-"""`agentrun show FILE`"""
+"""`agentrun show RUN|FILE`"""
 
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,16 @@ from agentrun.cli.run_files import (
     journal_argument,
     load_packages,
     package_option,
+    read_run,
     redact_family,
     show_run_error,
 )
+from agentrun.errors import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from agentrun.core.facts import Record
     from agentrun.journal.family import RunFamily
 
 
@@ -29,8 +33,8 @@ if TYPE_CHECKING:
 @package_option
 @click.option("--no-color", is_flag=True, help="Print no colours, even in a terminal.")
 @json_option
-def command(file: Path, packages: tuple[Path, ...], no_color: bool, as_json: bool) -> int:
-    """Show the run whose journal is FILE: its turns, calls, rulings with their reasons, spend and outcome.
+def command(run: str, packages: tuple[Path, ...], no_color: bool, as_json: bool) -> int:
+    """Show a run of the store, or of the journal FILE: turns, calls, rulings with reasons, spend and outcome.
 
     Sub-agents are shown where the run started them. Nothing is sent, and no tool runs. The package of the run is not
     needed; with it, the limits of budgets and retries are shown too. If the journal is damaged, the records before the
@@ -44,22 +48,22 @@ def command(file: Path, packages: tuple[Path, ...], no_color: bool, as_json: boo
 
     \b
     Examples:
-      agentrun show run.jsonl
+      agentrun show -
+      agentrun show 5f0c
       agentrun show run.jsonl --package specs/support.yaml
       agentrun show run.jsonl --json | jq 'select(.fact.type == "ruled").fact.reason'
     """
-    from agentrun.journal.family import read_family
     from agentrun.report.run_story import render_story
     from agentrun.report.screen import PlainScreen
 
-    family = read_family(file)
+    family, beside = read_run(run)
     if family.root.records:
         if as_json:
             for line in _json_lines(family):
                 click.echo(json_line(line))
         else:
             screen = PlainScreen(sys.stdout, color=wants_color(sys.stdout) and not no_color)
-            for each in render_story(redact_family(family), load_packages(family, packages)):
+            for each in render_story(redact_family(family), load_packages(beside, packages)):
                 screen.line(each)
     for journal in family.journals:
         if journal.error is not None:
@@ -79,10 +83,15 @@ def _json_lines(family: RunFamily) -> Iterator[dict[str, Any]]:
             call = call_of(record.fact)
             yield {"run": journal.run, **({"call": call} if call else {}), **_plain_record(record)}
     if family.root.is_finished:
-        yield {"run": family.root.run, "outcome": msgspec.to_builtins(outcome_of(fold(family.root.records)))}
+        with suppress(StorageError):  # without a state if there is a fact that this release does not know
+            yield {"run": family.root.run, "outcome": msgspec.to_builtins(outcome_of(fold(family.root.records)))}
 
 
-def _plain_record(record: Any) -> dict[str, Any]:
+def _plain_record(record: Record) -> dict[str, Any]:
     import msgspec
 
-    return {"seq": record.seq, "at": record.at, "epoch": record.epoch, "fact": msgspec.to_builtins(record.fact)}
+    from agentrun.core.facts import UnknownFact
+
+    fact: Any = record.fact
+    plain = {"type": fact.kind, **fact.data} if isinstance(fact, UnknownFact) else msgspec.to_builtins(fact)
+    return {"seq": record.seq, "at": record.at, "epoch": record.epoch, "fact": plain}

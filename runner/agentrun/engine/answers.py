@@ -23,6 +23,7 @@ from agentrun.core.package import Package
 from agentrun.core.state import State, find_call
 from agentrun.core.transitions import is_acceptable
 from agentrun.engine.argument_checks import check_author, check_choice, check_data, check_text, check_type
+from agentrun.engine.driver import RunLog
 from agentrun.engine.memory import Journals, stored_package
 from agentrun.errors import RequestError
 from agentrun.spec.problems import quote_text
@@ -106,6 +107,15 @@ def refuse_settlement(fact: CallSettled, state: State, posted: Sequence[Fact]) -
     message = f"the call {quote_text(fact.call)} {text}; only a call whose outcome is not known can be settled"
     fields: dict[str, Any] = {"run": state.started.run, "call": fact.call, "expected": "lost", "actual": status}
     raise RequestError("run.invalid_state", message, fields=fields)
+
+
+def settle_call(log: RunLog, fact: CallSettled) -> None:
+    """Settle a call of a run that no process works on. Raises `run.invalid_state`."""
+    call = find_call(log.state, fact.call)
+    if call is not None and call.status == "started":
+        log.take_over(log.state.package)
+    refuse_settlement(fact, log.state, ())
+    log.commit(fact)
 
 
 def open_questions(journals: Journals, run: str) -> tuple[Question, ...]:

@@ -156,6 +156,13 @@ def refuse_changed_package(file: PackageFile) -> None:
         raise PackageError("package.fingerprint_mismatch", message, hint="compile the spec again", fields=fields)
 
 
+def check_resume(world: World, package: PackageFile) -> None:
+    """Raises `package.*`, `host.missing` and `provider.not_found` if the package cannot continue a run."""
+    refuse_changed_package(package)
+    validate_package(package.agent)
+    refuse_missing_ports(world, package.agent)
+
+
 def refuse_missing_ports(world: World, package: Package) -> None:
     if error := find_missing_port(world, package):
         error.fields["run"] = world.run

@@ -14,17 +14,18 @@ from agentrun.cassette.player import Player, unused_error
 from agentrun.cassette.redaction import RunRedaction
 from agentrun.compiler.package_file import PackageFile
 from agentrun.core.facts import ChildStarted, Record, RunStarted
-from agentrun.core.outcome import Ending, Outcome
+from agentrun.core.outcome import Ending, Outcome, outcome_of
 from agentrun.engine.begin import (
     AdmittedRequest,
     admit,
     begin,
+    check_resume,
     check_start,
     find_package,
     jitter_seed,
 )
 from agentrun.engine.clock import StepClock
-from agentrun.engine.driver import drive_with_children
+from agentrun.engine.driver import drive_with_children, open_run_log
 from agentrun.engine.memory import Journals
 from agentrun.engine.ports import Approver
 from agentrun.engine.request import Attachment, Request
@@ -97,10 +98,28 @@ async def run_in_world(
     await announce()
     await world.prepare()
     log = begin(world, started, package)
+    return finished_run(world, package, await drive_with_children(world, package.agent, log))
+
+
+async def resume_in_world(world: World, package: PackageFile, announce: Announce = announce_nothing) -> FinishedRun:
+    """Continue a run of another process. Raises the errors of `check_resume` and `World.prepare`, `run.not_found`,
+    `session.busy` and `journal.*` before anything is done. A run that is finished has its outcome."""
+    check_resume(world, package)
+    log = open_run_log(world)
+    if log.state.stopped is not None:
+        return finished_run(world, package, outcome_of(log.state))
+    await announce()
+    await world.prepare()
+    world.journals.keep(world.run, package)
+    log.take_over(package.fingerprint)
+    return finished_run(world, package, await drive_with_children(world, package.agent, log))
+
+
+def finished_run(world: World, package: PackageFile, ending: Ending) -> FinishedRun:
     return FinishedRun(
-        ending=await drive_with_children(world, package.agent, log),
+        ending=ending,
         journal=tuple(world.journals.records(world.run)),
-        children=dict(_child_journals(world.journals, world.run)),
+        children=dict(child_journals(world.journals, world.run)),
         redaction=RunRedaction(package.agent.replay.redact, world.redactor),
     )
 
@@ -155,12 +174,12 @@ def _replay_run_id(
     )
 
 
-def _child_journals(journals: Journals, run: str) -> Iterator[tuple[str, tuple[Record, ...]]]:
+def child_journals(journals: Journals, run: str) -> Iterator[tuple[str, tuple[Record, ...]]]:
     started = (record.fact.run for record in journals.records(run) if isinstance(record.fact, ChildStarted))
     for child in dict.fromkeys(started):
         if child in journals:
             yield child, tuple(journals.records(child))
-            yield from _child_journals(journals, child)
+            yield from child_journals(journals, child)
 
 
 def journal_run_id(journal: Sequence[Record]) -> str:

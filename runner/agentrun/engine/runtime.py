@@ -25,7 +25,6 @@ from agentrun.core.facts import ApprovalAnswer, CancelRequested, Fact, Record
 from agentrun.core.messages import Content
 from agentrun.core.outcome import Question, outcome_of
 from agentrun.core.package import Package
-from agentrun.core.package_validation import validate_package
 from agentrun.core.state import State
 from agentrun.core.transitions import is_acceptable
 from agentrun.engine.answers import (
@@ -42,10 +41,9 @@ from agentrun.engine.begin import (
     PackagePolicy,
     StartPolicy,
     begin,
+    check_resume,
     check_start,
     find_package,
-    refuse_changed_package,
-    refuse_missing_ports,
 )
 from agentrun.engine.crew import MAX_PARALLEL_EFFECTS, CompletionOrder
 from agentrun.engine.crew_registry import CrewRegistry
@@ -203,10 +201,8 @@ class Runtime:
         if handle is not None and handle.is_worked_on:
             raise wrong_state_error(run, "suspended", "processing")
         package = with_package or stored_package(journals, run)
-        refuse_changed_package(package)
-        validate_package(package.agent)
         world = world_of_run(self._world(), run)
-        refuse_missing_ports(world, package.agent)
+        check_resume(world, package)
         assert self._events is not None
         if not self._events.has_run(run):
             self._events.add_history(run, records)

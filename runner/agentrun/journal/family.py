@@ -15,15 +15,16 @@ from msgspec import Struct
 from agentrun.core.effect_ids import CallId, parse_effect_id
 from agentrun.core.facts import ChildStarted, Fact, Record, RunResumed, RunStarted, RunStopped
 from agentrun.errors import StorageError
-from agentrun.journal.storage import child_journal_path, read_journal_file
-
-JOURNAL_NAME = "journal.jsonl"
-"""The name of every journal in the store."""
+from agentrun.files import ProjectTree
+from agentrun.journal.storage import JOURNAL_NAME, child_journal_path, read_contents
 
 
 class ReadJournal(Struct, frozen=True):
     path: Path
     records: tuple[Record, ...]
+    """A fact of a kind that this release does not know is an `UnknownFact`."""
+    has_head: bool
+    """Whether a head file names the last record."""
     error: StorageError | None = None
 
     @property
@@ -63,31 +64,37 @@ class RunFamily(Struct, frozen=True):
         return (self.root, *self.children.values())
 
 
-def read_family(path: Path) -> RunFamily:
-    """Read a journal file and those of its sub-agents. Raises `storage.failed` if it cannot be read at all."""
-    root = _read(path)
+def read_family(path: Path, tree: ProjectTree | None = None) -> RunFamily:
+    """Read a journal and those of its sub-agents. `tree`: the store that contains them. Raises `storage.failed` if it
+    cannot be read at all."""
+    root = _read(path, tree)
     children: dict[str, ReadJournal] = {}
     waiting = list(root.child_runs)
     while waiting:
         run = waiting.pop(0)
         file = _child_path(path, str(root.run), run)
         if run not in children and file.is_file():
-            children[run] = _read(file)
+            children[run] = _read(file, tree)
             waiting += children[run].child_runs
     return RunFamily(root, children)
 
 
-def _read(path: Path) -> ReadJournal:
+def _read(path: Path, tree: ProjectTree | None) -> ReadJournal:
     records: list[Record] = []
+    has_head, error = False, None
     try:
-        for record in read_journal_file(path):
+        contents = read_contents(path, tree)
+        has_head = contents.head is not None
+        for record in contents.records(unknown=True):
             records.append(record)
-    except StorageError as error:
-        if not error.code.startswith(("journal.", "recovery.")):
+        contents.refuse_torn()
+    except StorageError as found:
+        if not found.code.startswith(("journal.", "recovery.")):
             raise
-        return ReadJournal(path, tuple(records), error)
-    empty = None if records else StorageError("journal.truncated", "the journal has no records", fields={"seq": 0})
-    return ReadJournal(path, tuple(records), empty)
+        error = found
+    if not records and error is None:
+        error = StorageError("journal.truncated", "the journal has no records", fields={"seq": 0})
+    return ReadJournal(path, tuple(records), has_head, error)
 
 
 def _child_path(path: Path, root: str, run: str) -> Path:

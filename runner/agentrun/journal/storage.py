@@ -42,6 +42,8 @@ MAX_JOURNAL_RECORDS = 51_200
 MAX_JOURNAL_BYTES = 50 * 1000 * 1000
 WARN_FRACTION = 5
 """A warning is given when a journal reaches a fifth of a limit."""
+JOURNAL_NAME = "journal.jsonl"
+"""The name of every journal in the store."""
 HEAD_SIZE = 8 + 1 + 71 + 1
 _HEAD = re.compile(rb"([0-9]{8}) (sha256:[0-9a-f]{64})\n")
 _CALL_SUFFIXES = re.compile(rf"(\.{CALL_PATTERN})+")
@@ -302,8 +304,8 @@ def head_path(journal: Path) -> Path:
 
 
 def read_contents(path: Path, tree: ProjectTree | None = None) -> JournalContents:
-    """Read a journal, and its head if it is in a store. Raises `storage.failed`."""
-    head = None if tree is None else _read_head(tree, path)  # first: a live owner writes it last
+    """Read a journal, and its head if it has the name of a journal in the store. Raises `storage.failed`."""
+    head = _read_head(path, tree) if path.name == JOURNAL_NAME else None  # first: a live owner writes it last
     limit = MAX_JOURNAL_BYTES + MAX_RECORD_BYTES  # the terminal record is written even if the journal is full
     data = _read_bytes(path, limit + 1) if tree is None else tree.read(path, limit + 1)
     if data is None:
@@ -315,8 +317,12 @@ def read_contents(path: Path, tree: ProjectTree | None = None) -> JournalContent
     return JournalContents(lines, torn, head)
 
 
-def _read_head(tree: ProjectTree, journal: Path) -> JournalHead | None:
-    data = tree.read(head_path(journal), HEAD_SIZE + 1) or b""
+def _read_head(journal: Path, tree: ProjectTree | None) -> JournalHead | None:
+    path = head_path(journal)
+    if tree is not None:
+        data = tree.read(path, HEAD_SIZE + 1) or b""
+    else:
+        data = _read_bytes(path, HEAD_SIZE + 1) if path.is_file() else b""
     if not data.strip(b"\0"):
         return None
     if (found := _HEAD.fullmatch(data)) is None:

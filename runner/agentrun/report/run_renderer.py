@@ -9,7 +9,7 @@ Rule 3  A record that does not fit the state is rendered anyway. Checking a jour
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, TypeAlias, get_args
 
@@ -24,8 +24,8 @@ from agentrun.core.package import HookPoint, Package, Stage, find_tool
 from agentrun.core.state import State
 from agentrun.errors import StorageError
 from agentrun.report import render_facts
-from agentrun.report.formatting import OutputLine, format_budget, format_dollars, make_paragraph
-from agentrun.spec.safe_text import plural
+from agentrun.report.formatting import OutputLine, format_budget, format_dollars, make_line, make_paragraph
+from agentrun.spec.safe_text import plural, short_text
 
 CHILD_INDENT = 2
 
@@ -71,8 +71,10 @@ class RunRenderer:
     def state(self) -> State:
         return self._state
 
-    def _render_fact(self, fact: facts.Fact) -> tuple[OutputLine, ...]:
+    def _render_fact(self, fact: facts.Fact | facts.UnknownFact) -> tuple[OutputLine, ...]:
         match fact:
+            case facts.UnknownFact():
+                return (make_line(f"{short_text(fact.kind)}, which this release of agentrun does not know", "warn", 1),)
             case facts.RunStarted(parent=parent):
                 self._depth = CHILD_INDENT * parent.depth if parent else 0
             case facts.ModelReplied():
@@ -189,6 +191,12 @@ class RunTreeRenderer:
     def __init__(self, package: Package, *, shows_failure: bool = False) -> None:
         self.root = RunRenderer(package, shows_failure=shows_failure)
         self._renderers: dict[str, RunRenderer] = {}
+
+    def skip(self, journals: Mapping[str, Iterable[facts.Record]]) -> None:
+        """Take note of what happened before, without lines. `journals`: of the run, then of its sub-agents."""
+        for run, records in journals.items():
+            for record in records:
+                self.renderer_for(run, record).render(record)
 
     def renderer_for(self, run: str, record: facts.Record) -> RunRenderer:
         """The renderer of a record. The first run is the root; a journal announces a child before the child starts."""

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from agentrun.core.facts import ChildStarted, RunResumed
+from agentrun.core.facts import ChildStarted, RunResumed, RunStopped
 from agentrun.core.outcome import outcome_of
 from agentrun.core.package import Package
 from agentrun.core.state import State, pending_effects
@@ -33,7 +33,8 @@ def render_story(family: RunFamily, packages: Mapping[str, Package]) -> Iterator
     body = tuple(_body(family, family.root, packages, renderer))
     yield from _head(family.root, renderer.state)
     yield from body
-    yield from _end(renderer.state)
+    if family.root.is_finished == (renderer.state.stopped is not None):  # otherwise this release does not know a fact
+        yield from _end(renderer.state)
 
 
 def _renderer(journal: ReadJournal, packages: Mapping[str, Package]) -> RunRenderer:
@@ -42,7 +43,8 @@ def _renderer(journal: ReadJournal, packages: Mapping[str, Package]) -> RunRende
 
 def _head(journal: ReadJournal, state: State) -> Iterator[OutputLine]:
     started = journal.started
-    status = "not finished" if state.stopped is None else state.stopped.status
+    last = journal.records[-1].fact
+    status = last.status if isinstance(last, RunStopped) else "not finished"
     names = [short_text(name, MAX_SHOWN_NAME) for name in (started.agent, started.run)]
     yield make_line(" · ".join([*names, status]))
     resumes = sum(isinstance(record.fact, RunResumed) for record in journal.records)

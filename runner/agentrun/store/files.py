@@ -30,7 +30,14 @@ from agentrun.compiler.package_file import MAX_PACKAGE_BYTES, PackageFile, packa
 from agentrun.core.facts import Record, RunStarted, RunStopped
 from agentrun.errors import RequestError, StorageError, run_not_found_error
 from agentrun.journal.records import GENESIS_HASH, is_terminal_line, read_records
-from agentrun.journal.storage import MAX_RECORD_BYTES, FileJournal, JournalContents, SyncMode, read_contents
+from agentrun.journal.storage import (
+    JOURNAL_NAME,
+    MAX_RECORD_BYTES,
+    FileJournal,
+    JournalContents,
+    SyncMode,
+    read_contents,
+)
 from agentrun.spec.project import Project
 from agentrun.spec.source_files import display_path
 from agentrun.store.owner import claim_store
@@ -355,7 +362,7 @@ class FileStore:
         return self._runs / run
 
     def journal_path(self, run: str) -> Path:
-        return self._runs / run / "journal.jsonl"
+        return self._runs / run / JOURNAL_NAME
 
     def _open_file(self, run: str, *, resume: bool = False) -> FileJournal:
         path = self.journal_path(run)

@@ -1,0 +1,165 @@
+"""`agentrun resume RUN`"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from agentrun.cli import options as cli_options
+from agentrun.cli.approval_options import approve_option, make_approver, terminal_approver
+from agentrun.cli.console import document_problems, hide_env_file, json_option
+from agentrun.cli.run_files import find_run, run_argument, show_run_error, working_project
+from agentrun.errors import AgentrunError, SpecError
+
+if TYPE_CHECKING:
+    from agentrun.cli.interrupt import InterruptHandler
+    from agentrun.cli.run_output import RunOutput
+    from agentrun.compiler.package_file import PackageFile
+    from agentrun.core.facts import Record
+    from agentrun.engine.ports import Approver
+    from agentrun.engine.run import FinishedRun
+    from agentrun.engine.settings import Settings
+    from agentrun.spec.project import Project
+    from agentrun.store.files import FileStore
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def resume_options(command: _Command) -> _Command:
+    """The options of commands that continue a run."""
+    for option in (
+        json_option,
+        click.option("--no-color", is_flag=True, help="Print no colours, even in a terminal."),
+        click.option("-q", "--quiet", is_flag=True, help="Print only the answer, no progress."),
+        cli_options.signal_options,
+        approve_option,
+        click.option(
+            "--with-package",
+            "with_package",
+            type=cli_options.ExistingPath(exists=True, dir_okay=False, path_type=Path),
+            help="Continue with another package, or with a spec that is compiled now. The journal records it.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command("resume")
+@run_argument
+@resume_options
+def command(run: str, **options: Any) -> int:
+    """Continue RUN, which was interrupted, parked, or waits for something.
+
+    RUN is the id of a run in the store of the project, a unique beginning of it, or `-` for the latest run that is not
+    finished. The project is the nearest folder above the working directory with `.agentrun`, `[tool.agentrun]` or
+    `.git`.
+
+    Work that was cut off is named. Requests, and calls with `effect: read` or `idempotent`, are done again, calls with
+    the same key. A call with `effect: at_most_once` is not run again, because it may have taken effect: the run waits,
+    with exit code 8, and `agentrun settle` decides. The run continues with its own package, even if the spec has
+    changed since. If the run is finished, its outcome is printed.
+
+    \b
+    Examples:
+      agentrun resume run-5f0c6d1e8a7b9c24
+      agentrun resume 5f0c
+      agentrun resume - --approve all
+      agentrun resume - --with-package specs/support.yaml
+    """
+    from agentrun.store.files import FileStore
+    from agentrun.store.run_ids import root_run
+
+    project = working_project()
+    with FileStore(project) as store:
+        name = root_run(find_run(store, run))
+    return resume_run(project, name, options)
+
+
+def resume_run(project: Project, run: str, options: dict[str, Any]) -> int:
+    """Continue a run, print it, and return its exit code."""
+    from agentrun.store.owner import refuse_untrusted
+
+    try:
+        refuse_untrusted(project)
+        return _resume(project, run, options)
+    except SpecError:
+        raise
+    except AgentrunError as error:
+        if error.code == "tool.drift":
+            error.hint = f"review the change, then continue with it: agentrun resume {run} --with-package SPEC"
+        show_run_error(run, error, as_json=options["as_json"])
+        return error.exit_code
+
+
+def _resume(project: Project, run: str, options: dict[str, Any]) -> int:
+    from agentrun.cli.interrupt import InterruptHandler
+    from agentrun.cli.run_output import RunOutput
+    from agentrun.cli.stdout_guard import guard_stdout
+    from agentrun.engine.live_providers import live_settings
+    from agentrun.engine.run import child_journals
+    from agentrun.store.files import FileStore
+
+    reader = FileStore(project)
+    records, package = reader.records(run), _package(reader, run, options["with_package"])
+    settings = live_settings(package.agent, project.root)
+    hide_env_file(settings.file)
+    color = False if options["no_color"] else None
+    output = RunOutput(
+        package.agent,
+        _heading(run, records, package, settings),
+        as_json=options["as_json"],
+        quiet=options["quiet"],
+        color=color,
+    )
+    output.skip({run: records, **dict(child_journals(reader, run))})
+    person = terminal_approver(options["approve"], "live", package.agent, None, output)
+    approver = make_approver(options["approve"], None, package.agent, person)
+    interrupts = InterruptHandler(output, options["grace"] if options["on_signal"] == "park" else None)
+    try:
+        with guard_stdout(output.show_printed), FileStore(project, sync=settings.sync, notify=output.say) as store:
+            done = interrupts.run(_continue(store, run, package, settings, approver, output, interrupts))
+    finally:
+        output.close()
+    output.end(done)
+    return done.exit_code
+
+
+async def _continue(
+    store: FileStore,
+    run: str,
+    package: PackageFile,
+    settings: Settings,
+    approver: Approver | None,
+    output: RunOutput,
+    interrupts: InterruptHandler,
+) -> FinishedRun:
+    from agentrun.cli.live import world_options
+    from agentrun.engine.run import resume_in_world
+    from agentrun.engine.worlds.live import live_world
+
+    options = world_options(output, settings, approver, store.blobs(run))
+    async with live_world(package.agent, store.project, run, journals=store, **options) as world:
+        interrupts.set_world(world)
+        return await resume_in_world(world, package, interrupts.announce(output.begin))
+
+
+def _package(store: FileStore, run: str, other: Path | None) -> PackageFile:
+    from agentrun.engine.api import load_package_source
+    from agentrun.engine.memory import stored_package
+
+    if other is None:
+        return stored_package(store, run)
+    with document_problems():
+        return load_package_source(other)
+
+
+def _heading(run: str, records: tuple[Record, ...], package: PackageFile, settings: Settings) -> Any:
+    from agentrun.cli.plan import RunHeading, describe_destinations
+
+    text = f"resume: {run} of {package.agent.name}, after record {len(records)}"
+    text += f" (requests go to {describe_destinations(package.agent)}, tools run for real)"
+    text += f"; {settings.file.headline}" if settings.file.headline else ""
+    return RunHeading(mode="resume", text=text, run=run, is_stored=True)
