@@ -40,11 +40,11 @@ def project(tmp_path: Path) -> Path:
     ids=lambda value: " ".join(value) if isinstance(value, list) else value,
 )
 def test_fields_are_printed_with_json_only(project: Path, args: list[str], code: str, field: str) -> None:
-    environment = {"OPENAI_API_KEY": "any"} if "--journal" in args else {}
-    error = agentrun(*args, "--json", cwd=project, **environment).lines()[-1]["error"]
+    key = "any" if "--journal" in args else ""
+    error = agentrun(*args, "--json", cwd=project, OPENAI_API_KEY=key).lines()[-1]["error"]
     assert error["code"] == code
     assert field in error["fields"]
-    text = agentrun(*args, cwd=project, **environment)
+    text = agentrun(*args, cwd=project, OPENAI_API_KEY=key)
     assert code in text.err
     assert shown_fields(text.out + text.err, error["fields"]) == []
 

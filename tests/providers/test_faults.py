@@ -8,7 +8,7 @@ import pytest
 from agentrun.core.fault import Fault
 from agentrun.errors import ERROR_CODES
 from agentrun.providers.faults import code_of_status, inner_fault
-from agentrun.providers.openai_faults import OpenAIError, openai_inner_fault, openai_status_fault, to_openai_error
+from agentrun.providers.openai_chat import OpenAIError, openai_inner_fault, openai_status_fault, to_openai_error
 from agentrun.wire import HttpReply
 
 from ..scripted_service import failure

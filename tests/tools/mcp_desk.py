@@ -14,8 +14,7 @@ import msgspec
 import yaml
 
 from agentrun.cli.lock import pin_mcp_servers as asked_for
-from agentrun.compiler.external_schemas import adopt_schema, escape_invisible_lines
-from agentrun.compiler.lock_file import Lock, lock_text, parse_lock
+from agentrun.compiler.lock_file import Lock, adopt_schema, escape_invisible_lines, lock_text, parse_lock
 from agentrun.compiler.spec_reader import read_spec
 from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.facts import ToolFinished

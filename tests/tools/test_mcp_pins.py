@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrun.canonical_json import sorted_json
-from agentrun.compiler.external_schemas import UnusableSchema, adopt_schema, escape_invisible_lines
+from agentrun.compiler.lock_file import UnusableSchema, adopt_schema, escape_invisible_lines
 from agentrun.core.json_validation import schema_validator
 from agentrun.core.package_tools import PinnedTool
 from agentrun.spec.problems import DocumentError, escape_invisible

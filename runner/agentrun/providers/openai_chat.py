@@ -4,6 +4,8 @@ Rule 1  The instructions are the first message, with the role `system`.
 Rule 2  Tool results contain only text here. Images and files of results follow in a user message after their batch.
 Rule 3  Reasoning is not sent back, because the protocol has no field for it.
 Rule 4  Compatible servers omit many fields of a reply, so most are optional.
+Rule 5  The status of an error decides its code, unless the error code, its type or a known text is more precise. For an
+        error inside a reply with status 200, its own code decides.
 """
 
 from __future__ import annotations
@@ -18,13 +20,22 @@ from agentrun.canonical_json import sorted_json
 from agentrun.core import messages as neutral
 from agentrun.core import model_texts as texts
 from agentrun.core.effects import ModelRequest, OfferedTool
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Assistant, FinishReason, Refusal, Reply, Text, ToolCall, Usage
 from agentrun.core.package import ModelSettings, Route
 from agentrun.core.package_tools import Tool
-from agentrun.providers import openai_faults
 from agentrun.providers import request_encoding as encoding
 from agentrun.providers.codec import ReadBlob, ReplyOrFault, TokenCount, provider_url
-from agentrun.providers.faults import DECODE_ERRORS, decode_fault, empty_fault, unended_fault, unreadable_fault
+from agentrun.providers.faults import (
+    DECODE_ERRORS,
+    code_of_status,
+    decode_fault,
+    empty_fault,
+    inner_fault,
+    status_fault,
+    unended_fault,
+    unreadable_fault,
+)
 from agentrun.providers.sse import SseReply
 from agentrun.providers.wire_names import call_ids, derived_id, tools_by_wire_name, wire_name
 from agentrun.wire import HttpAuth, HttpCall, HttpReply
@@ -44,6 +55,31 @@ _FINISH: dict[str, FinishReason] = {
     "content_filter": "content_filter",
 }
 LAST_DATA = "[DONE]"
+_PRECISE = {
+    (400, "context_length_exceeded"): "provider.context_overflow",
+    (429, "insufficient_quota"): "provider.fatal",  # waiting does not help: the account needs credit
+}
+_TOO_LONG = ("maximum context length", "context length is only", "exceeds the context window")
+"""Texts of vLLM and others, which send no code."""
+_INNER = {
+    "rate_limit_exceeded": "provider.rate_limited",
+    "rate_limit_error": "provider.rate_limited",
+    "context_length_exceeded": "provider.context_overflow",
+    "exceed_context_size_error": "provider.context_overflow",
+    "server_error": "provider.transient",
+    "vector_store_timeout": "provider.transient",
+    "overloaded_error": "provider.overloaded",
+    "server_is_overloaded": "provider.overloaded",
+    "slow_down": "provider.overloaded",
+    "unavailable_error": "provider.overloaded",
+    "insufficient_quota": "provider.fatal",
+    "authentication_error": "provider.fatal",
+    "permission_error": "provider.fatal",
+    "not_found_error": "provider.fatal",
+    "bio_policy": "provider.fatal",
+    "data_residency_mismatch": "provider.fatal",
+}
+_FATAL = ("invalid_", "image_", "unsupported_", "empty_image", "failed_to_download")
 
 
 class OpenAIChat:
@@ -89,12 +125,12 @@ class OpenAIChat:
 
     def decode(self, reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
         if reply.status != 200:
-            return openai_faults.openai_status_fault(reply)
+            return openai_status_fault(reply)
         try:
             completion = _completion.decode(reply.body)
         except DECODE_ERRORS as problem:
-            error = openai_faults.read_openai_error(reply.body)
-            return openai_faults.openai_inner_fault(error) if error else unreadable_fault(problem, len(reply.body))
+            error = read_openai_error(reply.body)
+            return openai_inner_fault(error) if error else unreadable_fault(problem, len(reply.body))
         return make_chat_reply(request, completion)
 
     def stream(self, request: ModelRequest) -> ChatStream:
@@ -243,7 +279,7 @@ _completion = msgspec.json.Decoder(_Completion)
 def make_chat_reply(request: ModelRequest, completion: _Completion) -> ReplyOrFault:
     message, finish = completion.choices[0].message, completion.choices[0].finish_reason
     if finish == "error":  # OpenRouter: the model behind it failed
-        return openai_faults.openai_inner_fault(openai_faults.OpenAIError("the model failed"))
+        return openai_inner_fault(OpenAIError("the model failed"))
     names = tools_by_wire_name(request)
     parts: list[Text | Refusal | ToolCall] = []
     if message.content:
@@ -365,7 +401,7 @@ class ChatStream(SseReply[_Chunk]):
 
     def _take(self, event: _Chunk) -> list[str]:
         if event.error is not None:
-            self._result = openai_faults.openai_inner_fault(openai_faults.to_openai_error(event.error))
+            self._result = openai_inner_fault(to_openai_error(event.error))
             return []
         self._id, self._model = self._id or event.id, self._model or event.model
         self._usage = event.usage or self._usage
@@ -382,3 +418,64 @@ class ChatStream(SseReply[_Chunk]):
         self._content.append(delta.content or "")
         self._refusal.append(delta.refusal or "")
         return [text for text in (delta.content, delta.refusal) if text]
+
+
+class OpenAIError(Struct):
+    message: str | None = None
+    code: str | int | None = None
+    type: str | None = None
+
+
+class _Body(Struct):
+    error: OpenAIError
+
+
+_body = msgspec.json.Decoder(_Body)
+
+
+def openai_status_fault(reply: HttpReply) -> Fault:
+    error = read_openai_error(reply.body)
+    if error is None:
+        return status_fault(reply)
+    text = error.message or ""
+    code = _PRECISE.get((reply.status, str(error.code)))
+    if error.type == "exceed_context_size_error" or (reply.status == 400 and _is_too_long(text)):
+        code = "provider.context_overflow"
+    return status_fault(reply, text, code)
+
+
+def read_openai_error(body: bytes) -> OpenAIError | None:
+    try:
+        return _body.decode(body).error
+    except DECODE_ERRORS:
+        return None
+
+
+def to_openai_error(value: Any) -> OpenAIError:
+    """An error object, a text or anything else as an error."""
+    if isinstance(value, str):
+        return OpenAIError(value)
+    try:
+        return msgspec.convert(value, OpenAIError)
+    except msgspec.ValidationError:
+        return OpenAIError()
+
+
+def openai_inner_fault(error: OpenAIError) -> Fault:
+    text = error.message or ""
+    status = error.code if isinstance(error.code, int) and 400 <= error.code <= 599 else None
+    code = _code_by_name(error) if status is None else code_of_status(status)
+    return inner_fault(text, "provider.context_overflow" if _is_too_long(text) else code, status)
+
+
+def _code_by_name(error: OpenAIError) -> str:
+    for name in (str(error.code), str(error.type)):
+        if name in _INNER:
+            return _INNER[name]
+        if name.startswith(_FATAL):
+            return "provider.fatal"
+    return "provider.transient"
+
+
+def _is_too_long(text: str) -> bool:
+    return any(phrase in text for phrase in _TOO_LONG)

@@ -24,7 +24,7 @@ from agentrun.core.fault import Fault
 from agentrun.core.messages import Assistant, FinishReason, Reasoning, Refusal, Reply, ReplyPart, Text, ToolCall, Usage
 from agentrun.core.package import ModelSettings, Route
 from agentrun.core.package_tools import Tool
-from agentrun.providers import faults, openai_faults
+from agentrun.providers import faults
 from agentrun.providers import openai_chat as chat
 from agentrun.providers import request_encoding as encoding
 from agentrun.providers.codec import ReadBlob, ReplyOrFault, TokenCount, provider_url
@@ -81,11 +81,11 @@ class OpenAIResponses:
 
     def decode(self, reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
         if reply.status != 200:
-            return openai_faults.openai_status_fault(reply)
+            return chat.openai_status_fault(reply)
         response = parse_response(reply.body)
         if isinstance(response, Fault):
-            error = openai_faults.read_openai_error(reply.body)
-            return openai_faults.openai_inner_fault(error) if error else response
+            error = chat.read_openai_error(reply.body)
+            return chat.openai_inner_fault(error) if error else response
         return make_responses_reply(response, response.output, request)
 
     def stream(self, request: ModelRequest) -> ResponsesStream:
@@ -173,7 +173,7 @@ class ResponseObject(Struct):
     id: str | None = None
     model: str | None = None
     status: str | None = None
-    error: openai_faults.OpenAIError | None = None
+    error: chat.OpenAIError | None = None
     incomplete_details: _Incomplete | None = None
     usage: _Usage | None = None
 
@@ -221,8 +221,8 @@ def parse_response(data: bytes | Raw) -> ResponseObject | Fault:
 
 def make_responses_reply(response: ResponseObject, items: Sequence[Raw], request: ModelRequest) -> ReplyOrFault:
     if response.error is not None or response.status in ("failed", "cancelled"):
-        error = response.error or openai_faults.OpenAIError(f"the response is {response.status}")
-        return openai_faults.openai_inner_fault(error)
+        error = response.error or chat.OpenAIError(f"the response is {response.status}")
+        return chat.openai_inner_fault(error)
     if response.status in ("queued", "in_progress"):
         return faults.decode_fault("the response is not finished", {"pointer": "/status"})
     parts: list[ReplyPart] = []
@@ -316,9 +316,9 @@ class ResponsesStream(SseReply[_Event]):
         elif event.type in _LAST:
             self._result = self._whole(event)
         elif event.type == "error" or event.error is not None:
-            named = openai_faults.OpenAIError(event.message, event.code)
-            error = openai_faults.to_openai_error(event.error) if event.error else named
-            self._result = openai_faults.openai_inner_fault(error)
+            named = chat.OpenAIError(event.message, event.code)
+            error = chat.to_openai_error(event.error) if event.error else named
+            self._result = chat.openai_inner_fault(error)
         return []
 
     def _whole(self, event: _Event) -> ReplyOrFault:

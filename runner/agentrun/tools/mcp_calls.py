@@ -18,7 +18,7 @@ from mcp import types
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-from agentrun.compiler.external_schemas import escape_invisible_lines
+from agentrun.compiler.lock_file import escape_invisible_lines
 from agentrun.core import model_texts as texts
 from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.fault import Fault

@@ -23,8 +23,7 @@ from msgspec import Struct
 from pydantic import FileUrl, ValidationError
 
 from agentrun.canonical_json import fingerprint
-from agentrun.compiler.external_schemas import with_exact_numbers
-from agentrun.compiler.lock_file import is_too_deep
+from agentrun.compiler.lock_file import is_too_deep, with_exact_numbers
 from agentrun.core import model_texts as texts
 from agentrun.core.package_tools import McpTool
 from agentrun.distribution import version

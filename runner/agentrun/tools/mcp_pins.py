@@ -13,13 +13,15 @@ from mcp.shared.exceptions import MCPError
 
 from agentrun.canonical_json import sorted_json
 from agentrun.compiler.build_tools import build_tool
-from agentrun.compiler.external_schemas import UnusableSchema, adopt_schema, escape_invisible_lines
 from agentrun.compiler.lock_file import (
     MAX_PINNED_TOOLS,
     MAX_TOOL_DESCRIPTION_BYTES,
     MCP_TOOL_NAME,
     MCP_TOOL_NAME_RULE,
     Lock,
+    UnusableSchema,
+    adopt_schema,
+    escape_invisible_lines,
 )
 from agentrun.compiler.spec_reader import Spec
 from agentrun.core.package import matches_pattern

@@ -18,8 +18,8 @@ from msgspec.structs import asdict
 
 from agentrun.canonical_json import same_json, sorted_json
 from agentrun.compiler.conditions import UndecidedExpression, evaluate_assertion_expression
-from agentrun.compiler.external_schemas import with_exact_numbers
 from agentrun.compiler.jmespath import UnusableJmespath, evaluate_jmespath
+from agentrun.compiler.lock_file import with_exact_numbers
 from agentrun.core.json_validation import Invalid, Valid, json_pointer, schema_validator
 from agentrun.spec.v1 import assertions as types
 from agentrun.testing.suite.assertions.result import (
