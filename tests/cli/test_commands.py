@@ -99,6 +99,11 @@ def test_validate_fails_for_a_folder_without_documents(tmp_path: Path) -> None:
     assert "json.yaml:1:1" in agentrun("validate", ".", cwd=tmp_path).err
 
 
+def test_validate_without_a_path_checks_the_working_directory(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(SMALL)
+    assert "1 file checked: no problems" in agentrun("validate", cwd=tmp_path).err
+
+
 def test_virtual_environment_is_not_searched(tmp_path: Path) -> None:
     (tmp_path / "venv").mkdir()
     (tmp_path / "venv/pyvenv.cfg").write_text("")
@@ -323,6 +328,12 @@ def test_misspelt_path_gets_a_suggestion(words: list[str]) -> None:
     done = agentrun(*words)
     assert (done.code, "did you mean" in done.err) == (2, True), done.err
     assert "specs/support.yaml" in done.err
+
+
+@pytest.mark.parametrize("folder", ["specs", "specs/", "."])
+def test_folder_given_as_a_spec_is_answered_with_the_command_for_its_cases(folder: str) -> None:
+    done = agentrun(folder)
+    assert (done.code, f"agentrun test {folder}\n" in done.err) == (2, True), done.err
 
 
 def test_path_that_only_has_the_same_ending_is_not_suggested() -> None:

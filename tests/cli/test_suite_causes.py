@@ -64,6 +64,10 @@ def run(project: Path, *args: str, **environment: str) -> CommandResult:
     return agentrun("test", "specs/support.yaml", *args, cwd=project, stdin=b"", **environment)
 
 
+def line_with(file: Path, text: str) -> int:
+    return next(n for n, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1) if text in line)
+
+
 def annotation_lines(done: CommandResult) -> list[str]:
     return [line for line in done.out.splitlines() if line.startswith("::error ")]
 
@@ -147,12 +151,15 @@ def test_annotation_points_at_the_prompt_line_once_for_all_cases(support: Path) 
 def test_annotation_points_at_the_rule_that_changed(support: Path) -> None:
     edit(support, "specs/support.yaml", "args.amount > 50.0", "args.amount > 30.0")
     (line,) = annotation_lines(run(support, GITHUB_ACTIONS="true"))
-    number = next(
-        n
-        for n, text in enumerate((support / "specs/support.yaml").read_text(encoding="utf-8").splitlines(), 1)
-        if "- id: big-refunds" in text
-    )
+    number = line_with(support / "specs/support.yaml", "- id: big-refunds")
     assert line.startswith(f"::error file=specs/support.yaml,line={number},title=4 cases%3A the ruling on refund")
+
+
+def test_annotation_points_at_the_setting_that_changed(support: Path) -> None:
+    edit(support, "specs/support.yaml", "  temperature: 0\n", "  temperature: 0.5\n")
+    (line,) = annotation_lines(run(support, GITHUB_ACTIONS="true"))
+    number = line_with(support / "specs/support.yaml", "temperature: ")
+    assert line.startswith(f"::error file=specs/support.yaml,line={number},title=11 cases%3A temperature is 0.5")
 
 
 def test_annotation_points_at_the_failed_assertion(suite: Suite) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import click
@@ -76,6 +77,8 @@ class AgentrunGroup(click.Group):
 
             hint = did_you_mean(args[0], COMMANDS) or did_you_mean_path(Path(args[0]))
             hint = hint or "agentrun --help lists the commands"
+            if Path(args[0]).is_dir():
+                hint = f"to run the cases in this folder: agentrun test {quote(args[0])}"
             raise click.UsageError(f"{escape_invisible(args[0])!r} is neither a command nor a spec file: {hint}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -123,7 +126,7 @@ def run_command(args: list[str]) -> int:
 
 
 def _is_spec(word: str) -> bool:
-    return word.endswith((".yaml", ".yml")) or "/" in word or Path(word).is_file()
+    return (word.endswith((".yaml", ".yml")) or "/" in word or Path(word).is_file()) and not Path(word).is_dir()
 
 
 def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:

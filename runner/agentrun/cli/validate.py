@@ -1,4 +1,4 @@
-"""`agentrun validate PATH...`"""
+"""`agentrun validate [PATH...]`"""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from agentrun.spec.safe_text import plural
 
 
 @click.command("validate")
-@click.argument("paths", nargs=-1, required=True, type=ExistingPath(exists=True, path_type=Path))
+@click.argument("paths", nargs=-1, type=ExistingPath(exists=True, path_type=Path))
 @click.option("--strict", is_flag=True, help="Treat warnings as errors.")
 @imports_option
 @json_option
 def command(paths: tuple[Path, ...], strict: bool, imports: bool, as_json: bool) -> int:
     """Check specs, shared files, cases and packages for mistakes.
 
-    PATH is a file, or a directory in which every agentrun document is checked. The problems of all files are printed
-    together, each with its line, its column and a fix. Schema errors come first: semantic checks run after they are
-    fixed. Nothing is imported, started or fetched, unless you ask for it with --imports.
+    PATH is a file, or a directory in which every agentrun document is checked; the default is the working
+    directory. The problems of all files are printed together, each with its line, its column and a fix. Schema
+    errors come first: semantic checks run after they are fixed. Nothing is imported, started or fetched, unless you
+    ask for it with --imports.
 
     --imports runs the project's code: it imports the functions of Python tools and hooks, in a process that gets no
     secrets of the environment.
@@ -38,7 +39,7 @@ def command(paths: tuple[Path, ...], strict: bool, imports: bool, as_json: bool)
 
     if imports:
         print_stderr(IMPORTS_NOTICE)
-    found = [document for path in paths for document in find_documents(path)]
+    found = [document for path in paths or (Path(),) for document in find_documents(path)]
     problems = sort_problems(problem for document in found for problem in validate_document(document))
     if imports:
         from agentrun.cli.import_check import check_imports

@@ -1,6 +1,7 @@
 """What an agent does differently than accepted or recorded, with the line that changed if it is known.
 
-Rule 1  The line of a prompt is known from its template, unless only the params changed it.
+Rule 1  The line of a prompt is known from its template, unless only the params changed it. The line of a setting of the
+        model is known if its name in the request is the same.
 Rule 2  The line of a rule is known if the policy changed since the recording. It is the rule that decides now, or else
         the rule that decided before.
 Rule 3  A changed section of the spec is a change of its own only if no other change comes from that section.
@@ -88,7 +89,10 @@ def describe_difference(difference: RequestDifference, text: str, agent: Compile
     """A difference of a request of this agent, not of a sub-agent."""
     section = _SECTIONS_OF_DIFFERENCES.get(difference.kind)
     if section not in ("instructions", "input"):
-        return _placed_change(text, text, None, section)
+        setting = agent.spec.at("model", difference.place)
+        is_known = section == "model" and setting.node is not None
+        place = (display_path(setting.place.source.path), setting.place.line) if is_known else None
+        return _placed_change(text, text, place, section)
     if difference.line is None:
         words = difference.words
         title = f"{words.removeprefix(_MORE)} changed" if words.startswith(_MORE) else words

@@ -121,7 +121,8 @@ def _requested_files(path: str, text: str) -> list[Path]:
         raise _path_error(f"{quote_text(text)}: to name a case, write FILE::NAME with a file, not a folder")
     files = find_case_files([Path(path)])
     if not files:
-        raise _path_error(f"{quote_text(path)} has no cases: there is no file NAME{CASES_FILE_SUFFIX} in it")
+        message = f"{quote_text(path)} has no cases: there is no file NAME{CASES_FILE_SUFFIX} in it"
+        raise _path_error(message, "record a case: agentrun SPEC --mode record; or create a project: agentrun init DIR")
     if not is_folder and not files[0].exists():
         missing = display_path(cases_path(Path(path)))
         raise _path_error(f"{quote_text(path)} has no cases: there is no {missing}", "write it, or record a case")
