@@ -21,8 +21,7 @@ import pytest
 
 import agentrun.compiler.template as template
 from agentrun.compiler import template_filters, template_parser, template_sandbox
-from agentrun.compiler.template import TemplateRenderError, check_template, render_template
-from agentrun.compiler.template_bundle import TOO_LARGE
+from agentrun.compiler.template import TOO_LARGE, TemplateRenderError, check_template, render_template
 from agentrun.compiler.template_meter import Bounds, RenderMeter
 
 from .template_attacks import ATTACKS, BIG, MIB, TemplateValues, doublings, each

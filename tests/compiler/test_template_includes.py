@@ -10,7 +10,7 @@ import pytest
 
 from agentrun.cassette.miss_context import make_miss_context
 from agentrun.cassette.prompt_diff import render_templates
-from agentrun.compiler import template_bundle
+from agentrun.compiler import template
 from agentrun.compiler.compile import compile_or_raise, compile_spec, validate_spec
 from agentrun.compiler.package_file import seal_package
 from agentrun.compiler.prompts import complete_params, render_instructions
@@ -138,8 +138,8 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(name)
         return compile_template(tree, name, **more)
 
-    monkeypatch.setattr(template_bundle, "compile_template", counted)
-    monkeypatch.setattr(template_bundle, "_KEPT", template_bundle._KeptBundles())
+    monkeypatch.setattr(template, "compile_template", counted)
+    monkeypatch.setattr(template, "_KEPT", template._KeptBundles())
     return names
 
 
@@ -166,7 +166,7 @@ def test_each_way_to_render_is_compiled_once(compilations: list[str]) -> None:
 
 
 def test_only_so_much_is_kept(compilations: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(template_bundle, "_MAX_KEPT", 4_000)  # about ten of these
+    monkeypatch.setattr(template, "_MAX_KEPT", 4_000)  # about ten of these
     for number in [*range(20), 19, 0]:
         render_template(f"{{{{ x }}}} {number}", {"x": 1})
     assert len(compilations) == 21

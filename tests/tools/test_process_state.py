@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.tools.captured_output import capture_output
-from agentrun.tools.process_state import preserve_process_state
+from agentrun.tools.captured_output import capture_output, preserve_process_state
 
 from .python_desk import Desk
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from agentrun.compiler import template
 from agentrun.compiler.spec_reader import Spec
-from agentrun.compiler.template_bundle import TOO_MANY_TOKENS, bundle_template, compile_bundle
+from agentrun.compiler.template import TOO_MANY_TOKENS, bundle_template, compile_bundle
 from agentrun.compiler.template_sandbox import TOO_MUCH_CODE
 from agentrun.secret import find_secrets, mask_spans
 from agentrun.spec.problems import Problem, Source, SourcePlace, place_at, quote_text

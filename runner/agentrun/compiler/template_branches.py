@@ -18,8 +18,7 @@ from typing import Final
 from jinja2 import nodes
 from msgspec import Struct
 
-from agentrun.compiler.template import RENDER_ERRORS, TemplateRenderError
-from agentrun.compiler.template_bundle import compile_bundle, split_bundle
+from agentrun.compiler.template import RENDER_ERRORS, TemplateRenderError, compile_bundle, split_bundle
 from agentrun.compiler.template_grammar import ParsedTemplate, read_template
 from agentrun.compiler.template_meter import Bounds, Json
 from agentrun.compiler.template_sandbox import new_environment

@@ -26,9 +26,8 @@ from agentrun.testing.suite.assertions.network_guard import network_closed, netw
 from agentrun.testing.suite.assertions.result import AssertionResult, CannotEvaluate
 from agentrun.testing.suite.evidence import Evidence
 from agentrun.tools.call_results import fault_from_exception
-from agentrun.tools.captured_output import capture_output
+from agentrun.tools.captured_output import capture_output, preserve_process_state
 from agentrun.tools.pinned_modules import ImportFailed, import_function
-from agentrun.tools.process_state import preserve_process_state
 
 MAX_FUNCTION_TEXT = 300
 
