@@ -113,7 +113,7 @@ class Project:
             (self.root / name).write_bytes(data)
 
     def _files(self) -> dict[str, bytes]:
-        found = (path for path in self.root.rglob("*") if path.is_file() and path.suffix != ".pyc")
+        found = (path for path in self.root.rglob("[!.]*") if path.is_file() and path.suffix != ".pyc")
         return {path.relative_to(self.root).as_posix(): path.read_bytes() for path in found}
 
     def traces(self) -> list[str]:

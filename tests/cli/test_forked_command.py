@@ -29,6 +29,7 @@ EACH = {
     "test": ("no-such-folder",),
     "cassette": ("show", "cassettes/triage/default.yaml"),
     "runs": (),
+    "store": (),
     "show": ("no-such-run.jsonl",),
     "verify": ("no-such-run.jsonl",),
     "audit": ("no-such-run.jsonl",),

@@ -7,20 +7,25 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from msgspec.structs import replace
 
 from agentrun.canonical_json import data_hash
 from agentrun.compiler.package_file import PackageFile, seal_package
+from agentrun.core.facts import ToolStarted
 from agentrun.errors import AgentrunError, RequestError, StorageError
 from agentrun.spec.project import Project
 from agentrun.store.files import FileStore
 
-from ..journal.journals import RUN_STOPPED, WITH_TOOLS, model_asked, run_started
+from ..journal.journals import RUN_STOPPED, WITH_TOOLS, model_asked, replied, run_started
 from ..packages import package
 from .stored_runs import append
+
+NOBODY = 65534
 
 
 @pytest.fixture
@@ -259,6 +264,45 @@ def test_vanished_directory_stops_the_run_before_the_next_effect(project: Projec
     error = error_of(lambda: append(journal, model_asked()))
     assert (error.code, error.exit_code) == ("storage.failed", 7)
     assert error_of(lambda: append(journal, model_asked())).code == "journal.poisoned"
+
+
+@contextmanager
+def directory_of_another_user() -> Iterator[Path]:
+    """A directory and a user for whom its mode counts. It does not count for root."""
+    with TemporaryDirectory() as name:
+        if os.geteuid():
+            yield Path(name)
+            return
+        os.chown(name, NOBODY, NOBODY)
+        os.seteuid(NOBODY)
+        try:
+            yield Path(name)
+        finally:
+            os.seteuid(0)
+
+
+def test_read_only_directory_stops_the_run_before_the_next_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    with directory_of_another_user() as folder, FileStore(Project(folder)) as store:
+        monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
+        journal = store.open("run-1")
+        append(journal, run_started(), model_asked())
+        store.run_directory("run-1").chmod(0o500)
+        append(journal, replied("", "search"))
+        error = error_of(lambda: append(journal, ToolStarted("c1.0", "search", "k")))
+        assert (error.code, "its directory is not writable" in error.message) == ("storage.failed", True)
+        store.close()
+        store.run_directory("run-1").chmod(0o700)
+        assert len(store.records("run-1")) == 3
+        append(store.open("run-1"), ToolStarted("c1.0", "search", "k"))
+
+
+def test_store_that_another_user_owns_cannot_be_written() -> None:
+    with directory_of_another_user() as folder:
+        (folder / ".agentrun").mkdir(0o500)
+        if os.access(folder / ".agentrun", os.W_OK, effective_ids=True):
+            pytest.skip("the mode of a directory does not count here")
+        error = error_of(lambda: FileStore(Project(folder)).check_writable())
+        assert (error.code, "AGENTRUN_STORE" in str(error.hint)) == ("storage.failed", True)
 
 
 def test_writer_that_lost_its_file_to_another_is_refused(project: Project, store: FileStore) -> None:

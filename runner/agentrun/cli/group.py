@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "show": "Show a run from its journal: turns, calls, rulings, spend and outcome.",
     "verify": "Verify that the journal of a run is intact.",
     "audit": "Check that this release would make the same decisions as a journal.",
+    "store": "Show where runs are stored, and trust a store.",
     "cassette": "List, show, audit and prune cassettes.",
     "runs": "List stored runs with their status and what they spent.",
     "provider": "Serve a script as a model provider on this machine.",

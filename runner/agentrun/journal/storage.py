@@ -171,7 +171,8 @@ class FileJournal:
             raise _journal_failed(error, "found") from error
         if (status.st_dev, status.st_ino) != self._identity:
             raise _journal_failed(OSError(errno.ENOENT, "its directory was moved or replaced"), "found")
-        if not os.access(self._path.parent, os.W_OK | os.X_OK):
+        effective = os.access in os.supports_effective_ids
+        if not os.access(self._path.parent, os.W_OK | os.X_OK, effective_ids=effective):
             raise _journal_failed(OSError(errno.EACCES, "its directory is not writable"), "written")
 
     def _write_head(self) -> None:

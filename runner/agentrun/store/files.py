@@ -88,6 +88,10 @@ class FileStore:
         """The ids of all runs, also of sub-agents. A directory may lack its first record."""
         return [name for name in self._tree.names(self._runs) if is_run_id(name)]
 
+    def root_runs(self) -> list[str]:
+        """The ids of the runs that users started."""
+        return [run for run in self.runs() if root_run(run) == run]
+
     def __contains__(self, run: object) -> bool:
         if not isinstance(run, str) or not is_run_id(run):
             return False
@@ -272,7 +276,7 @@ class FileStore:
     def _find_session_runs(self, name: str) -> list[str]:
         if not self._tree.names(self.session_directory(name)):
             return []
-        started = ((self._first_record(run), run) for run in self.runs() if root_run(run) == run)
+        started = ((self._first_record(run), run) for run in self.root_runs())
         mine = ((record.at, run) for record, run in started if record and _session_name(record) == name)
         return [run for _, run in sorted(mine)]
 

@@ -26,6 +26,8 @@ from agentrun.files import ProjectTree
 from agentrun.spec.project import Project
 from agentrun.spec.source_files import display_path
 
+MAX_KNOWN_STORES = 1000
+"""If there are more, the ids of stores that do not exist any more are removed."""
 _ID = re.compile(rb"[0-9a-f]{32}\n")
 _EMPTY_STORE = {".gitignore", "locks", "recorded", "last-failed.json"}
 """What is in a store before its first run."""
@@ -100,11 +102,19 @@ def trust_store(project: Project) -> None:
 
 def _write_owner(tree: ProjectTree, directory: Path, known: ProjectTree) -> None:
     own = secrets.token_hex(16)
+    _forget_removed_stores(known)
     known.write(known.root / own, f"{directory}\n".encode())
     tree.create(directory / "owner", f"{own}\n".encode())
     tree.make_private(directory)
     if tree.read(directory / "owner", 64) != f"{own}\n".encode():  # another process was first
         known.remove(known.root / own)
+
+
+def _forget_removed_stores(known: ProjectTree) -> None:
+    names = known.names(known.root)
+    for name in names[:MAX_KNOWN_STORES] if len(names) > MAX_KNOWN_STORES else ():
+        if not os.path.isdir((known.read(known.root / name, 4096) or b"").strip()):
+            known.remove(known.root / name)
 
 
 def _known_stores() -> ProjectTree | None:

@@ -15,7 +15,6 @@ from contextlib import suppress
 
 from agentrun.errors import RequestError, StorageError
 from agentrun.store.files import MAX_FINISHED_RUNS, RUN_DAYS, SESSION_DAYS, FileStore
-from agentrun.store.run_ids import root_run
 
 MAX_REMOVALS = 100
 _DAY_MS = 24 * 60 * 60 * 1000
@@ -25,7 +24,7 @@ def prune_store(store: FileStore, now: int) -> None:
     """Remove what is too old. `now`: in milliseconds since 1970. What cannot be removed is left."""
     sessions = store.sessions()
     in_session = {entry.run for entries in sessions.values() for entry in entries}
-    loose = [run for run in store.runs() if root_run(run) == run and run not in in_session]
+    loose = [run for run in store.root_runs() if run not in in_session]
     for count, run in enumerate(_old_runs(store, loose, now)):
         if count == MAX_REMOVALS:
             return
