@@ -24,7 +24,7 @@ from agentrun.cli.suite_result import (
     UNUSED_SNAPSHOTS,
     SuiteResult,
 )
-from agentrun.testing.suite.causes import Cause, group_by_cause
+from agentrun.testing.suite.causes import group_by_cause
 from agentrun.testing.suite.failure_text import render_failure
 from agentrun.testing.suite.verdict import CaseVerdict
 
@@ -54,7 +54,8 @@ def error_annotations(suite_result: SuiteResult, environment: Mapping[str, str])
             annotated |= {verdict.id for verdict in cause.verdicts}
             lines = [*cause.texts, *(cause.case_lines if len(cause.verdicts) > 1 else ())]
             text = "\n".join(map(safe_text, [*lines, *([f"→ {cause.hint}"] if cause.hint else [])]))
-            yield _error_command(cause.file, cause.line, _cause_title(cause), text, environment)
+            title = cause.heading if len(cause.verdicts) > 1 else _case_title(cause.verdicts[0])
+            yield _error_command(cause.file, cause.line, title, text, environment)
     for verdict in suite_result.verdicts:
         if verdict.is_bad and verdict.id not in annotated:
             wrong = verdict.failures[0]
@@ -63,10 +64,6 @@ def error_annotations(suite_result: SuiteResult, environment: Mapping[str, str])
             yield _error_command(verdict.file, verdict.line, _case_title(verdict), text + hint, environment)
     for path in suite_result.unused_snapshots:
         yield _error_command(path, 1, "unused snapshot", UNUSED_SNAPSHOT, environment)
-
-
-def _cause_title(cause: Cause) -> str:
-    return cause.heading if len(cause.verdicts) > 1 else _case_title(cause.verdicts[0])
 
 
 def _case_title(verdict: CaseVerdict) -> str:

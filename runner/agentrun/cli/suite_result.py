@@ -200,7 +200,7 @@ def redact_result(result: CaseResult) -> CaseResult:
     return replace(
         result,
         verdict=verdict,
-        written=written if written is None else replace(written, changes=_redact_texts(written.changes)),
+        written=written if written is None else replace(written, changes=tuple(map(_redact_text, written.changes))),
     )
 
 
@@ -214,10 +214,6 @@ def _redact_change(change: CaseChange) -> CaseChange:
     recorded, current = (None if line is None else _redact_text(line) for line in lines)
     title, text = _redact_text(change.title), _redact_text(change.text)
     return replace(change, title=title, text=text, recorded_line=recorded, current_line=current)
-
-
-def _redact_texts(texts: Iterable[str]) -> tuple[str, ...]:
-    return tuple(map(_redact_text, texts))
 
 
 def _redact_text(text: str) -> str:

@@ -91,7 +91,6 @@ class RenderMeter:
             raise RenderStopped(f"a text is longer than {self.bounds.string} characters")
 
     def pay_text(self, size: int) -> None:
-        """Pay for a text."""
         self.reserve(size)
         self.pay_characters(size)
 

@@ -21,7 +21,6 @@ class HttpClients(AbstractAsyncContextManager["HttpClients"]):
         self._clients: dict[tuple[Path, bool], httpx.AsyncClient] = {}
 
     def client(self, root: Path, settings: Settings) -> httpx.AsyncClient:
-        """The client of a project."""
         key = root, settings.trust_env
         if key not in self._clients:
             from agentrun.net.client import make_client  # late: a runtime without live worlds needs no httpx

@@ -97,8 +97,7 @@ def parse_yaml_document(source: Source, *, pure: bool = False) -> Node:
     return builder.root
 
 
-class _StopReading(Exception):
-    """Raised to stop reading."""
+class _StopReading(Exception): ...
 
 
 class _OpenCollection(Struct):

@@ -99,7 +99,7 @@ def describe_difference(difference: RequestDifference, text: str, agent: Compile
         return _placed_change(title, text, None, section)
     how = "is new" if difference.was is None else "was removed" if difference.now is None else "changed"
     title, place = f"{difference.place} {how}", _find_template(difference, agent)
-    if difference.because and not _is_template_changed(difference):
+    if difference.because and "the template changed" not in difference.because:
         title, place = f"{title}, because {difference.because}", None
     file, line = place or (None, None)
     return CaseChange(
@@ -111,10 +111,6 @@ def describe_difference(difference: RequestDifference, text: str, agent: Compile
         recorded_line=difference.was,
         current_line=difference.now,
     )
-
-
-def _is_template_changed(difference: RequestDifference) -> bool:
-    return "the template changed" in (difference.because or "")
 
 
 def _placed_change(title: str, text: str, place: tuple[str, int] | None, section: str | None) -> CaseChange:
