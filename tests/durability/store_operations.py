@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal, NamedTuple, NoReturn, Self
 
 Moment = Literal["before", "after", "torn"]
@@ -77,7 +79,7 @@ class StoreOperations:
         self._point = point
         self._die = die
         self._syncs = syncs
-        self._real: dict[str, Any] = {}
+        self._real: list[tuple[ModuleType, str, Any]] = []
         self.seen: list[Operation] = []
         self.is_dead = False
 
@@ -87,14 +89,14 @@ class StoreOperations:
         for name in ON_NAMES:
             self._replace(name, partial(self._on_name, name, getattr(os, name)))
         self._replace("replace", partial(self._rename, os.replace))
+        self._replace("link", partial(self._link, os.link))
         self._replace("open", partial(self._open, os.open))
-        self._real["flock"], fcntl.flock = fcntl.flock, partial(self._flock, fcntl.flock)
+        self._replace("flock", partial(self._flock, fcntl.flock), fcntl)
         return self
 
     def __exit__(self, *_: object) -> None:
-        fcntl.flock = self._real.pop("flock")
-        for name, real in self._real.items():
-            setattr(os, name, real)
+        for module, name, real in self._real:
+            setattr(module, name, real)
 
     def close_files(self) -> None:
         """Close the files below the directory, as the kernel does when a process ends. This releases their locks."""
@@ -106,9 +108,14 @@ class StoreOperations:
             if self._relative(path) is not None:
                 os.close(int(name))
 
-    def _replace(self, name: str, replacement: Callable[..., Any]) -> None:
-        self._real[name] = getattr(os, name)
-        setattr(os, name, replacement)
+    def _replace(self, name: str, replacement: Callable[..., Any], module: ModuleType = os) -> None:
+        """Replace a function in its module, and where modules of the product have it under a name of their own."""
+        real = getattr(module, name)
+        own = [each for key, each in sys.modules.items() if key.startswith("agentrun.")]
+        for each in (module, *own):
+            for key in [key for key, value in vars(each).items() if value is real]:
+                self._real.append((each, key, real))
+                setattr(each, key, replacement)
 
     def _on_file(self, name: str, real: Any, file: int, *args: Any) -> Any:
         path = self._path_of(file)
@@ -129,6 +136,10 @@ class StoreOperations:
     def _rename(self, real: Any, source: Any, target: Any, **options: Any) -> None:
         path = self._below(target, options.get("dst_dir_fd"))
         self._run("replace", path, lambda: real(source, target, **options))
+
+    def _link(self, real: Any, source: Any, target: Any, **options: Any) -> None:
+        path = self._below(target, options.get("dst_dir_fd"))
+        self._run("link", path, lambda: real(source, target, **options))
 
     def _open(self, real: Any, path: Any, flags: int, *args: Any, **options: Any) -> int:
         changes = flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)

@@ -21,7 +21,7 @@ from agentrun.core.facts import Fact, Record, ToolFinished, ToolStarted
 from agentrun.core.state import State
 from agentrun.engine.driver import RunLog
 from agentrun.errors import AgentrunError
-from agentrun.journal.storage import FileJournal, JournalHead
+from agentrun.journal.storage import FileJournal
 from agentrun.store.files import FileStore, StoredJournal
 from agentrun.store.process_lock import ProcessLock
 
@@ -155,8 +155,8 @@ def test_head_before_its_record_is_found(batch: Trials, monkeypatch: pytest.Monk
 
     def too_early(journal: Any, record: Record) -> None:
         if journal._head_file is not None:
-            line = JournalHead(record.seq, data_hash(journal._chain.line(record))).line()
-            os.pwrite(journal._head_file, line, 0)
+            line = f"{record.seq:08} {data_hash(journal._chain.line(record))}\n"
+            os.pwrite(journal._head_file, line.encode(), 0)
         append(journal, record)
 
     monkeypatch.setattr(FileJournal, "append", too_early)

@@ -75,7 +75,7 @@ def test_unknown_fact_type_is_reported_at_its_place() -> None:
 
 def test_schema_lists_exactly_the_fact_types() -> None:
     kinds = {str(kind.__struct_config__.tag) for kind in get_args(Fact)}
-    assert set(shipped("journal")["properties"]["fact"]["properties"]["type"]["enum"]) == kinds
+    assert set(shipped("journal")["properties"]["fact"]["else"]["properties"]["type"]["enum"]) == kinds
     assert {record.fact.__struct_config__.tag for record in JOURNAL.records()} < kinds
 
 

@@ -84,14 +84,6 @@ def test_run_without_a_first_record_leaves_nothing(project: Project, store: File
     assert not (project.root / ".agentrun/runs").exists()
 
 
-def test_first_record_that_cannot_be_written_leaves_nothing(project: Project, store: FileStore) -> None:
-    store.keep("run-1", sealed())
-    error = error_of(lambda: append(store.open("run-1"), run_started(instructions="x" * 300_000)))
-    assert (error.code, "262144 bytes" in error.message) == ("storage.failed", True)
-    assert store.runs() == []
-    append(store.open("run-1"), run_started())
-
-
 def test_package_of_a_resumed_run_is_stored_beside_the_first(project: Project, store: FileStore) -> None:
     first, second = sealed(), sealed(name="other")
     store.keep("run-1", first)

@@ -107,7 +107,8 @@ class CopiedJournals:
     def _copy(self, run: str, record: Record) -> None:
         if run not in self._files:
             self._files[run] = self._create(run)
-        self._files[run].append(record)
+        file = self._files[run]
+        file.append(replace(record, prev=file.head))  # in the store, the line of a large record has another hash
 
     def _create(self, run: str) -> FileJournal:
         if run != self._run:

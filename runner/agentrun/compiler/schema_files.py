@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from agentrun.compiler.package_file import PackageFile
+from agentrun.core.fact_blob import FactBlob
 from agentrun.core.facts import Record
 from agentrun.spec.schema_check import child_values
 from agentrun.spec.v1.agent import SHARED_KEYS, Agent, BudgetsFile, PolicyFile, ToolsFile
@@ -104,7 +105,8 @@ def schema_text(name: str) -> str:
     elif name == "package":
         schema = assemble_schema("agentrun package", PackageFile.__name__, struct_schemas((PackageFile,)))
     else:
-        described = struct_schemas((Record,), JOURNAL_FIELD_DESCRIPTIONS)
+        described = struct_schemas((Record, FactBlob), JOURNAL_FIELD_DESCRIPTIONS)
+        _allow_fact_blobs(described)
         schema = assemble_schema("agentrun journal, one line", Record.__name__, described)
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
@@ -120,6 +122,16 @@ def document_schema(name: str) -> SchemaDict:
     defs["FileRef"] = struct_schemas((FileRef,))["FileRef"]
     defs["JsonSchema"] = _inline_or_file({"type": "object"})
     return assemble_schema(f"agentrun {name}", model.__name__, defs)
+
+
+def _allow_fact_blobs(defs: SchemaDict) -> None:
+    """A large fact is in a blob, and its line only refers to it."""
+    fact = defs[Record.__name__]["properties"]["fact"]
+    description = fact.pop("description")
+    reference = {"$ref": f"#/$defs/{FactBlob.__name__}"}
+    inline = dict(fact)
+    fact.clear()
+    fact |= {"description": description, "if": {"required": ["blob", "size"]}, "then": reference, "else": inline}
 
 
 def assemble_schema(title: str, root: str, defs: SchemaDict) -> SchemaDict:

@@ -10,18 +10,21 @@ Rule 4  A record is written only if it can be read back.
 Rule 5  Hashes and encoding are checked before a record of an earlier release is converted (`upcast.py`). A journal of
         a later release is not damaged but cannot be read: `recovery.failed`. A kind of fact that this release does
         not know is kept for readers that only show the journal; for all others it is `recovery.failed` too.
+Rule 6  The fact of a large record can be in a blob. Then its line has `{"blob": …, "size": …, "type": …}` in place of
+        the fact, and everything else is as if the fact were there. The hash of the line covers that of the blob.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from agentrun.canonical_json import data_hash, sorted_json
+from agentrun.core.fact_blob import FactBlob
 from agentrun.core.facts import FACT_KINDS, RULES_VERSION, Record, RunStopped, UnknownFact, fact_kind
 from agentrun.errors import InternalError, StorageError
 from agentrun.journal.upcast import upcast
@@ -30,7 +33,15 @@ JOURNAL_PREFIX = b'{"at":'
 GENESIS_HASH = "sha256:" + "0" * 64
 _KIND = re.compile(r"[a-z][a-z_]{0,63}")
 _LINE_ENDS = ((b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"))
+_BLOB_REFERENCE = re.compile(
+    rb'(\{"at":-?[0-9]+,"epoch":[0-9]+,"fact":)'
+    rb'\{"blob":"(sha256:[0-9a-f]{64})","size":([0-9]{1,9}),"type":"([a-z_]+)"\}'
+    rb'(,"prev":"sha256:[0-9a-f]{64}","seq":[0-9]+\})'
+)
 _decoder = msgspec.json.Decoder(Record)
+
+FactBlobReader: TypeAlias = Callable[[str], bytes]
+"""Returns a blob by its hash. Raises KeyError if it is missing or was changed."""
 
 
 class _AnyRecord(Struct, forbid_unknown_fields=True):
@@ -53,6 +64,7 @@ class _OwnerRecord(Struct):
 
 _any_decoder = msgspec.json.Decoder(_AnyRecord)
 _owner_decoder = msgspec.json.Decoder(_OwnerRecord)
+_kind_decoder = msgspec.json.Decoder(_OwnerFact)
 
 
 class HashChain(Struct):
@@ -93,19 +105,57 @@ def _escape_line_ends(line: bytes) -> bytes:
     return line
 
 
-def read_records(lines: Iterable[bytes], head: str | None = None, *, unknown: bool = False) -> Iterator[Record]:
+def move_fact_to_blob(line: bytes, kind: str, put_blob: Callable[[bytes], str]) -> tuple[bytes, int]:
+    """Store the fact of a line as a blob. Return the line that refers to it, and the size of the blob."""
+    start, end = line.index(b'"fact":') + len(b'"fact":'), line.rindex(b',"prev":')
+    reference = FactBlob(put_blob(line[start:end]), end - start, kind)
+    return line[:start] + sorted_json(reference) + line[end:], reference.size
+
+
+def fact_blob(line: bytes) -> FactBlob | None:
+    """None: the fact is in the line."""
+    found = _BLOB_REFERENCE.fullmatch(line)
+    return None if found is None else FactBlob(found[2].decode(), int(found[3]), found[4].decode())
+
+
+def inline_fact(line: bytes, read_blob: FactBlobReader) -> bytes:
+    """The line with its fact. Raises ValueError if the blob of the fact is missing or was changed."""
+    if (found := _BLOB_REFERENCE.fullmatch(line)) is None:
+        return line
+    try:
+        fact = read_blob(found[2].decode())
+    except KeyError:
+        raise ValueError("its blob is missing or was changed") from None
+    if len(fact) != int(found[3]) or _kind_decoder.decode(fact).type != found[4].decode():
+        raise ValueError("its blob has another size or kind")
+    return found[1] + fact + found[5]
+
+
+def no_blobs(blob: str) -> bytes:
+    raise KeyError(blob)
+
+
+def read_records(
+    lines: Iterable[bytes], head: str | None = None, *, unknown: bool = False, read_blob: FactBlobReader = no_blobs
+) -> Iterator[Record]:
     """Read lines (without line ends) and check each one before its record is returned. `unknown`: return facts of kinds
     that this release does not know as `UnknownFact`, instead of raising `recovery.failed`."""
     chain = HashChain()
-    yield from follow_chain(chain, lines, unknown=unknown)
+    yield from follow_chain(chain, lines, unknown=unknown, read_blob=read_blob)
     if head is not None and head != chain.head:
         raise damaged_record_error(chain.seq, "it is not the last record that was written")
 
 
-def follow_chain(chain: HashChain, lines: Iterable[bytes], *, unknown: bool = False) -> Iterator[Record]:
+def follow_chain(
+    chain: HashChain, lines: Iterable[bytes], *, unknown: bool = False, read_blob: FactBlobReader = no_blobs
+) -> Iterator[Record]:
     rules = 0
-    for line in lines:
+    for stored in lines:
         seq = chain.seq + 1
+        try:
+            line = inline_fact(stored, read_blob)
+        except (msgspec.DecodeError, ValueError) as error:
+            raise damaged_record_error(seq, str(error)) from None
         try:
             rules = _rules_version(line, rules)
             if rules > RULES_VERSION:
@@ -123,7 +173,7 @@ def follow_chain(chain: HashChain, lines: Iterable[bytes], *, unknown: bool = Fa
             raise damaged_record_error(seq, why)
         if line not in (written, _escape_line_ends(written)):
             raise damaged_record_error(seq, "its encoding was changed")
-        chain.grow(line)
+        chain.grow(stored)
         if isinstance(record.fact, UnknownFact) and not unknown:
             raise _unknown_kind_error(seq, record.fact.kind)
         yield record

@@ -11,6 +11,8 @@ Rule 5  A journal of the store has a file `head` beside it: number and hash of t
         place and not synced, so it is never ahead of the journal, and it shows that later lines were cut off.
 Rule 6  Before each record, the file must have the size that this owner gave it. Before the intent of an effect, the
         directory must still be there and writable.
+Rule 7  In a journal of the store, the fact of a record over 256 KiB is a blob, which is written and synced before the
+        line that refers to it. It counts for the size of the journal.
 """
 
 from __future__ import annotations
@@ -31,13 +33,23 @@ from agentrun.core.effects import Intent
 from agentrun.core.facts import ModelReplied, Observation, Record, RunStarted, RunStopped, fact_kind
 from agentrun.errors import RecordRefused, StorageError, poisoned_journal_error, storage_failed
 from agentrun.files import ProjectTree, append_or_cut, cut_file, open_user_file, sync_data
-from agentrun.journal.records import HashChain, damaged_record_error, follow_chain, read_records
+from agentrun.journal.records import (
+    FactBlobReader,
+    HashChain,
+    damaged_record_error,
+    fact_blob,
+    follow_chain,
+    move_fact_to_blob,
+    read_records,
+)
 
 SyncMode: TypeAlias = Literal["process", "effects", "full"]
 """When a journal is synced: never (it survives the death of the process, not of the machine), before and after each
 effect, or after each record."""
 
 MAX_RECORD_BYTES = 256 * 1024
+"""Of a line in a journal of the store. The fact of a larger record is in a blob."""
+MAX_BLOB_BYTES = 256 * 1024 * 1024
 MAX_JOURNAL_RECORDS = 51_200
 MAX_JOURNAL_BYTES = 50 * 1000 * 1000
 WARN_FRACTION = 5
@@ -47,6 +59,7 @@ JOURNAL_NAME = "journal.jsonl"
 HEAD_SIZE = 8 + 1 + 71 + 1
 _HEAD = re.compile(rb"([0-9]{8}) (sha256:[0-9a-f]{64})\n")
 _CALL_SUFFIXES = re.compile(rf"(\.{CALL_PATTERN})+")
+_CALLS_AT_END = re.compile(rf"(\.{CALL_PATTERN})+$")
 _INTENTS: tuple[type, ...] = get_args(Intent)
 _SYNCED_FACTS: Mapping[SyncMode, tuple[type, ...]] = {
     "process": (),
@@ -71,10 +84,12 @@ class FileJournal:
         resume: bool = False,
         tree: ProjectTree | None = None,
         sync: SyncMode = "process",
+        put_blob: Callable[[bytes], str] | None = None,
         warn: Callable[[str], None] = lambda text: None,
     ) -> None:
         """`tree`: the store that contains the file. None: the path is from the command line and used as it is, and
-        there is no head. `warn` is called when the journal gets large."""
+        there is no head. `put_blob`: stores a large fact. None: it is in the file, whatever its size. `warn` is called
+        when the journal gets large."""
         self.epoch = 1
         self.torn = 0
         self.is_finished = False
@@ -82,6 +97,9 @@ class FileJournal:
         self._path = path
         self._tree = tree
         self._synced_facts = _SYNCED_FACTS[sync]
+        self._put_blob = put_blob
+        self._blob_bytes = 0
+        """The size of all facts that are in blobs."""
         self._warn: Callable[[str], None] | None = warn
         self._poisoned = False
         self._unsynced = False
@@ -115,8 +133,11 @@ class FileJournal:
             raise poisoned_journal_error(record.seq)
         line = self._chain.line(record)
         start, fact = self._ends[-1], record.fact
+        self._check_limits(record, len(line) + 1)
+        if len(line) >= MAX_RECORD_BYTES and self._put_blob is not None:
+            line, size = move_fact_to_blob(line, fact_kind(fact), self._put_blob)
+            self._blob_bytes += size
         end = start + len(line) + 1
-        self._check_limits(record, start, end)
         self._poisoned = True
         self._check_file(record, start)
         try:
@@ -132,18 +153,16 @@ class FileJournal:
             raise _journal_failed(error, "written") from error
         self._poisoned = False
 
-    def _check_limits(self, record: Record, start: int, end: int) -> None:
-        size = end - start
-        if size > MAX_RECORD_BYTES:
-            what = f"record {record.seq} ({fact_kind(record.fact)}) has {size} bytes, and the limit is"
-            raise _refused(f"{what} {MAX_RECORD_BYTES} bytes", _SHORTEN.get(type(record.fact), _SPLIT_WORK))
-        if isinstance(record.fact, RunStopped):  # a run must be able to end
+    def _check_limits(self, record: Record, size: int) -> None:
+        end = self._ends[-1] + self._blob_bytes + size
+        if isinstance(record.fact, RunStopped) and size <= MAX_RECORD_BYTES:  # a run must be able to end
             return
         if record.seq > MAX_JOURNAL_RECORDS:
             raise _refused(f"the journal has {MAX_JOURNAL_RECORDS} records, which is the limit", _SPLIT_WORK)
         if end > MAX_JOURNAL_BYTES:
             size_limit = f"{MAX_JOURNAL_BYTES // 1000**2} MB"
-            raise _refused(f"the journal would be larger than {size_limit}, which is the limit", _SPLIT_WORK)
+            hint = _SHORTEN.get(type(record.fact), _SPLIT_WORK) if size * 2 > MAX_JOURNAL_BYTES else _SPLIT_WORK
+            raise _refused(f"the journal would be larger than {size_limit}, which is the limit", hint)
         is_large = record.seq * WARN_FRACTION > MAX_JOURNAL_RECORDS or end * WARN_FRACTION > MAX_JOURNAL_BYTES
         if is_large and self._warn is not None:
             warn, self._warn = self._warn, None
@@ -205,7 +224,7 @@ class FileJournal:
         contents = read_contents(self._path, self._tree)
         if self._tree is None:
             contents.refuse_torn()
-        for record in follow_chain(self._chain, self._measure(contents.lines)):
+        for record in follow_chain(self._chain, self._measure(contents.lines), read_blob=contents.read_blob):
             self.epoch = record.epoch + 1
             self.is_finished = isinstance(record.fact, RunStopped)
             contents.check_head(record.seq, self._chain.head)
@@ -221,6 +240,8 @@ class FileJournal:
     def _measure(self, lines: Iterable[bytes]) -> Iterator[bytes]:
         for line in lines:
             self._ends.append(self._ends[-1] + len(line) + 1)
+            if (moved := fact_blob(line)) is not None:
+                self._blob_bytes += moved.size
             yield line
 
     def close(self) -> None:
@@ -270,6 +291,7 @@ class JournalContents(Struct, frozen=True):
     """The last line, if it is incomplete."""
     head: JournalHead | None
     """None: there is no head file, or it is empty. A crash of the machine can cause that."""
+    read_blob: FactBlobReader
 
     @property
     def last_line(self) -> bytes:
@@ -278,7 +300,7 @@ class JournalContents(Struct, frozen=True):
     def records(self, *, unknown: bool = False) -> Iterator[Record]:
         """Check the lines and return their records. An incomplete last line is ignored."""
         chain = HashChain()
-        for record in follow_chain(chain, self.lines, unknown=unknown):
+        for record in follow_chain(chain, self.lines, unknown=unknown, read_blob=self.read_blob):
             self.check_head(record.seq, chain.head)
             yield record
         self.refuse_missing_records(chain.seq)
@@ -315,7 +337,7 @@ def read_contents(path: Path, tree: ProjectTree | None = None) -> JournalContent
         message = f"the journal {path.name} is larger than {MAX_JOURNAL_BYTES // 1000**2} MB, the limit for journals"
         raise StorageError("storage.failed", message, fields={"path": "journal"})
     *lines, torn = data.split(b"\n")
-    return JournalContents(lines, torn, head)
+    return JournalContents(lines, torn, head, blob_reader(path, tree))
 
 
 def _read_head(journal: Path, tree: ProjectTree | None) -> JournalHead | None:
@@ -333,8 +355,30 @@ def _read_head(journal: Path, tree: ProjectTree | None) -> JournalHead | None:
 
 def read_journal_file(path: Path, head: str | None = None) -> Iterator[Record]:
     contents = read_contents(path)
-    yield from read_records(contents.lines, None if contents.torn else head)
+    yield from read_records(contents.lines, None if contents.torn else head, read_blob=contents.read_blob)
     contents.refuse_torn()
+
+
+def blob_directory(journal: Path) -> Path:
+    """The blobs of a run and of its sub-agents are with the run that a user started."""
+    root = journal.parent.with_name(_CALLS_AT_END.sub("", journal.parent.name))
+    return (root if root.is_dir() else journal.parent) / "blobs"
+
+
+def blob_reader(journal: Path, tree: ProjectTree | None = None) -> FactBlobReader:
+    """Reads the blobs that belong to a journal of the store."""
+
+    def read_blob(blob: str) -> bytes:
+        path = blob_directory(journal if tree is not None else journal.resolve()) / blob.removeprefix("sha256:")
+        if tree is not None:
+            data = tree.read(path, MAX_BLOB_BYTES + 1)
+        else:
+            data = _read_bytes(path, MAX_BLOB_BYTES + 1) if path.is_file() else None
+        if data is None or data_hash(data) != blob:
+            raise KeyError(blob)
+        return data
+
+    return read_blob
 
 
 def _read_bytes(path: Path, limit: int) -> bytes:

@@ -32,10 +32,12 @@ from agentrun.errors import RequestError, StorageError, run_not_found_error
 from agentrun.journal.records import GENESIS_HASH, is_terminal_line, read_records
 from agentrun.journal.storage import (
     JOURNAL_NAME,
+    MAX_BLOB_BYTES,
     MAX_RECORD_BYTES,
     FileJournal,
     JournalContents,
     SyncMode,
+    blob_reader,
     read_contents,
 )
 from agentrun.spec.project import Project
@@ -52,7 +54,6 @@ RETENTION_RULE = (
     f"finished ones for {RUN_DAYS} days ({MAX_FINISHED_RUNS:,} at most), sessions for {SESSION_DAYS} days, unfinished "
     "ones until you remove them"
 )
-MAX_BLOB_BYTES = 256 * 1024 * 1024
 _AT = re.compile(rb'\{"at":([0-9]{1,18}),')
 _BLOB = re.compile(r"sha256:([0-9a-f]{64})")
 _OTHER_PACKAGE = re.compile(r"package-[0-9a-f]{16}\.json")
@@ -167,18 +168,26 @@ class FileStore:
         if not is_run_id(run):
             message = f"{run!r} cannot be the name of a directory, so it cannot be the id of a stored run"
             raise StorageError("storage.failed", message, fields={"path": "run", "errno": None})
-        file = None
-        if os.path.lexists(self.journal_path(run)):
-            self._lock(self._family(run))
-            if session := self.session_of(run):
-                self.lock_session(session, run)
-            file = self._open_file(run, resume=True)
+        file = self._continue_file(run) if os.path.lexists(self.journal_path(run)) else None
         if (before := self._journals.get(run)) is not None:
             before.close()
         journal = self._journals[run] = StoredJournal(self, run, file)
         if file is not None and file.is_finished:
             self.end(run)
         return journal
+
+    def _continue_file(self, run: str) -> FileJournal:
+        root = self._family(run)
+        was_locked = root in self._locks
+        self._lock(root)
+        try:
+            if session := self.session_of(run):
+                self.lock_session(session, run)
+            return self._open_file(run, resume=True)
+        except BaseException:
+            if not was_locked:
+                self._release(root)
+            raise
 
     def blobs(self, run: str) -> RunBlobs:
         """The blobs of a run and its sub-agents."""
@@ -288,15 +297,17 @@ class FileStore:
     def _first_record(self, run: str) -> Record | None:
         """None: it cannot be read."""
         try:
-            data = self._tree.read(self.journal_path(run), MAX_RECORD_BYTES) or b""
-            return next(read_records([data.partition(b"\n")[0]])) if b"\n" in data else None
+            path = self.journal_path(run)
+            line, end, _ = (self._tree.read(path, MAX_RECORD_BYTES) or b"").partition(b"\n")
+            return next(read_records([line], read_blob=blob_reader(path, self._tree))) if end else None
         except StorageError:
             return None
 
     # --- for the journals and blobs of this store ------------------------------------------------------------------
 
-    def create_journal(self, run: str, first: Record) -> FileJournal:
-        """Create the directory of a new run with its blobs and its package, and an empty journal."""
+    def create_journal(self, run: str, first: Record, file: FileJournal | None) -> FileJournal:
+        """Create the directory of a new run with its blobs and its package, and an empty journal. `file`: the empty
+        journal that a process left behind when it ended before the first record."""
         root = self._family(run)
         self._prepare()
         if not os.path.lexists(self._runs):
@@ -310,7 +321,7 @@ class FileStore:
         if run == root:
             self.blobs(run).write_pending()
         self.write_package(run)
-        return self._open_file(run)
+        return file or self._open_file(run)
 
     def write_package(self, run: str) -> None:
         package = self._packages.pop(run, None) if self._packages else None
@@ -370,7 +381,8 @@ class FileStore:
 
     def _open_file(self, run: str, *, resume: bool = False) -> FileJournal:
         path = self.journal_path(run)
-        return FileJournal(path, resume=resume, tree=self._tree, sync=self._sync, warn=self._notify)
+        put_blob = self.blobs(run).put
+        return FileJournal(path, resume=resume, tree=self._tree, sync=self._sync, put_blob=put_blob, warn=self._notify)
 
     def _family(self, run: str) -> str:
         """The run whose lock and blobs a run uses. An id may look like that of a sub-agent without being one."""
@@ -442,7 +454,7 @@ class StoredJournal:
 
     def _append_first(self, record: Record) -> None:
         try:
-            self._file = self._file or self._store.create_journal(self.run, record)
+            self._file = self._store.create_journal(self.run, record, self._file)
             self._file.append(record)
             self._store.finish_creation(self.run)
         except BaseException:

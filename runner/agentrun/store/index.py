@@ -30,7 +30,7 @@ from msgspec.structs import astuple, replace
 
 from agentrun.errors import StorageError
 from agentrun.files import DATABASE_SUFFIXES
-from agentrun.journal.storage import MAX_JOURNAL_BYTES, MAX_RECORD_BYTES, read_contents
+from agentrun.journal.storage import MAX_JOURNAL_BYTES, MAX_RECORD_BYTES, blob_reader, read_contents
 from agentrun.spec.problems import is_utf8_text
 from agentrun.spec.project import Project
 from agentrun.store.process_lock import hold_lock, is_lock_held
@@ -166,7 +166,8 @@ class RunIndex:
         stamp, summary = _NO_JOURNAL, RunSummary(run, "", "interrupted", 0, 0)
         try:
             data, stamp = _read_journal(runs, run)
-            summary = summarize(run, data, lambda: read_contents(path, self._tree).records()) or summary
+            checked = lambda: read_contents(path, self._tree).records()  # noqa: E731  # used once
+            summary = summarize(run, data, checked, blob_reader(path, self._tree)) or summary
         except FileNotFoundError:
             pass
         except OSError:

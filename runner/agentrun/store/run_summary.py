@@ -22,6 +22,7 @@ from agentrun.core.facts import FACT_KINDS, Record
 from agentrun.core.messages import Usage
 from agentrun.core.state import CallStatus, State, pending_effects
 from agentrun.errors import StorageError
+from agentrun.journal.records import FactBlobReader, inline_fact, no_blobs
 
 StoredStatus: TypeAlias = Literal["running", "waiting", "interrupted", "completed", "failed", "cancelled", "damaged"]
 """running: a process works on it. waiting: a person must answer or decide, or a rule deferred something. interrupted:
@@ -128,13 +129,17 @@ _kind_decoder = msgspec.json.Decoder(_KindLine)
 _NOTHING = _Line(0, 0, _Fact(""))
 
 
-def summarize(run: str, data: bytes, checked_records: Callable[[], Iterable[Record]]) -> RunSummary | None:
+def summarize(
+    run: str, data: bytes, checked_records: Callable[[], Iterable[Record]], read_blob: FactBlobReader = no_blobs
+) -> RunSummary | None:
     """The summary of a run, from the bytes of its journal. None: it has no complete record. `checked_records` raises
     StorageError; it is called for an unfinished run."""
     whole = data[: data.rfind(b"\n") + 1]
     if not whole:
         return None
     try:
+        if b'"fact":{"blob":"' in whole:
+            whole = b"\n".join(inline_fact(line, read_blob) for line in whole.split(b"\n"))
         lines = _decode(whole)
     except _UNREADABLE:
         return RunSummary(run, "", "damaged", 0, whole.count(b"\n"), "journal.damaged")
@@ -159,7 +164,7 @@ def summarize(run: str, data: bytes, checked_records: Callable[[], Iterable[Reco
     return _unfinished(summary, checked_records)
 
 
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
 
 
 def _decode(whole: bytes) -> list[_Line]:
