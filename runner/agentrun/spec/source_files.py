@@ -238,15 +238,15 @@ def walk_folders(
         yield folder, sorted(names)
 
 
-def did_you_mean_path(path: Path) -> str | None:
+def did_you_mean_path(path: Path, start: Path = Path()) -> str | None:
     """`did you mean "specs/support.yaml"?` for a path with misspelt names or without its folder. None: nothing similar
-    exists."""
+    exists. `start`: the folder that a relative path is relative to."""
     found = Path(path.anchor)
     for part in path.parts[bool(path.anchor) :]:
-        names = _names_in(found)
+        names = _names_in(start / found)
         near = part if part in (*names, "..") else _similar_name(part, names)
         if near is None:
-            found = next(_in_subfolders(path), path)
+            found = next(_in_subfolders(path, start), path)
             break
         found /= near
     return None if found == path else f"did you mean {quote_text(str(found), most=200)}?"
@@ -261,11 +261,11 @@ def _similar_name(name: str, names: list[str]) -> str | None:
     return None if near is None else stems[near]
 
 
-def _in_subfolders(path: Path) -> Iterator[Path]:
+def _in_subfolders(path: Path, start: Path) -> Iterator[Path]:
     """The files of this name in the folders next to it. The ending may be missing."""
     name = path.name if path.suffix else f"{path.name}.yaml"
-    for folder in sorted(_names_in(path.parent))[:100]:
-        if not folder.startswith(".") and name in _names_in(path.parent / folder):
+    for folder in sorted(_names_in(start / path.parent))[:100]:
+        if not folder.startswith(".") and name in _names_in(start / path.parent / folder):
             yield path.parent / folder / name
 
 

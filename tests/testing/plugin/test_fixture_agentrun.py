@@ -80,12 +80,13 @@ def test_spec_path_is_relative_to_the_test(project: Project) -> None:
         ),
         ('"specs/desk.yaml", case="misfit"', ["cassette.miss", "Where is order 7?"]),
         ('"specs/desk.yaml", case="missing"', ["cassette.miss"]),
+        ('"specs/dsk.yaml"', ['there is no file "specs/dsk.yaml"', 'did you mean "specs/desk.yaml"?']),
         ('"specs/absent.yaml"', ['there is no file "specs/absent.yaml"', "rootdir", "to the folder of the test"]),
         ('"bare.yaml"', ["bare.yaml has no cases: there is no file bare.cases.yaml next to it", "model=scripted"]),
         ('"specs/desk.yaml", model=scripted(text("x"))', ["host.missing", "look", "tools={'look': stub(…)}"]),
         ('"specs/desk.yaml", model=scripted(text("x")), modle=1', ["modle"]),
     ],
-    ids=["case", "message", "both", "misfit", "missing", "spec", "bare", "tools", "word"],
+    ids=["case", "message", "both", "misfit", "missing", "misspelt", "spec", "bare", "tools", "word"],
 )
 def test_error_is_shown_without_internal_frames(project: Project, call: str, said: list[str]) -> None:
     project.cases("name: default", "name: misfit, input: Where is order 7?", "name: missing, cassette: other")
@@ -121,6 +122,8 @@ def test_journal_snapshot_is_one_file_per_test(project: Project) -> None:
     missing = project.run("tests")
     missing.assert_outcomes(failed=1)
     assert "Snapshot 'test_own' does not exist!" in missing.stdout.str()
+    assert "to accept the journal: pytest --snapshot-update" in missing.stdout.str()
+    assert "tokens →" not in missing.stdout.str()
     project.run("tests", "--snapshot-update").assert_outcomes(passed=1)
     folder = project.root / "tests" / "__snapshots__" / "test_own"
     assert sorted(path.name for path in folder.iterdir()) == ["test_own.journal", "test_own[again].journal"]

@@ -24,6 +24,7 @@ from agentrun.engine.run import FinishedRun
 from agentrun.errors import AgentrunError, RequestError
 from agentrun.report.snapshot_form import SnapshotForm, SnapshotText
 from agentrun.spec.problems import did_you_mean, quote_text
+from agentrun.spec.source_files import did_you_mean_path
 from agentrun.testing.plugin.items import replay_runner_for
 from agentrun.testing.suite.discovery import LocatedCase, read_located_cases
 from agentrun.testing.suite.evaluation import find_miss
@@ -112,7 +113,9 @@ class AgentRunner:
         path = root if root.exists() else self._test_folder / spec
         try:
             if not path.is_file():
-                hint = "paths are relative to pytest's rootdir or to the folder of the test"
+                hint = did_you_mean_path(Path(spec), self._config.rootpath)
+                hint = hint or did_you_mean_path(Path(spec), self._test_folder)
+                hint = hint or "paths are relative to pytest's rootdir or to the folder of the test"
                 raise _request_error(f"there is no file {quote_text(str(spec))}", hint)
             if "model" in world:
                 if case is not None:

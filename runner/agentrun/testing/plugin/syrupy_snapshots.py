@@ -267,6 +267,9 @@ class JournalSnapshotExtension(SingleFileSnapshotExtension):
         project.source_tree("snapshot").remove_empty_directory(path.parent)
 
     def diff_lines(self, serialized_data: SerializedData, snapshot_data: SerializedData) -> Any:
+        if snapshot_data == "":  # there is none, and so no difference to explain
+            yield "to accept the journal: pytest --snapshot-update"
+            return
         yield from snapshots.journal_diff(str(snapshot_data), str(serialized_data), "accepted", "now")
 
 

@@ -183,7 +183,10 @@ def _miss_failure(miss: AgentrunError, causes: list[str]) -> CaseFailure:
     """The miss and its explanation, with the causes that the explanation does not contain."""
     first, *rest = list(map(str, miss.fields.get("explanation", ()))) or [miss.message]
     explanation = "\n".join([miss.message, first, *rest])
-    others = [f"  {cause}" for cause in causes if cause not in explanation]
+    # The explanation names the changed sections, and may name several in one line.
+    others = [
+        f"  {cause}" for cause in causes if cause not in explanation and not cause.startswith("the spec's section")
+    ]
     detail = "\n".join([first, *others, *rest]) if others or rest else ""
     return CaseFailure(assertion=miss.code, message=miss.message, detail=detail, hint=miss.hint)
 
