@@ -191,7 +191,7 @@ def test_ctrl_c_cancels_the_run(shop: Project) -> None:
     assert "refund 1042 20" not in shop.traces()
 
 
-def test_closed_terminal_ends_the_run_without_the_call(shop: Project) -> None:
+def test_closed_terminal_parks_the_run_without_the_call(shop: Project) -> None:
     with (
         shop.provider(ONCE) as (_, environment),
         at_terminal(shop, environment, "--journal", "run.jsonl", fresh=True) as person,
@@ -201,8 +201,10 @@ def test_closed_terminal_ends_the_run_without_the_call(shop: Project) -> None:
         with suppress(OSError):  # it is gone already if nobody was reading at its other end
             person.seen.stream.write("?")  # whoever reads there finds it closed
             person.seen.stream.flush()
-        assert person.run.wait(timeout=60) == -signal.SIGHUP
+        assert person.run.wait(timeout=60) == 8
     assert "refund 1042 20" not in shop.traces()
+    last = json.loads((shop.root / "run.jsonl").read_text().splitlines()[-1])["fact"]
+    assert last["type"] == "approval_asked", "it is asked again when the run is resumed"
 
 
 # --- several questions -------------------------------------------------------------------------------------------

@@ -30,6 +30,8 @@ EACH = {
     "cassette": ("show", "cassettes/triage/default.yaml"),
     "runs": (),
     "store": (),
+    "resume": ("no-such-run",),
+    "settle": ("no-such-run", "c1.0", "--retry"),
     "show": ("no-such-run.jsonl",),
     "verify": ("no-such-run.jsonl",),
     "audit": ("no-such-run.jsonl",),

@@ -202,9 +202,10 @@ def test_run_cut_in_a_sub_agent_continues_in_the_sub_agent(bank: Bank) -> None:
         assert f"  → agentrun settle {child} c1.0 --retry          run it again" in done.err
         done = bank.command("settle", child, "c1.0", "--result", "paid")
         assert (done.code, done.out) == (0, "All done.\n"), done.err
-        story_lines = bank.command("show", run).out.splitlines()
-        assert "      ← pay, result set by" in "\n".join(story_lines)
-        assert bank.command("audit", run).code == 0
+        assert "\n      ← pay, result set by" in bank.command("show", run).out
+        for name in (run, child):
+            assert bank.command("audit", name).code == bank.command("verify", name).code == 0
+        assert bank.command("show", child).out.startswith(f"bank · {child} · completed\n")
     assert bank.traces() == ["pay one"]
     assert bank.kinds(child)[-1] == bank.kinds(run)[-1] == "run_stopped"
 
@@ -360,6 +361,7 @@ def test_finished_run_prints_its_outcome_and_exits_with_its_code(bank: Bank) -> 
         last = bank.command("resume", good, "--json").lines()[-1]
         assert (last["run"], last["outcome"]["answer"]) == (good, "Paid.")
         assert len(server.requests) == count, "nothing is sent"
+        assert bank.command("resume", good, OPENAI_API_KEY="").out == "Paid.\n", "nothing is needed for it"
         nothing = bank.command("resume", "-")
         assert (nothing.code, nothing.err) == (2, "run.not_found: no run is waiting to be resumed\n")
 

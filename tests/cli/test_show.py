@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agentrun.canonical_json import data_hash
+from agentrun.canonical_json import data_hash, sorted_json
 from agentrun.core.facts import Record, Ruled, RunStopped
 from agentrun.journal.storage import MemoryJournal, read_journal_file
 
@@ -153,6 +153,26 @@ def test_show_prints_no_control_characters_and_no_secret_of_the_environment(fold
         assert "\x07" not in done.out
         assert "]52;c;aGk=" in done.out
         assert secret not in done.out
+
+
+def test_fact_of_a_later_release_is_shown_and_verified_but_not_audited(folder: Path) -> None:
+    """Of a kind that this release does not know."""
+    path = folder / "support.jsonl"
+    lines = path.read_bytes().splitlines()
+    head = data_hash(lines[-2])
+    new = {"at": 1, "epoch": 1, "fact": {"type": "mood_changed", "mood": "good"}, "prev": head, "seq": len(lines)}
+    unknown = sorted_json(new)
+    last = json.loads(lines[-1]) | {"prev": data_hash(unknown), "seq": len(lines) + 1}
+    path.write_bytes(b"".join(line + b"\n" for line in (*lines[:-1], unknown, sorted_json(last))))
+    done = agentrun("show", path)
+    assert (done.code, done.out.splitlines()[0].split(" · ")[-1]) == (0, "completed")
+    assert "  mood_changed, which this release of agentrun does not know" in done.out.splitlines()
+    assert {"type": "mood_changed", "mood": "good"} in [
+        line.get("fact") for line in agentrun("show", path, "--json").lines()
+    ]
+    assert agentrun("verify", path).code == 0
+    audited = agentrun("audit", path, "--package", SUPPORT)
+    assert (audited.code, audited.err.partition(":")[0]) == (7, "recovery.failed")
 
 
 # --- verify ----------------------------------------------------------------------------------------------------

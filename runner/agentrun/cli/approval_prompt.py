@@ -93,6 +93,8 @@ class TerminalApprover:
             typed = await self._read_line(prompt)
             if typed is None:
                 self._stream.write("\n")
+                if self._keyboard.is_hung_up():
+                    await asyncio.Future()  # SIGHUP parks or cancels the run; if it is ignored, the time runs out
                 return "denied"
             word = typed.strip().lower()
             if word in YES_WORDS:

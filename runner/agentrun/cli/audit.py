@@ -43,7 +43,7 @@ def command(run: str, packages: tuple[Path, ...], as_json: bool) -> int:
       agentrun audit run.jsonl --package support.package.json --json
     """
 
-    family, beside = read_run(run)
+    family, beside = read_run(run, unknown=False)
     if code := exit_code(family):
         for journal in family.journals:
             if journal.error is not None:

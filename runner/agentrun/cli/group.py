@@ -46,7 +46,7 @@ Examples:
   agentrun init my-agent                       create a project
 
 Exit codes: 0 success, 1 an assertion or a comparison failed, 2 spec or usage, 3 cassette, 4 policy, 5 limit,
-6 provider or tool, 7 storage, 8 suspended, 9 busy, 70 a bug in agentrun, 130 cancelled."""
+6 provider or tool, 7 storage, 8 suspended or parked, 9 busy, 70 a bug in agentrun, 130 cancelled."""
 
 
 class AgentrunGroup(click.Group):

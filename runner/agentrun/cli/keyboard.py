@@ -44,6 +44,10 @@ class Keyboard:
         except OSError:
             return False
 
+    def is_hung_up(self) -> bool:
+        """Whether the terminal was closed, so that the end of the input is not an answer."""
+        return not os.isatty(self._file)
+
     def begin(self) -> None:
         """Set the terminal so that lines can be typed, and discard everything typed so far."""
         if termios is None or not self.is_available():

@@ -55,9 +55,8 @@ def run_live(plan: RunPlan, request: Request, approver: Approver | None, output:
     with guard_stdout(output.show_printed), open_store(plan, output) as store:
         done = interrupts.run(run(store, _earlier_runs(store, request)))
     warn_unused_faults(faults, output)
-    names = unanswered_targets(done.journal, *done.children.values())
-    if names and plan.mode != "live-model" and not done.ending.exit_code:  # a run that failed says so itself
-        output.say(f"{missing_approver(names)}; {HOW_TO_ANSWER}", "warn")
+    if plan.mode != "live-model":
+        warn_unanswered(done, output)
     return done if player is None else replace(done, tier=player.tier)
 
 
@@ -128,6 +127,12 @@ def _earlier_runs(store: FileStore | None, request: Request) -> Sequence[Sequenc
     if store.session_runs(request.session):
         refuse_untrusted(store.project)
     return read_session(store, request.session)
+
+
+def warn_unanswered(done: FinishedRun, output: RunOutput) -> None:
+    names = unanswered_targets(done.journal, *done.children.values())
+    if names and not done.ending.exit_code:  # a run that failed says so itself
+        output.say(f"{missing_approver(names)}; {HOW_TO_ANSWER}", "warn")
 
 
 def missing_approver(names: Sequence[str]) -> str:

@@ -37,23 +37,6 @@ RunMode: TypeAlias = Literal["replay", "live", "record", "live-tools", "live-mod
 DEFAULT_CASE_NAME = "default"
 
 
-class RunHeading(Struct, frozen=True, kw_only=True):
-    """What is printed before a run."""
-
-    mode: str
-    text: str
-    """The first progress line."""
-    case: str | None = None
-    cassette: str | None = None
-    run: str | None = None
-    """Of a run that is resumed."""
-    is_stored: bool = False
-    """Whether the run can be resumed."""
-
-    def as_json(self) -> dict[str, Any]:
-        return {"mode": self.mode, "why": self.text, "case": self.case, "cassette": self.cassette}
-
-
 class RunPlan(Struct, frozen=True, kw_only=True):
     mode: RunMode
     why: str
@@ -95,11 +78,16 @@ class RunPlan(Struct, frozen=True, kw_only=True):
         return f"{words.get(self.mode, self.mode)}: {self.why}{'; ' if file else ''}{file}"
 
     @property
-    def heading(self) -> RunHeading:
+    def is_stored(self) -> bool:
+        """Whether the run can be resumed."""
+        return self.mode != "replay" and self.spec.project.stores_runs
+
+    @property
+    def start_line(self) -> dict[str, Any]:
+        """The first line of the JSON output."""
         name = None if self.case is None else self.case.name
         cassette = None if self.cassette is None else self.cassette.name
-        is_stored = self.mode != "replay" and self.spec.project.stores_runs
-        return RunHeading(mode=self.mode, text=self.headline, case=name, cassette=cassette, is_stored=is_stored)
+        return {"start": {"mode": self.mode, "why": self.headline, "case": name, "cassette": cassette}}
 
 
 def make_plan(

@@ -10,7 +10,7 @@ import click
 
 from agentrun.cli import options as cli_options
 from agentrun.cli.approval_options import approve_option, make_approver, terminal_approver
-from agentrun.cli.console import document_problems, hide_env_file, json_option
+from agentrun.cli.console import document_problems, environment_redactor, hide_env_file, json_option
 from agentrun.cli.run_files import find_run, run_argument, show_run_error, working_project
 from agentrun.errors import AgentrunError, SpecError
 
@@ -95,39 +95,69 @@ def resume_run(project: Project, run: str, options: dict[str, Any]) -> int:
 
 
 def _resume(project: Project, run: str, options: dict[str, Any]) -> int:
-    from agentrun.cli.interrupt import InterruptHandler
     from agentrun.cli.run_output import RunOutput
-    from agentrun.cli.stdout_guard import guard_stdout
+    from agentrun.core.facts import RunStopped
     from agentrun.engine.live_providers import live_settings
+    from agentrun.store.files import FileStore
+
+    store = FileStore(project)
+    records, package = store.records(run), _package(store, run, options["with_package"])
+    settings = None
+    if not isinstance(records[-1].fact, RunStopped):
+        settings = live_settings(package.agent, project.root)
+        hide_env_file(settings.file)
+    headline = _headline(run, len(records), package, settings)
+    output = RunOutput(
+        package.agent,
+        headline,
+        {"run": run, "start": {"mode": "resume", "why": headline}},
+        is_live=True,
+        is_stored=True,
+        as_json=options["as_json"],
+        quiet=options["quiet"],
+        color=False if options["no_color"] else None,
+    )
+    if settings is None:  # nothing is needed to print an outcome, not even a key
+        done = _finished(records, package)
+    else:
+        done = _continue(project, run, package, settings, output, options)
+    output.end(done)
+    return done.exit_code
+
+
+def _finished(records: tuple[Record, ...], package: PackageFile) -> FinishedRun:
+    from agentrun.cassette.redaction import RunRedaction
+    from agentrun.core.evolve import fold
+    from agentrun.core.outcome import outcome_of
+    from agentrun.engine.run import FinishedRun
+
+    redaction = RunRedaction(package.agent.replay.redact, environment_redactor())
+    return FinishedRun(ending=outcome_of(fold(records)), journal=records, children={}, redaction=redaction)
+
+
+def _continue(
+    project: Project, run: str, package: PackageFile, settings: Settings, output: RunOutput, options: dict[str, Any]
+) -> FinishedRun:
+    from agentrun.cli.interrupt import InterruptHandler
+    from agentrun.cli.live import warn_unanswered
+    from agentrun.cli.stdout_guard import guard_stdout
     from agentrun.engine.run import child_journals
     from agentrun.store.files import FileStore
 
-    reader = FileStore(project)
-    records, package = reader.records(run), _package(reader, run, options["with_package"])
-    settings = live_settings(package.agent, project.root)
-    hide_env_file(settings.file)
-    color = False if options["no_color"] else None
-    output = RunOutput(
-        package.agent,
-        _heading(run, records, package, settings),
-        as_json=options["as_json"],
-        quiet=options["quiet"],
-        color=color,
-    )
-    output.skip({run: records, **dict(child_journals(reader, run))})
     person = terminal_approver(options["approve"], "live", package.agent, None, output)
     approver = make_approver(options["approve"], None, package.agent, person)
     interrupts = InterruptHandler(output, options["grace"] if options["on_signal"] == "park" else None)
     try:
         with guard_stdout(output.show_printed), FileStore(project, sync=settings.sync, notify=output.say) as store:
-            done = interrupts.run(_continue(store, run, package, settings, approver, output, interrupts))
+            output.skip({run: store.records(run), **dict(child_journals(store, run))})
+            done = interrupts.run(_drive(store, run, package, settings, approver, output, interrupts))
+        warn_unanswered(done, output)
+        return done
     finally:
         output.close()
-    output.end(done)
-    return done.exit_code
 
 
-async def _continue(
+async def _drive(
     store: FileStore,
     run: str,
     package: PackageFile,
@@ -156,10 +186,10 @@ def _package(store: FileStore, run: str, other: Path | None) -> PackageFile:
         return load_package_source(other)
 
 
-def _heading(run: str, records: tuple[Record, ...], package: PackageFile, settings: Settings) -> Any:
-    from agentrun.cli.plan import RunHeading, describe_destinations
+def _headline(run: str, records: int, package: PackageFile, settings: Settings | None) -> str:
+    from agentrun.cli.plan import describe_destinations
 
-    text = f"resume: {run} of {package.agent.name}, after record {len(records)}"
+    text = f"resume: {run} of {package.agent.name}, after record {records}"
     text += f" (requests go to {describe_destinations(package.agent)}, tools run for real)"
-    text += f"; {settings.file.headline}" if settings.file.headline else ""
-    return RunHeading(mode="resume", text=text, run=run, is_stored=True)
+    file = "" if settings is None else settings.file.headline
+    return f"{text}; {file}" if file else text

@@ -171,7 +171,7 @@ def _with_settings(plan: RunPlan, package: Package, grace: int | None) -> RunPla
 
     settings = live_settings(package, plan.spec.project.root)
     hide_env_file(settings.file)
-    return replace(plan, settings=settings, grace=grace if plan.spec.project.stores_runs else None)
+    return replace(plan, settings=settings, grace=grace if plan.is_stored else None)
 
 
 def _run_plan(
@@ -238,8 +238,17 @@ def _replay(plan: RunPlan, request: Request, approver: Approver | None, output: 
 def _make_output(package: Package, plan: RunPlan, warnings: Sequence[Problem], options: dict[str, Any]) -> RunOutput:
     from agentrun.cli.run_output import RunOutput
 
-    color = False if options["no_color"] else None
-    return RunOutput(package, plan.heading, warnings, as_json=options["as_json"], quiet=options["quiet"], color=color)
+    return RunOutput(
+        package,
+        plan.headline,
+        plan.start_line,
+        warnings,
+        is_live=plan.mode != "replay",
+        is_stored=plan.is_stored,
+        as_json=options["as_json"],
+        quiet=options["quiet"],
+        color=False if options["no_color"] else None,
+    )
 
 
 def _read_message(text: str | None) -> str | None:

@@ -77,19 +77,24 @@ def _last_unfinished(store: FileStore) -> str:
     return found[0].run
 
 
-def read_run(word: str) -> tuple[RunFamily, list[Path]]:
-    """The journals that RUN|FILE names, and the files that may be its packages."""
+def read_run(word: str, *, unknown: bool = True) -> tuple[RunFamily, list[Path]]:
+    """The journals that RUN|FILE names, and the files that may be its packages. `unknown`: whether facts of kinds that
+    this release does not know are read."""
     from agentrun.journal.family import read_family
     from agentrun.store.files import FileStore
+    from agentrun.store.run_ids import root_run
 
-    path = Path(word)
-    if not path.is_file() and (word == LAST_RUN or not ("/" in word or path.suffix)):
-        store = FileStore(working_project())
-        path = store.journal_path(find_run(store, word))
-        family = read_family(path, store.project.store_tree)
-    else:
-        family = read_family(ExistingFile.convert(word, None, None))
-    return family, sorted(path.parent.glob("package*.json"))
+    if Path(word).is_file() or "/" in word or word.endswith(".jsonl"):
+        path: Path = ExistingFile.convert(word, None, None)
+        return read_family(path, unknown=unknown), _package_paths(path.parent)
+    store = FileStore(working_project())
+    run = find_run(store, word)
+    family = read_family(store.journal_path(run), store.project.store_tree, unknown=unknown)
+    return family, _package_paths(store.run_directory(root_run(run)))
+
+
+def _package_paths(folder: Path) -> list[Path]:
+    return sorted(folder.glob("package*.json"))
 
 
 def load_packages(beside: Iterable[Path], files: Iterable[Path]) -> dict[str, Package]:

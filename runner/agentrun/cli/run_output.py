@@ -21,7 +21,7 @@ from agentrun.cli.console import (
     show_problems,
     wants_color,
 )
-from agentrun.cli.plan import RunHeading, RunPlan
+from agentrun.cli.plan import RunPlan
 from agentrun.core.facts import Fact, ModelAsked, Record
 from agentrun.core.fault import Fault
 from agentrun.core.outcome import Outcome, Parked, Suspended
@@ -45,15 +45,21 @@ class RunOutput:
     def __init__(
         self,
         package: Package,
-        heading: RunHeading,
+        headline: str,
+        start_line: Mapping[str, Any],
         warnings: Sequence[Problem] = (),
         *,
+        is_live: bool,
+        is_stored: bool,
         as_json: bool,
         quiet: bool,
         color: bool | None,
     ) -> None:
-        """`warnings`: those of the spec."""
-        self._heading = heading
+        """`headline`: the first progress line. `start_line`: the first line of the JSON output. `warnings`: those of
+        the spec. `is_stored`: whether the run can be resumed."""
+        self._headline = headline
+        self._start_line = start_line
+        self._is_stored = is_stored
         self._warnings = warnings
         self._as_json = as_json
         self._renderer = RunTreeRenderer(package)
@@ -61,7 +67,7 @@ class RunOutput:
         self.has_reader = not as_json and not quiet
         self.color = wants_color(sys.stderr) if color is None else color
         if self.has_reader:
-            self._screen = screen_for(sys.stderr, live=heading.mode != "replay", color=color)
+            self._screen = screen_for(sys.stderr, live=is_live, color=color)
 
     def skip(self, journals: Mapping[str, Sequence[Record]]) -> None:
         """Continue after these records, which are not shown."""
@@ -70,11 +76,10 @@ class RunOutput:
     async def begin(self) -> None:
         """Print the first line. A run that is refused prints only why."""
         if self._as_json:
-            named = {} if self._heading.run is None else {"run": self._heading.run}
-            click.echo(json_line({**named, "start": self._heading.as_json()}))
+            click.echo(json_line(self._start_line))
         if self.has_reader:
             show_problems(self._warnings, as_json=False)
-        self.say(self._heading.text)
+        self.say(self._headline)
 
     def say(self, text: str, tone: Any = "plain") -> None:
         """Print a line that is not about a record."""
@@ -151,7 +156,7 @@ class RunOutput:
         try:
             if isinstance(ending, Suspended):
                 journals = {ending.run: done.journal, **done.children}
-                for line in suspension_lines(ending.run, journals, is_stored=self._heading.is_stored):
+                for line in suspension_lines(ending.run, journals, is_stored=self._is_stored):
                     self._print_error(line)
             else:
                 for line in parked_lines(ending, done.journal):

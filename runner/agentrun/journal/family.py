@@ -64,28 +64,28 @@ class RunFamily(Struct, frozen=True):
         return (self.root, *self.children.values())
 
 
-def read_family(path: Path, tree: ProjectTree | None = None) -> RunFamily:
-    """Read a journal and those of its sub-agents. `tree`: the store that contains them. Raises `storage.failed` if it
-    cannot be read at all."""
-    root = _read(path, tree)
+def read_family(path: Path, tree: ProjectTree | None = None, *, unknown: bool = True) -> RunFamily:
+    """Read a journal and those of its sub-agents. `tree`: the store that contains them. `unknown`: whether facts of
+    kinds that this release does not know are read. Raises `storage.failed` if it cannot be read at all."""
+    root = _read(path, tree, unknown)
     children: dict[str, ReadJournal] = {}
     waiting = list(root.child_runs)
     while waiting:
         run = waiting.pop(0)
         file = _child_path(path, str(root.run), run)
         if run not in children and file.is_file():
-            children[run] = _read(file, tree)
+            children[run] = _read(file, tree, unknown)
             waiting += children[run].child_runs
     return RunFamily(root, children)
 
 
-def _read(path: Path, tree: ProjectTree | None) -> ReadJournal:
+def _read(path: Path, tree: ProjectTree | None, unknown: bool) -> ReadJournal:
     records: list[Record] = []
     has_head, error = False, None
     try:
         contents = read_contents(path, tree)
         has_head = contents.head is not None
-        for record in contents.records(unknown=True):
+        for record in contents.records(unknown=unknown):
             records.append(record)
         contents.refuse_torn()
     except StorageError as found:
