@@ -101,8 +101,9 @@ def _numbers(part: Any, pointer: str, place: str) -> Iterator[tuple[str, str, in
             yield pointer, place, part
         case Struct():
             for name in part.__struct_fields__:
-                if name != "agents":  # they are validated one by one
-                    yield from _numbers(getattr(part, name), f"{pointer}/{name}", f"{place}/{name}")
+                each = getattr(part, name)
+                if each is not None and type(each) is not str and name != "agents":  # agents are validated one by one
+                    yield from _numbers(each, f"{pointer}/{name}", f"{place}/{name}")
         case tuple():
             for index, each in enumerate(part):
                 yield from _numbers(each, f"{pointer}/{index}", f"{place}/*")
