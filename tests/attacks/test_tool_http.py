@@ -289,7 +289,7 @@ def test_credential_repeated_by_the_server_is_in_no_file_or_output(tmp_path: Pat
     said = desk.written() + "".join([done.out, done.err, again.out, again.err]).encode()
     for way in (SECRET[:26], b64encode(SECRET.encode()).decode().rstrip("="), SECRET.encode().hex()):
         assert way.encode() not in said
-    assert b"Bearer" not in said
+    assert b"Bearer" not in said.replace(b'"scheme":"Bearer"', b""), "the package has the name of the scheme"
 
 
 def test_unset_credential_variable_stops_the_run_before_connecting(tmp_path: Path) -> None:

@@ -114,5 +114,8 @@ class MemoryBlobs:
         self._contents[blob] = data
         return blob
 
+    def __contains__(self, blob: object) -> bool:
+        return blob in self._contents
+
     def get(self, blob: str) -> bytes:
         return self._contents[blob]

@@ -91,7 +91,7 @@ async def live_world(
         sinks = [sink for each in packages for sink in each.sinks.values() if sink.delivery != "disabled"]
         yield World(
             clock=clock,
-            blobs=MemoryBlobs() if blobs is None else blobs,
+            blobs=_SecretFreeBlobs(MemoryBlobs() if blobs is None else blobs, redactor),
             journals=MemoryJournals() if journals is None else journals,
             crews=CrewRegistry(clock),
             crew=make_crew,
@@ -127,6 +127,21 @@ def _make_hooks(
     from agentrun.tools.hook_functions import load_python_hooks  # late: Rule 2
 
     return load_python_hooks(import_roots, hooks, **shown)
+
+
+class _SecretFreeBlobs:
+    """Keeps contents with a secret in memory. A run that is resumed without them fails with `context.failed`."""
+
+    def __init__(self, blobs: Blobs, redactor: Redactor) -> None:
+        self._blobs = blobs
+        self._redactor = redactor
+        self._secret = MemoryBlobs()
+
+    def put(self, data: bytes) -> str:
+        return (self._secret if self._redactor.changes(data) else self._blobs).put(data)
+
+    def get(self, blob: str) -> bytes:
+        return self._secret.get(blob) if blob in self._secret else self._blobs.get(blob)
 
 
 class _RedactingSender:
