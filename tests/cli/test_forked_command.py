@@ -35,8 +35,6 @@ EACH = {
     "show": ("no-such-run.jsonl",),
     "verify": ("no-such-run.jsonl",),
     "audit": ("no-such-run.jsonl",),
-    "resume": ("no-such-run",),
-    "settle": ("no-such-run", "c1.0", "--stop"),
     "completion": ("bash",),
 }
 
