@@ -59,23 +59,30 @@ def growth(folder: Path) -> float:
     return (long[0] / short[0]) / (long[1] / short[1])
 
 
-def measured(folder: Path, steps: int) -> tuple[float, float]:
-    """Least CPU seconds per step of a run, and of the loop written by hand."""
+def store_overhead(folder: Path) -> float:
+    """CPU time of a long run that is stored, without syncs, as a multiple of the same run in memory."""
+    stored, in_memory = measured(folder, LONG, stored=True)
+    return stored / in_memory
+
+
+def measured(folder: Path, steps: int, *, stored: bool = False) -> tuple[float, float]:
+    """Least CPU seconds per step: of a run and of the loop by hand, or of a stored run and of one in memory."""
     server = subprocess.Popen([sys.executable, __file__], stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
         url = f"http://127.0.0.1:{int(server.stdout.readline())}"
-        return asyncio.run(_interleaved(folder, url, steps))
+        return asyncio.run(_interleaved(folder, url, steps, stored))
     finally:
         server.kill()
         server.wait()
 
 
-async def _interleaved(folder: Path, url: str, steps: int) -> tuple[float, float]:
-    ours, by_hand = _run_of(folder, url, steps), _loop_of(url, steps)
+async def _interleaved(folder: Path, url: str, steps: int, stored: bool) -> tuple[float, float]:
+    ours = _run_of(folder, url, steps, stored)
+    other = _run_of(folder, url, steps) if stored else _loop_of(url, steps)
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(ROUNDS):
-        for work, into in zip((ours, by_hand), times, strict=True):
+        for work, into in zip((ours, other), times, strict=True):
             runs = max(1, 50 // steps)
             begin = time.process_time()
             for _ in range(runs):
@@ -87,7 +94,7 @@ async def _interleaved(folder: Path, url: str, steps: int) -> tuple[float, float
 # --- ours -------------------------------------------------------------------------------------------------------
 
 
-def _run_of(folder: Path, url: str, steps: int) -> Callable[[], Coroutine[Any, Any, None]]:
+def _run_of(folder: Path, url: str, steps: int, stored: bool = False) -> Callable[[], Coroutine[Any, Any, None]]:
     # late: only the process that is measured pays for these
     import agentrun
     from agentrun.core.effects import RunTool, ToolReturn
@@ -96,6 +103,8 @@ def _run_of(folder: Path, url: str, steps: int) -> Callable[[], Coroutine[Any, A
     from agentrun.engine.live_providers import live_providers, live_sender
     from agentrun.engine.settings import Settings
     from agentrun.net.client import make_client
+    from agentrun.spec.project import Project
+    from agentrun.store.files import FileStore
 
     class Pages:
         async def run(self, call: RunTool) -> ToolReturn:
@@ -108,8 +117,10 @@ def _run_of(folder: Path, url: str, steps: int) -> Callable[[], Coroutine[Any, A
     providers = live_providers(package.agent, settings, live_sender(settings, make_client()))
 
     async def once() -> None:
-        runtime = agentrun.Runtime.in_memory(providers=providers, executors={"page": Pages()})
-        outcome = await runtime.start(agentrun.Request(agent="live", package=package)).wait()
+        with FileStore(Project(folder / "stored"), sync="process") as store:
+            ports = {"journals": store} if stored else {}
+            runtime = agentrun.Runtime.in_memory(**ports, providers=providers, executors={"page": Pages()})
+            outcome = await runtime.start(agentrun.Request(agent="live", package=package)).wait()
         assert isinstance(outcome, Outcome)
         assert (outcome.status, outcome.turns) == ("completed", steps), outcome
 
