@@ -443,6 +443,7 @@ def main() -> None:
         return
     if options.figure:
         name, spec = options.figure
+        os.environ["XDG_STATE_HOME"] = str(Path(spec).parent / "state")  # where stores are known to be the user's own
         print(next(item.call for item in FIGURES if item.name == name)(Path(spec)))
         return
     with tempfile.TemporaryDirectory() as folder:

@@ -41,13 +41,15 @@ def least(work: Callable[[], object], clock: Callable[[], float] = time.perf_cou
 
 def many_runs(folder: Path) -> Path:
     """A project with many finished runs and some that wait for an approval. It is made once for all figures."""
-    if (folder / "project").exists():
-        return folder / "project"
     from core_run import CoreRun, long_package
 
     from agentrun.core.facts import ApprovalAsked, Record, Ruled
     from agentrun.journal.storage import MemoryJournal
+    from agentrun.spec.project import Project
+    from agentrun.store.owner import claim_store
 
+    if (folder / "project").exists():
+        return folder / "project"
     finished = CoreRun(long_package(folder), TURNS).journal
     waiting = MemoryJournal(finished.records()[:3])
     for fact in (
@@ -56,7 +58,7 @@ def many_runs(folder: Path) -> Path:
     ):
         waiting.append(Record(len(waiting.records()) + 1, 0, 1, waiting.head, fact))
     runs = folder / "project/.agentrun/runs"
-    (folder / "project/.agentrun").mkdir(mode=0o700, parents=True)
+    claim_store(Project(folder / "project"))
     runs.mkdir(mode=0o700)
     for number in range(RUNS):
         directory = runs / f"run-{number:016x}"

@@ -28,6 +28,7 @@ from agentrun.spec.project import Project
 from agentrun.store import index
 from agentrun.store.files import FileStore
 from agentrun.store.index import RunFilter, RunIndex
+from agentrun.store.owner import claim_store
 from agentrun.store.run_summary import RunSummary, WaitReason, summarize
 
 from ..core.test_random_runs import World
@@ -43,9 +44,10 @@ def project(tmp_path: Path) -> Project:
 
 
 def make_project(root: Path) -> Project:
-    (root / ".agentrun").mkdir(mode=0o700, parents=True)
+    project = Project(root)
+    claim_store(project)
     (root / ".agentrun/runs").mkdir(mode=0o700)
-    return Project(root)
+    return project
 
 
 def write_run(project: Project, run: str, journal: bytes | None) -> None:
@@ -334,7 +336,7 @@ def test_index_is_private_and_leaves_nothing_else(project: Project) -> None:
     write_runs(project)
     listed(project)
     RunIndex(project).update("run-1")
-    assert sorted(os.listdir(project.store_directory)) == [".gitignore", "index.sqlite", "locks", "runs"]
+    assert sorted(os.listdir(project.store_directory)) == [".gitignore", "index.sqlite", "locks", "owner", "runs"]
     assert (project.store_directory / "index.sqlite").stat().st_mode & 0o777 == 0o600
 
 
@@ -343,7 +345,18 @@ def test_directory_that_others_can_enter_gets_no_index(project: Project) -> None
     project.store_directory.chmod(0o755)
     RunIndex(project).update("run-1")
     assert listed(project) == truth(project)
-    assert os.listdir(project.store_directory) == ["runs"]
+    assert sorted(os.listdir(project.store_directory)) == ["owner", "runs"]
+
+
+def test_index_of_a_store_that_is_not_trusted_is_not_opened(project: Project) -> None:
+    write_runs(project)
+    assert len(listed(project)) == 3
+    changed_with("UPDATE runs SET agent = 'forged'")(project.store_directory / "index.sqlite")
+    assert {each.agent for each in listed(project)} == {"forged"}, "this is only a list"
+    (project.store_directory / "owner").write_text("0" * 32 + "\n")
+    assert listed(project) == truth(project)
+    RunIndex(project).update("run-1")
+    assert listed(project) == truth(project)
 
 
 def test_nothing_is_created_where_no_run_is_stored(tmp_path: Path) -> None:
@@ -575,5 +588,5 @@ def test_store_that_cannot_be_written_is_listed() -> None:
             return listed(project) == expected
 
         assert in_fork(work)
-        assert os.listdir(project.store_directory) == ["runs"]
+        assert sorted(os.listdir(project.store_directory)) == ["owner", "runs"]
         project.store_directory.chmod(0o700)

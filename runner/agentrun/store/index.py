@@ -5,6 +5,7 @@ Rule 1  The index is derived from the directories of the runs, and is updated af
         size and time of their journals. The journal of a finished run does not change.
 Rule 2  If SQLite reports any error, if the schema is not ours, or if the machine was restarted since (nothing is synced
         here), the index is thrown away and made again. If that fails too, it is made in memory.
+        It is made in memory too in a store that the user did not make: SQLite does not open files of other people.
 Rule 3  One process uses the file at a time, for a moment. A run that has to wait too long leaves its row as it is.
 Rule 4  The index never stops a run.
 Rule 5  Values of filters are parameters of SQL, never part of its text.
@@ -33,6 +34,7 @@ from agentrun.files import DATABASE_SUFFIXES
 from agentrun.journal.storage import MAX_JOURNAL_BYTES, MAX_RECORD_BYTES, blob_reader, read_contents
 from agentrun.spec.problems import is_utf8_text
 from agentrun.spec.project import Project
+from agentrun.store.owner import is_claimed
 from agentrun.store.process_lock import hold_lock, is_lock_held
 from agentrun.store.run_ids import is_run_id, root_run
 from agentrun.store.run_summary import UNFINISHED_STATUSES, RunSummary, StoredStatus, summarize
@@ -115,7 +117,10 @@ class RunIndex:
 
     @contextmanager
     def _lock(self, wait: float) -> Iterator[None]:
+        """Raises StorageError if the file is in use, or if another person may have made it."""
         self._tree.refuse_shared_directory(self._path.parent)
+        if not is_claimed(self._project):
+            raise StorageError("storage.untrusted", "the store was not made by the user on this machine")
         with hold_lock(self._project, self._path.parent / "locks" / "index.lock", "the index is in use", wait=wait):
             yield
 
