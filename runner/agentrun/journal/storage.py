@@ -61,6 +61,7 @@ _HEAD = re.compile(rb"([0-9]{8}) (sha256:[0-9a-f]{64})\n")
 _CALL_SUFFIXES = re.compile(rf"(\.{CALL_PATTERN})+")
 _CALLS_AT_END = re.compile(rf"(\.{CALL_PATTERN})+$")
 _INTENTS: tuple[type, ...] = get_args(Intent)
+_EFFECTIVE_IDS = os.access in os.supports_effective_ids
 _SYNCED_FACTS: Mapping[SyncMode, tuple[type, ...]] = {
     "process": (),
     "effects": (Observation, RunStopped, *_INTENTS),
@@ -95,6 +96,7 @@ class FileJournal:
         self.is_finished = False
         self._chain = HashChain()
         self._path = path
+        self._path_names = str(path), str(path.parent)
         self._tree = tree
         self._synced_facts = _SYNCED_FACTS[sync]
         self._put_blob = put_blob
@@ -172,27 +174,27 @@ class FileJournal:
             )
 
     def _check_file(self, record: Record, size: int) -> None:
-        status = os.fstat(self._file)
+        if self._tree is not None and isinstance(record.fact, _INTENTS):
+            status = self._check_directory()
+        else:
+            status = os.fstat(self._file)
         if status.st_nlink == 0:
             raise _journal_failed(OSError(errno.ENOENT, "the file was removed"), "written")
-        if self._tree is None:
-            return
-        if status.st_size != size:
+        if status.st_size != size and self._tree is not None:
             message = "the journal was changed by another process"
             raise StorageError("journal.stale_owner", message, fields={"seq": record.seq, "epoch": record.epoch})
-        if isinstance(record.fact, _INTENTS):
-            self._check_directory()
 
-    def _check_directory(self) -> None:
+    def _check_directory(self) -> os.stat_result:
+        path, directory = self._path_names
         try:
-            status = os.stat(self._path, follow_symlinks=False)
+            status = os.stat(path, follow_symlinks=False)
         except OSError as error:
             raise _journal_failed(error, "found") from error
         if (status.st_dev, status.st_ino) != self._identity:
             raise _journal_failed(OSError(errno.ENOENT, "its directory was moved or replaced"), "found")
-        effective = os.access in os.supports_effective_ids
-        if not os.access(self._path.parent, os.W_OK | os.X_OK, effective_ids=effective):
+        if not os.access(directory, os.W_OK | os.X_OK, effective_ids=_EFFECTIVE_IDS):
             raise _journal_failed(OSError(errno.EACCES, "its directory is not writable"), "written")
+        return status
 
     def _write_head(self) -> None:
         if self._tree is None:
