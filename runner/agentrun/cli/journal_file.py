@@ -54,7 +54,7 @@ def _refuse_unfinished(file: Path) -> None:
     if not file.is_file():
         return
     contents = read_contents(file)
-    if is_terminal_line(contents.last_line) or not (contents.lines or contents.torn):
+    if is_terminal_line(contents.last_line) or not contents.data:
         return
     message = f"{file} is the journal of a run that is not finished, and is not overwritten"
     hint = "choose another file, or move this one away"

@@ -77,19 +77,20 @@ def _last_unfinished(store: FileStore) -> str:
     return found[0].run
 
 
-def read_run(word: str, *, unknown: bool = True) -> tuple[RunFamily, list[Path]]:
-    """The journals that RUN|FILE names, and the files that may be its packages. `unknown`: whether facts of kinds that
-    this release does not know are read."""
+def read_run(word: str, *, unknown: bool = True, keep_all: bool = True) -> tuple[RunFamily, list[Path]]:
+    """The journals that RUN|FILE names, and the files that may be its packages. The options are those of
+    `read_family`."""
     from agentrun.journal.family import read_family
     from agentrun.store.files import FileStore
     from agentrun.store.run_ids import root_run
 
     if Path(word).is_file() or "/" in word or word.endswith(".jsonl"):
         path: Path = ExistingFile.convert(word, None, None)
-        return read_family(path, unknown=unknown), _package_paths(path.parent)
+        return read_family(path, unknown=unknown, keep_all=keep_all), _package_paths(path.parent)
     store = FileStore(working_project())
     run = find_run(store, word)
-    family = read_family(store.journal_path(run), store.project.store_tree, unknown=unknown)
+    path = store.journal_path(run)
+    family = read_family(path, store.project.store_tree, unknown=unknown, keep_all=keep_all)
     return family, _package_paths(store.run_directory(root_run(run)))
 
 

@@ -38,13 +38,13 @@ def command(run: str, as_json: bool) -> int:
     """
     from agentrun.spec.source_files import display_path
 
-    family, _ = read_run(run)
+    family, _ = read_run(run, keep_all=False)
     for journal in family.journals:
         name = display_path(journal.path)
         if journal.error is not None:
             show_run_error(journal.run, journal.error, as_json=as_json, file=name)
         elif as_json:
-            line = {"run": journal.run, "file": name, "records": len(journal.records)}
+            line = {"run": journal.run, "file": name, "records": journal.length}
             click.echo(json_line(line | {"finished": journal.is_finished, "head": journal.has_head}))
         else:
             click.echo(safe_text(f"{name} is intact: {_verdict(journal)}"))
@@ -52,7 +52,7 @@ def command(run: str, as_json: bool) -> int:
 
 
 def _verdict(journal: ReadJournal) -> str:
-    text = plural(len(journal.records), "record")
+    text = plural(journal.length, "record")
     if journal.is_finished:
         return f"{text}, the run is finished"
     if journal.has_head:

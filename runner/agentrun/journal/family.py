@@ -8,6 +8,7 @@ Rule 2  A damaged journal has the records before the damage, and the error.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -25,6 +26,8 @@ class ReadJournal(Struct, frozen=True):
     """A fact of a kind that this release does not know is an `UnknownFact`."""
     has_head: bool
     """Whether a head file names the last record."""
+    length: int
+    """The number of records, also of those that were not kept."""
     error: StorageError | None = None
 
     @property
@@ -64,29 +67,36 @@ class RunFamily(Struct, frozen=True):
         return (self.root, *self.children.values())
 
 
-def read_family(path: Path, tree: ProjectTree | None = None, *, unknown: bool = True) -> RunFamily:
+def read_family(
+    path: Path, tree: ProjectTree | None = None, *, unknown: bool = True, keep_all: bool = True
+) -> RunFamily:
     """Read a journal and those of its sub-agents. `tree`: the store that contains them. `unknown`: whether facts of
-    kinds that this release does not know are read. Raises `storage.failed` if it cannot be read at all."""
-    root = _read(path, tree, unknown)
+    kinds that this release does not know are read. Without `keep_all`, only the first and the last record are kept, and
+    those that name other journals and packages. Raises `storage.failed` if it cannot be read at all."""
+    read = partial(_read, tree=tree, unknown=unknown, keep_all=keep_all)
+    root = read(path)
     children: dict[str, ReadJournal] = {}
     waiting = list(root.child_runs)
     while waiting:
         run = waiting.pop(0)
         file = _child_path(path, str(root.run), run)
         if run not in children and file.is_file():
-            children[run] = _read(file, tree, unknown)
+            children[run] = read(file)
             waiting += children[run].child_runs
     return RunFamily(root, children)
 
 
-def _read(path: Path, tree: ProjectTree | None, unknown: bool) -> ReadJournal:
+def _read(path: Path, tree: ProjectTree | None, unknown: bool, keep_all: bool) -> ReadJournal:
     records: list[Record] = []
-    has_head, error = False, None
+    has_head, length, error = False, 0, None
     try:
         contents = read_contents(path, tree)
         has_head = contents.head is not None
         for record in contents.records(unknown=unknown):
+            if not keep_all and records and not isinstance(records[-1].fact, RunStarted | RunResumed | ChildStarted):
+                records.pop()
             records.append(record)
+            length = record.seq
         contents.refuse_torn()
     except StorageError as found:
         if not found.code.startswith(("journal.", "recovery.")):
@@ -94,7 +104,7 @@ def _read(path: Path, tree: ProjectTree | None, unknown: bool) -> ReadJournal:
         error = found
     if not records and error is None:
         error = StorageError("journal.truncated", "the journal has no records", fields={"seq": 0})
-    return ReadJournal(path, tuple(records), has_head, error)
+    return ReadJournal(path, tuple(records), has_head, length, error)
 
 
 def _child_path(path: Path, root: str, run: str) -> Path:

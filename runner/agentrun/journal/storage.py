@@ -21,6 +21,7 @@ import errno
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal, Self, TypeAlias, get_args
@@ -288,16 +289,24 @@ def _refused(message: str, hint: str) -> RecordRefused:
 class JournalContents(Struct, frozen=True):
     """The bytes of a journal, before they are checked."""
 
-    lines: list[bytes]
-    torn: bytes
-    """The last line, if it is incomplete."""
+    data: bytes
     head: JournalHead | None
     """None: there is no head file, or it is empty. A crash of the machine can cause that."""
     read_blob: FactBlobReader
 
     @property
+    def lines(self) -> Iterator[bytes]:
+        """The complete lines. They are not all in memory at once, because a journal can be large."""
+        return (line[:-1] for line in BytesIO(self.data) if line.endswith(b"\n"))
+
+    @property
+    def torn(self) -> bytes:
+        """The last line, if it is incomplete."""
+        return self.data[self.data.rfind(b"\n") + 1 :]
+
+    @property
     def last_line(self) -> bytes:
-        return self.torn or (self.lines[-1] if self.lines else b"")
+        return self.torn or self.data[self.data.rfind(b"\n", 0, -1) + 1 : -1]
 
     def records(self, *, unknown: bool = False) -> Iterator[Record]:
         """Check the lines and return their records. An incomplete last line is ignored."""
@@ -319,7 +328,7 @@ class JournalContents(Struct, frozen=True):
 
     def refuse_torn(self) -> None:
         if self.torn:
-            seq = len(self.lines) + 1
+            seq = self.data.count(b"\n") + 1
             message = f"record {seq} of the journal is incomplete: it was cut off during the write"
             raise StorageError("journal.truncated", message, fields={"seq": seq})
 
@@ -338,8 +347,7 @@ def read_contents(path: Path, tree: ProjectTree | None = None) -> JournalContent
     if len(data) > limit:
         message = f"the journal {path.name} is larger than {MAX_JOURNAL_BYTES // 1000**2} MB, the limit for journals"
         raise StorageError("storage.failed", message, fields={"path": "journal"})
-    *lines, torn = data.split(b"\n")
-    return JournalContents(lines, torn, head, blob_reader(path, tree))
+    return JournalContents(data, head, blob_reader(path, tree))
 
 
 def _read_head(journal: Path, tree: ProjectTree | None) -> JournalHead | None:

@@ -100,7 +100,7 @@ class FileStore:
         if journal is not None and journal.seq:
             return True
         try:
-            return bool(self.contents(run).lines)
+            return next(self.contents(run).lines, None) is not None
         except RequestError:
             return False
 
