@@ -209,7 +209,7 @@ def test_failures_are_results() -> None:
 def test_planted_guard_that_counts_replies_misses_parallel_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """A guard that looks at replies only does not see parallel calls."""
     monkeypatch.setattr(
-        guards, "extend_streaks", lambda streaks, tail, read: [((0, 0, 0, 0), (("", "", None),))] * len(read)
+        guards, "extend_streaks", lambda streaks, tail, read, compare: [((0, 0, 0, 0), (("", "", None),))] * len(read)
     )
     passes(only(repeated_call=3), calls_reply("w", "w", "w"))
 

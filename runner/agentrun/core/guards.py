@@ -11,8 +11,8 @@ Rule 6  A cycle has at least two different calls, whatever their results.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeAlias
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -28,6 +28,9 @@ from agentrun.core.state import CallSignature, CallState, GuardState, PastCall, 
 from agentrun.core.tally import Tally, TextTally, fnv1a
 
 LONGEST_CYCLE = 4
+
+CountedCall: TypeAlias = tuple[CallState, Streaks, tuple[PastCall, ...]]
+"""A call of the reply that counts, the streaks that it continues, and the latest calls."""
 
 
 def call_signature(call: ToolCall, arguments: dict[str, Any] | None) -> CallSignature:
@@ -50,12 +53,13 @@ def first_guard_state(earlier: EarlierRuns) -> GuardState:
 
 
 def extend_streaks(
-    streaks: Streaks, tail: tuple[PastCall, ...], calls: Iterable[PastCall]
+    streaks: Streaks, tail: tuple[PastCall, ...], calls: Iterable[PastCall], compare: GuardComparison
 ) -> list[tuple[Streaks, tuple[PastCall, ...]]]:
     """For each further call: the streaks that it continues, and the latest calls."""
+    is_equal = _is_same_result if compare == "results" else _is_same_call
     seen = []
     for latest in calls:
-        equal = [_is_equal(earlier, latest) for earlier in reversed(tail)]
+        equal = [is_equal(earlier, latest) for earlier in reversed(tail)]
         equal += [False] * (LONGEST_CYCLE - len(equal))
         streaks = tuple([streak + 1 if same else 0 for streak, same in zip(streaks, equal, strict=True)])
         tail = (*tail[1 - LONGEST_CYCLE :], latest)
@@ -63,12 +67,12 @@ def extend_streaks(
     return seen
 
 
-def _is_equal(one: PastCall, two: PastCall) -> bool:
-    return one[:2] == two[:2] and (one[2] is None or two[2] is None or one[2] == two[2])
+def _is_same_call(one: PastCall, two: PastCall) -> bool:
+    return one[1] == two[1]
 
 
-def _without_results(calls: Iterable[PastCall]) -> tuple[PastCall, ...]:
-    return tuple([(tool, hashed, None) for tool, hashed, _ in calls])
+def _is_same_result(one: PastCall, two: PastCall) -> bool:
+    return one[1] == two[1] and (one[2] is None or two[2] is None or one[2] == two[2])
 
 
 def add_batch(detector: GuardState, calls: tuple[CallState, ...]) -> GuardState:
@@ -86,9 +90,8 @@ def add_results(detector: GuardState, calls: tuple[CallState, ...], repeats: tup
     """The detector after the results of a reply. `repeats`: calls that do not count."""
     results = {call.id: data_hash(sorted_json(call.parts)) for call in calls}
     counted = [(*call.signature, results[call.id]) for call in calls if call.id not in repeats]
-    (result_streaks, tail) = extend_streaks(detector.result_streaks, detector.tail, counted)[-1]
-    without = _without_results(detector.tail), _without_results(counted)
-    (call_streaks, _) = extend_streaks(detector.call_streaks, *without)[-1]
+    (result_streaks, tail) = extend_streaks(detector.result_streaks, detector.tail, counted, "results")[-1]
+    (call_streaks, _) = extend_streaks(detector.call_streaks, detector.tail, counted, "calls")[-1]
     batch = _unordered_batch(calls)
     result_batch = f"{batch} {data_hash(sorted_json(sorted((call.signature[1], results[call.id]) for call in calls)))}"
     result_batches = detector.result_batches.plus(result_batch)
@@ -125,10 +128,13 @@ def add_text(detector: GuardState, text: str) -> GuardState:
 
 
 def find_guard_fault(package: Package, state: State) -> Fault | None:
+    call_compare, cycle_compare = package.guards.call_compare, package.guards.cycle_compare
+    counted = _counted_calls(package, state, call_compare)
+    in_cycles = counted if cycle_compare == call_compare else _counted_calls(package, state, cycle_compare)
     return (
         _parallel_tools(package, state)
-        or _repeated_call(package, state)
-        or _cycle(package, state)
+        or _repeated_call(package, counted)
+        or _cycle(package, in_cycles)
         or _repeated_batch(package, state)
         or stagnation_fault(package, state, state.replies.original_text, 0)
     )
@@ -143,23 +149,20 @@ def _parallel_tools(package: Package, state: State) -> Fault | None:
     return Fault("guard.parallel_tools", texts.parallel_calls(count, limit), fields, hint)
 
 
-def _counted_calls(
-    package: Package, state: State, compare: GuardComparison | UnsetType
-) -> Iterator[tuple[CallState, Streaks, tuple[PastCall, ...]]]:
-    """The calls of the reply that count, each with the streaks that it continues and the latest calls."""
+def _counted_calls(package: Package, state: State, compare: GuardComparison | UnsetType) -> list[CountedCall]:
     detector, repeats = state.detector, repeated_reads(package, state)
     calls = [call for call in state.calls if call.id not in repeats]
     pending: list[PastCall] = [(*call.signature, None) for call in calls]
     if compare == "results":
-        seen = extend_streaks(detector.result_streaks, detector.tail, pending)
+        seen = extend_streaks(detector.result_streaks, detector.tail, pending, "results")
     else:
-        seen = extend_streaks(detector.call_streaks, _without_results(detector.tail), pending)
-    return ((call, *latest) for call, latest in zip(calls, seen, strict=True))
+        seen = extend_streaks(detector.call_streaks, detector.tail, pending, "calls")
+    return [(call, *latest) for call, latest in zip(calls, seen, strict=True)]
 
 
-def _repeated_call(package: Package, state: State) -> Fault | None:
+def _repeated_call(package: Package, counted: list[CountedCall]) -> Fault | None:
     guards = package.guards
-    for call, streaks, _ in _counted_calls(package, state, guards.call_compare):
+    for call, streaks, _ in counted:
         count = streaks[0] + 1
         limit = _reached_limit(package, guards.repeated_call, count, [call.tool])
         if limit is not None:
@@ -169,10 +172,10 @@ def _repeated_call(package: Package, state: State) -> Fault | None:
     return None
 
 
-def _cycle(package: Package, state: State) -> Fault | None:
+def _cycle(package: Package, counted: list[CountedCall]) -> Fault | None:
     guards = package.guards
     least = 0 if guards.cycle is None else min(guards.cycle, guards.observation)
-    for call, streaks, recent in _counted_calls(package, state, guards.cycle_compare):
+    for call, streaks, recent in counted:
         for length in range(2, LONGEST_CYCLE + 1):
             count = streaks[length - 1] // length + 1
             if count < least:
@@ -180,7 +183,7 @@ def _cycle(package: Package, state: State) -> Fault | None:
             steps = recent[-length:]
             pattern = [tool for tool, _, _ in steps]
             limit = _reached_limit(package, guards.cycle, count, pattern)
-            if limit is not None and len(set(_without_results(steps))) > 1:
+            if limit is not None and len({hashed for _, hashed, _ in steps}) > 1:
                 fields = {"pattern": pattern, "count": count, "limit": limit, "call": call.id}
                 hint = "raise guards.cycle, or mark the tools `observation: true`"
                 return Fault("guard.cycle", texts.repeated_cycle(pattern, count), fields, hint)

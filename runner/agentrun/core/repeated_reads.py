@@ -22,6 +22,8 @@ _WITHOUT_RESULT: tuple[CallStatus, ...] = ("denied", "done")
 def repeated_reads(package: Package, state: State) -> tuple[str, ...]:
     """The reads of the reply that are identical to an earlier one. Guards count such calls once."""
     calls = state.calls
+    if len(calls) == 1:
+        return ()
     return tuple([call.id for index, call in enumerate(calls) if any(_same_reads(package, calls[:index], call))])
 
 

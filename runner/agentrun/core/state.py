@@ -290,4 +290,7 @@ def pending_effects(state: State) -> tuple[str, ...]:
 
 
 def find_call(state: State, id: str) -> CallState | None:
-    return next((call for call in state.calls if call.id == id), None)
+    for call in state.calls:
+        if call.call.id == id:
+            return call
+    return None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from copy import copy
 from typing import Any, Self
 
 _FNV_START, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
@@ -37,8 +36,9 @@ class Tally:
             return type(self)(self._start, [*self._keys[: self._length], key])
         self._places.setdefault(key, []).append(self._length)
         self._keys.append(key)
-        longer = copy(self)  # skips the work of `__init__`
-        longer._length += 1  # noqa: SLF001  # its own
+        longer = type(self).__new__(type(self))  # skips the work of `__init__`
+        longer._start, longer._keys = self._start, self._keys  # noqa: SLF001  # its own
+        longer._places, longer._length = self._places, self._length + 1  # noqa: SLF001  # as above
         return longer
 
     def count(self, key: str) -> int:
