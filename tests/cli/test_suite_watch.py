@@ -218,7 +218,7 @@ def test_unreadable_file_is_run_as_such(suite: Suite) -> None:
 def test_watch_refuses_options_that_do_not_replay(suite: Suite, option: tuple[str, ...]) -> None:
     ran = suite.test("--watch", *option)
     assert ran.code == 2
-    wanted = f"--watch cannot be combined with {option[0]}: it replays the cases that a change touches"
+    wanted = f"--watch cannot be combined with {option[0]}: it replays the cases that a change affects"
     assert wanted in ran.err
 
 

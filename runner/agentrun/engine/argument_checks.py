@@ -17,7 +17,7 @@ from agentrun.core.effect_ids import CALL_PATTERN
 from agentrun.spec.problems import did_you_mean, is_utf8_text, quote_text
 from agentrun.spec.v1.field_types import NAME_RULE, is_valid_name
 
-_CALLS = re.compile(rf"(\.{CALL_PATTERN})*")
+_RUN_ID = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,63}}(\.{CALL_PATTERN})*")
 
 
 def check_type(name: str, value: object, kind: type | tuple[type, ...], wanted: str) -> None:
@@ -73,9 +73,9 @@ def check_names(name: str, value: object) -> None:
 def check_run_id(value: object) -> None:
     """The id of a sub-agent ends with the ids of the calls that lead to it: `run-1.c1.0`."""
     check_type("run", value, str, "a run id, which is a string")
-    name, dot, calls = str(value).partition(".")
-    if not is_valid_name(name) or not _CALLS.fullmatch(dot + calls):
-        raise ValueError(f"`run` cannot be {quote_text(str(value))}, because a run id names a folder: {NAME_RULE}")
+    if not _RUN_ID.fullmatch(str(value)):
+        rule = "use at most 64 letters, digits, - and _, with a letter or digit first"
+        raise ValueError(f"`run` cannot be {quote_text(str(value))}, because a run id names a folder: {rule}")
 
 
 def check_data(name: str, value: object, kind: Any, wanted: str) -> None:
