@@ -48,6 +48,17 @@ def test_question_has_arguments_rules_and_reason_and_no_deadline() -> None:
     assert run.ran == []
 
 
+def test_question_that_was_altered_does_not_match_its_hash() -> None:
+    run = run_that_needs_approval(("a", '{"q": "x"}'))
+    run.until(ApprovalAsked)
+    next = decide(run.agent, run.state)
+    assert isinstance(next, Wait)
+    (question,) = next.questions
+    assert gate.matches_its_hash(run.state, question)
+    for change in ({"subject": "c1.1"}, {"target": "b"}, {"value": {"q": "y"}}, {"value": object()}, {"rules": ()}):
+        assert not gate.matches_its_hash(run.state, replace(question, **change)), change
+
+
 def test_approved_call_runs() -> None:
     run = run_that_needs_approval(answer="approved")
     assert run.finish().tool_calls == 1
