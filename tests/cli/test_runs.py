@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from agentrun.core.facts import Fact, Record, RunStopped
+from agentrun.core.facts import BudgetShare, Fact, Parent, Record, RunStopped
 from agentrun.core.fault import Fault
+from agentrun.errors import StorageError
 from agentrun.spec.project import Project as SpecProject
 from agentrun.store.files import FileStore
 
@@ -192,3 +193,92 @@ def test_live_runs_are_listed_with_what_they_spent_and_wait_for(tmp_path: Path) 
     waits = [{"kind": "deferral", "subject": "c2.0", "tool": "refund"}]
     assert (two["status"], two["waits_for"]) == ("waiting", waits)
     assert "2 turns  refund (c2.0) is deferred\n" in runs(tmp_path, "--status", "waiting").out
+
+
+# --- rm ---------------------------------------------------------------------------------------------------------
+
+
+def names(root: Path) -> list[str]:
+    return sorted(os.listdir(root / ".agentrun/runs"))
+
+
+@pytest.fixture
+def family(root: Path) -> Path:
+    """Two more runs of the session, and a run with a sub-agent."""
+    child = Parent("run-d", "c1.0", 1, BudgetShare())
+    store_runs(
+        root,
+        ("run-a2", AT, (run_started(run="run-a2", session="chat"), RUN_STOPPED)),
+        ("run-d", AT, (run_started(run="run-d"), RUN_STOPPED)),
+        ("run-d.c1.0", AT, (run_started(run="run-d.c1.0", parent=child), RUN_STOPPED)),
+    )
+    return root
+
+
+def test_rm_removes_a_run_with_its_sub_agents(family: Path) -> None:
+    done = runs(family, "rm", "run-b", "d", "run-d")
+    assert (done.code, done.out, done.err) == (0, "", "2 runs removed\n")
+    assert names(family) == ["run-a", "run-a2", "run-c"]
+    assert [each["run"] for each in listed(family, "--sub-agents")] == ["run-a2", "run-c", "run-a"]
+    again = runs(family, "rm", "run-b")
+    assert (again.code, "run.not_found" in again.err) == (2, True)
+
+
+def test_rm_prints_json(family: Path) -> None:
+    assert runs(family, "rm", "run-b", "--json").lines() == [{"run": "run-b", "session": None, "removed": True}]
+    refused = runs(family, "rm", "run-c", "--json")
+    assert (refused.code, refused.lines()[0]["error"]["fields"]["run"]) == (2, "run-c")
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (["run-b", "run-c"], 2, "run.invalid_state: the run run-c is interrupted, but it must be finished for this"),
+        (["run-b", "run-a"], 2, "which is removed as a whole: agentrun runs rm --session chat"),
+        (["run-b", "run-d.c1.0"], 2, "run-d.c1.0 is the run of a sub-agent; remove the run that started it: run-d"),
+        (["run-b", "run-x"], 2, "run.not_found"),
+        (["run-b", "run-"], 2, "5 runs begin with"),
+        (["run-b", "--session", "none"], 2, "session.not_found"),
+        ([], 2, "name a run, or a session with --session"),
+        (["../run-b"], 2, "run.not_found"),
+    ],
+)
+def test_rm_removes_nothing_if_it_refuses_one(family: Path, args: list[str], code: int, said: str) -> None:
+    before = names(family)
+    done = runs(family, "rm", *args)
+    assert (done.code, said in done.err, names(family)) == (code, True, before), done.err
+
+
+def test_rm_removes_a_session_as_a_whole(family: Path) -> None:
+    assert runs(family, "rm", "--session", "chat").err == "2 runs removed\n"
+    assert names(family) == ["run-b", "run-c", "run-d", "run-d.c1.0"]
+    assert os.listdir(family / ".agentrun/sessions") == []
+
+
+def test_rm_of_an_unfinished_session_needs_force(family: Path) -> None:
+    store_runs(family, ("run-e", AT, (run_started(run="run-e", session="chat"),)))
+    refused = runs(family, "rm", "--session", "chat")
+    assert (refused.code, "add --force" in refused.err, "run-a" in names(family)) == (2, True, True)
+    assert runs(family, "rm", "--session", "chat", "--force").err == "3 runs removed\n"
+
+
+def test_rm_force_removes_unfinished_and_running_runs(family: Path) -> None:
+    with FileStore(SpecProject(family), sync="process") as store:
+        journal = store.open("run-c")
+        refused = runs(family, "rm", "run-c")
+        assert (refused.code, "the run run-c is running" in refused.err) == (2, True), refused.err
+        assert runs(family, "rm", "run-c", "--force").code == 0
+        with pytest.raises(StorageError, match="the journal cannot be written"):
+            journal.append(Record(journal.seq + 1, AT, journal.epoch, journal.head, replied("Hello")))
+    assert "run-c" not in names(family)
+
+
+def test_rm_does_not_follow_links(family: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "mine").write_text("x")
+    (family / ".agentrun/runs/run-b/blobs").symlink_to(outside)
+    assert runs(family, "rm", "run-b").code == 0
+    assert (outside / "mine").read_text() == "x"
+    (family / ".agentrun/runs/run-l").symlink_to(outside)
+    assert runs(family, "rm", "run-l", "--force").code != 0
+    assert (outside / "mine").read_text() == "x"

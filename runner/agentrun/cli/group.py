@@ -29,7 +29,7 @@ COMMANDS: dict[str, str] = {
     "audit": "Check that this release would make the same decisions as a journal.",
     "store": "Show where runs are stored, and trust a store.",
     "cassette": "List, show, audit and prune cassettes.",
-    "runs": "List stored runs with their status and what they spent.",
+    "runs": "List and remove stored runs.",
     "provider": "Serve a script as a model provider on this machine.",
     "schema": "Print or write the JSON Schemas for editors.",
     "doctor": "Check the installation and the environment.",

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, get_args
 
 import click
 import msgspec
 
+from agentrun.cli.completion import complete_runs
 from agentrun.cli.console import (
-    document_problems,
     environment_redactor,
     escape_json,
     json_line,
@@ -21,12 +22,16 @@ from agentrun.cli.console import (
     table_lines,
 )
 from agentrun.cli.options import ListGroup, now_option, parse_duration
+from agentrun.cli.run_files import find_run, working_project
+from agentrun.engine.request import wrong_state_error
+from agentrun.errors import RequestError
 from agentrun.report.formatting import format_count, format_dollars
-from agentrun.spec.problems import escape_invisible
-from agentrun.spec.project import find_working_project
+from agentrun.spec.problems import escape_invisible, quote_text
 from agentrun.spec.safe_text import plural
+from agentrun.store.files import FileStore
 from agentrun.store.index import RunFilter, RunIndex
-from agentrun.store.run_summary import RunSummary, StoredStatus, WaitKind, WaitReason
+from agentrun.store.run_ids import root_run
+from agentrun.store.run_summary import UNFINISHED_STATUSES, RunSummary, StoredStatus, WaitKind, WaitReason
 
 DEFAULT_LIMIT = 50
 _WAITS: dict[WaitKind, str] = {
@@ -39,12 +44,13 @@ _WAITS: dict[WaitKind, str] = {
 
 @click.group("runs", cls=ListGroup)
 def command() -> None:
-    """List stored runs.
+    """List and remove stored runs.
 
     \b
     Examples:
       agentrun runs                                       list the latest runs
       agentrun runs --status waiting --status failed      list those that need attention
+      agentrun runs rm 5f0c                               remove a run
     """
 
 
@@ -104,9 +110,7 @@ def list_runs_command(
         limit=None if most is None else most + 1,
         sub_agents=sub_agents,
     )
-    with document_problems():
-        project = find_working_project(Path.cwd())
-    found = RunIndex(project).select(wanted)
+    found = RunIndex(working_project()).select(wanted)
     shown = found[:most]
     if shown:
         click.echo("\n".join(json_lines(shown) if as_json else text_lines(shown)))
@@ -115,6 +119,70 @@ def list_runs_command(
     if not as_json and not found:
         print_stderr("no runs found")
     return 0
+
+
+@command.command("rm", short_help="Remove runs and sessions from the store.")
+@click.argument("names", metavar="[RUN]...", nargs=-1, shell_complete=complete_runs)
+@click.option("--session", "sessions", metavar="NAME", multiple=True, help="Remove this session with all its runs.")
+@click.option("--force", is_flag=True, help="Remove runs that are not finished too, even if a process works on them.")
+@json_option
+def remove_runs_command(names: tuple[str, ...], sessions: tuple[str, ...], force: bool, as_json: bool) -> int:
+    """Remove runs from the store, with their sub-agents. They cannot be restored.
+
+    RUN is the id of a run, or the beginning of it. A run of a session is removed together with its session. Nothing is
+    removed if one of the runs cannot be removed.
+
+    \b
+    Examples:
+      agentrun runs rm 5f0c 81aa
+      agentrun runs rm --session support-ada
+    """
+    if not names and not sessions:
+        raise click.UsageError("name a run, or a session with --session")
+    project = working_project()
+    with FileStore(project) as store:
+        runs = {run.run: run for run in RunIndex(project).select(RunFilter(sub_agents=True))}
+        single = [_removable_run(runs, name) for name in dict.fromkeys(find_run(store, name) for name in names)]
+        grouped = [run for name in dict.fromkeys(sessions) for run in _session_runs(store, runs, name)]
+        for run in () if force else (*single, *grouped):
+            if run.status in UNFINISHED_STATUSES:
+                error = wrong_state_error(run.run, "finished", run.status)
+                error.hint = "to remove it anyway, add --force; nothing was removed"
+                raise error
+        for run in single:
+            store.remove(run.run, force=force)
+        for name in dict.fromkeys(sessions):
+            store.remove_session(store.session_directory(name).name, force=force)
+        for run in grouped:
+            with suppress(RequestError):  # it was in the list of the session
+                store.remove(run.run, force=force)
+    removed = [*single, *grouped]
+    if as_json:
+        for run in removed:
+            click.echo(json_line({"run": run.run, "session": run.session, "removed": True}))
+    else:
+        print_stderr(f"{plural(len(removed), 'run')} removed")
+    return 0
+
+
+def _removable_run(runs: Mapping[str, RunSummary], name: str) -> RunSummary:
+    """The summary of a run that is not part of anything else. Raises click.UsageError if it is."""
+    run = runs.get(name) or RunSummary(name, "", "damaged", 0, 0)
+    if run.parent is not None:
+        raise click.UsageError(f"{name} is the run of a sub-agent; remove the run that started it: {root_run(name)}")
+    if run.session is not None:
+        session = shlex.quote(escape_invisible(run.session))
+        raise click.UsageError(
+            f"{name} belongs to a session, which is removed as a whole: agentrun runs rm --session {session}"
+        )
+    return run
+
+
+def _session_runs(store: FileStore, runs: Mapping[str, RunSummary], name: str) -> list[RunSummary]:
+    found = [run for run in runs.values() if run.session == name and run.parent is None]
+    if not found and not store.session_directory(name).is_dir():
+        raise RequestError("session.not_found", f"there is no session {quote_text(name)}", fields={"session": name})
+    return found
 
 
 def _parse_time(option: str, text: str | None, now: int) -> int | None:

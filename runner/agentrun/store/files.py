@@ -196,12 +196,12 @@ class FileStore:
             self._blobs[root] = RunBlobs(self, self.run_directory(root) / "blobs")
         return self._blobs[root]
 
-    def remove(self, run: str) -> None:
-        """Remove a run with its sub-agents. Its session remembers that it was removed. Raises `run.not_found`,
-        `session.busy`."""
+    def remove(self, run: str, *, force: bool = False) -> None:
+        """Remove a run with its sub-agents. Its session remembers that it was removed. `force`: even if a process works
+        on it, which then ends with an error. Raises `run.not_found`, `session.busy`."""
         if not is_run_id(run) or not self.run_directory(run).is_dir():
             raise run_not_found_error(run)
-        self._lock(run)
+        self._lock_to_remove(run, force)
         try:
             if name := self.session_of(run):
                 mark_removed(self._tree, self.session_directory(name), run)
@@ -209,20 +209,31 @@ class FileStore:
         finally:
             self._release(run)
 
-    def remove_session(self, directory: str) -> None:
-        """Remove a session with all its runs. Raises `session.busy`."""
+    def remove_session(self, directory: str, *, force: bool = False) -> None:
+        """Remove a session with all its runs. `force`: as for one run. Raises `session.busy`."""
         path = self.project.store_directory / "sessions" / directory
         lock = ProcessLock(self._tree, path / "lock")
-        lock.acquire(f"a run of the session {directory} is not finished")
+        try:
+            lock.acquire(f"a run of the session {directory} is not finished")
+        except LockBusy:
+            if not force:
+                raise
         try:
             for entry in read_order(self._tree, path) or ():
                 if not entry.removed and self.run_directory(entry.run).is_dir():
-                    self._lock(entry.run)
+                    self._lock_to_remove(entry.run, force)
                     self._remove_directories(entry.run)
                     self._release(entry.run)
             self._tree.remove_directory(path)
         finally:
             lock.release()
+
+    def _lock_to_remove(self, run: str, force: bool) -> None:
+        try:
+            self._lock(run)
+        except RequestError:
+            if not force:
+                raise
 
     def _remove_directories(self, run: str) -> None:
         for other in self.runs():
