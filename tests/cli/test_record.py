@@ -21,7 +21,7 @@ from agentrun.journal.canonical import canonical
 from agentrun.journal.storage import read_journal_file
 
 from ..servers import closed_port
-from .command import SCRIPT
+from .command import SCRIPT, CommandResult
 from .shop_project import KEY, STORY, Project
 
 BOTH = ["look 1042", "refund 1042 20"]
@@ -242,6 +242,16 @@ def test_a_failing_provider_does_not_replace_a_recording(shop: Project) -> None:
     assert (replayed.code, "this failure was recorded" in replayed.err) == (6, True)
 
 
+def record_failure(shop: Project, story: str | None, *args: str) -> CommandResult:
+    """Record with a provider that plays this script. None: there is no server at the address."""
+    args = (*args, "--mode", "record", "--yes")
+    if story is None:
+        address = f"http://127.0.0.1:{closed_port()}/v1"
+        return shop.run(*args, OPENAI_API_KEY=KEY, OPENAI_BASE_URL=address)
+    with shop.provider(story) as (_, environment):
+        return shop.run(*args, **environment)
+
+
 WRONG_SETTINGS = {
     "wrong port": None,
     "wrong key": 'agentrun: "1"\nturns: [{text: x, faults: [{status: 401, times: 9}]}]\n',
@@ -251,14 +261,7 @@ WRONG_SETTINGS = {
 
 @pytest.mark.parametrize("mistake", WRONG_SETTINGS)
 def test_first_recording_with_wrong_settings_leaves_no_cassette_and_no_case(shop: Project, mistake: str) -> None:
-    story = WRONG_SETTINGS[mistake]
-    arguments = ("A new question", "--mode", "record", "--case", "new", "--yes")
-    if story is None:
-        address = f"http://127.0.0.1:{closed_port()}/v1"
-        failed = shop.run(*arguments, OPENAI_API_KEY=KEY, OPENAI_BASE_URL=address)
-    else:
-        with shop.provider(story) as (_, environment):
-            failed = shop.run(*arguments, **environment)
+    failed = record_failure(shop, WRONG_SETTINGS[mistake], "A new question", "--case", "new")
     assert failed.code == 6, failed.err
     assert "not recorded: the run failed with provider." in failed.err
     assert "recorded: cassettes" not in failed.err
@@ -432,14 +435,7 @@ def test_recorded_connection_failures_are_replayed(shop: Project, fault: str) ->
         "shop.yaml", "retry: {first_delay: 1ms}", "limits: {stream_gap: 1s}\nretry: {attempts: 2, first_delay: 1s}"
     )
     shop.expect_outcome("provider.*")
-    story = FAULTS[fault]
-    arguments = ("--mode", "record", "--yes", "--journal", "live.jsonl")
-    if story is None:
-        address = f"http://127.0.0.1:{closed_port()}/v1"
-        recorded = shop.run(*arguments, OPENAI_API_KEY=KEY, OPENAI_BASE_URL=address)
-    else:
-        with shop.provider(story) as (_, environment):
-            recorded = shop.run(*arguments, **environment)
+    recorded = record_failure(shop, FAULTS[fault], "--journal", "live.jsonl")
     assert (recorded.code, "recorded: " in recorded.err) == (6, True), recorded.err
     replayed = shop.run("--journal", "replay.jsonl")
     assert replayed.code == 6
