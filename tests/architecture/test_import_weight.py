@@ -59,6 +59,7 @@ def test_import_of_agentrun_loads_no_heavy_package(tmp_path: Path) -> None:
         ["specs/support.yaml"],
         ["specs/support.yaml", "--mode", "replay", "--case", "approval"],
         ["cassette", "audit", "specs/support.yaml"],
+        ["runs"],
         ["test", "specs/ops.yaml", "specs/support.yaml", "--coverage"],
     ],
     ids=" ".join,

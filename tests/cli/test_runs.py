@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +195,25 @@ def test_live_runs_are_listed_with_what_they_spent_and_wait_for(tmp_path: Path) 
     waits = [{"kind": "deferral", "subject": "c2.0", "tool": "refund"}]
     assert (two["status"], two["waits_for"]) == ("waiting", waits)
     assert "2 turns  refund (c2.0) is deferred\n" in runs(tmp_path, "--status", "waiting").out
+
+
+@pytest.mark.parametrize("obstacle", ["directory", "busy", "nonsense"])
+def test_run_does_not_need_the_index(tmp_path: Path, obstacle: str) -> None:
+    shop = Project(tmp_path)
+    with shop.provider() as (_, environment), ExitStack() as stack:
+        shop.run("--mode", "live", "--approve", "all", **environment)
+        index = tmp_path / ".agentrun/index.sqlite"
+        if obstacle == "nonsense":
+            index.write_bytes(b"nonsense" * 1000)
+        elif obstacle == "directory":
+            index.unlink()
+            index.mkdir()
+        else:
+            lock = stack.enter_context((tmp_path / ".agentrun/locks/index.lock").open())
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        done = shop.run("--mode", "live", "--approve", "all", **environment)
+    assert (done.code, done.out) == (0, "Done.\n"), done.err
+    assert [each["status"] for each in listed(tmp_path)] == ["completed", "completed"]
 
 
 # --- rm ---------------------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from ..journal.journals import RUN_STOPPED, WITH_TOOLS, journal, model_asked, re
 from ..long_loops import times
 
 ALL = RunFilter(sub_agents=True)
+ASKED = (Ruled("c1.0", "tool_call", "ask", ("r",)), ApprovalAsked("c1.0", "sha256:1", "sha256:2", "search", ("r",)))
 
 
 @pytest.fixture
@@ -187,6 +188,19 @@ def test_planted_mistake_in_the_update_is_found(monkeypatch: pytest.MonkeyPatch,
         write = index._write
         monkeypatch.setattr(index, "_write", lambda database, rows, *_: write(database, rows))
     assert any(first_difference(seed) for seed in range(10))
+
+
+def test_run_that_starts_in_the_same_tick_of_the_clock_is_noticed(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index, "CLOCK_STEP_NS", 3600 * 10**9)
+    write_runs(project)
+    runs = project.store_directory / "runs"
+    before = runs.stat()
+    assert len(listed(project)) == 3
+    write_run(project, "run-4", journal(*WITH_TOOLS).text())
+    os.utime(runs, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert len(listed(project)) == 4
 
 
 # --- a file that is not an index --------------------------------------------------------------------------------
@@ -406,6 +420,46 @@ def test_run_is_running_while_its_lock_is_held(tmp_path: Path) -> None:
     assert statuses(project) == {"run-1": "interrupted", child: "interrupted", "run-2": "completed"}
 
 
+def test_store_updates_the_index_after_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When a run starts, is left and ends. Without the comparison that readers make."""
+    project, update = Project(tmp_path), RunIndex.update
+    journals = []
+
+    def spy(self: RunIndex, run: str) -> None:
+        directory = project.store_directory / "runs" / run
+        journals.append((directory / "journal.jsonl").read_bytes().count(b"\n"))
+        assert int((directory / "head").read_bytes()[:8]) == journals[-1], "the head is written before"
+        update(self, run)
+
+    def rows() -> list[tuple[str, str, int]]:
+        database = sqlite3.connect(project.store_directory / "index.sqlite")
+        try:
+            return database.execute("SELECT run, status, seq FROM runs").fetchall()
+        finally:
+            database.close()
+
+    monkeypatch.setattr(RunIndex, "update", spy)
+    with FileStore(project) as store:
+        store_run(store, "run-1", run_started())
+        assert rows() == [("run-1", "interrupted", 1)]
+    with FileStore(project) as store:
+        store_run(store, "run-1", model_asked(), replied("", "search"), *ASKED)
+        assert rows() == [("run-1", "interrupted", 1)]
+    assert rows() == [("run-1", "waiting", 5)]
+    with FileStore(project) as store:
+        store_run(store, "run-1", RUN_STOPPED)
+        assert rows() == [("run-1", "completed", 6)]
+    assert journals == [1, 1, 5, 6]
+
+
+def test_run_is_stored_without_sqlite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "agentrun.store.index", None)
+    with FileStore(Project(tmp_path)) as store:
+        store_run(store, "run-1", *WITH_TOOLS)
+    monkeypatch.undo()
+    assert statuses(Project(tmp_path)) == {"run-1": "completed"}
+
+
 def test_probe_of_a_lock_does_not_take_it(tmp_path: Path) -> None:
     project = Project(tmp_path)
     with FileStore(project) as store:
@@ -421,14 +475,13 @@ def varied(project: Project) -> Project:
     """Runs that differ in everything that can be filtered."""
     failed = RunStopped("failed", fault=Fault("budget.cost", "too much"))
     cancelled = RunStopped("failed", fault=Fault("cancelled", "no"))
-    asked = (Ruled("c1.0", "tool_call", "ask", ("r",)), ApprovalAsked("c1.0", "sha256:1", "sha256:2", "search", ("r",)))
     parent = Parent("run-1", "c1.0", 1, BudgetShare())
     runs: dict[str, list[Fact]] = {
         "run-1": [run_started(agent="a"), RUN_STOPPED],
         "run-1.c1.0": [run_started(agent="b", parent=parent), RUN_STOPPED],
         "run-2": [run_started(agent="b", session="chat"), failed],
         "run-3": [run_started(agent="b", session="other"), cancelled],
-        "run-4": [run_started(agent="a"), model_asked(), replied("", "search"), *asked],
+        "run-4": [run_started(agent="a"), model_asked(), replied("", "search"), *ASKED],
         "run-5": [run_started(agent="x' OR 1=1 --"), model_asked()],
     }
     for number, (run, facts) in enumerate(runs.items(), 1):
