@@ -90,7 +90,12 @@ async def run_in_world(
 ) -> FinishedRun:
     """`before`: the journals of earlier runs of the same session or conversation. Raises the errors of `find_package`,
     `check_start` and `World.prepare` before the run exists. Later failures are in the outcome."""
-    package = find_package({}, request)
+    return await _run_package(world, find_package({}, request), request, before, announce)
+
+
+async def _run_package(
+    world: World, package: PackageFile, request: Request, before: Sequence[Sequence[Record]], announce: Announce
+) -> FinishedRun:
     request = replace(request, package=package)
     journals = {journal_run_id(records): records for records in before}
     session = restore_session(request.session, journals)
@@ -150,7 +155,7 @@ def replay_run(
     world = replay_world(
         package, request.run or "", player, clock, step=step, approver=approver, wrappers=wrappers, listen=listen
     )
-    done = clock.run(run_in_world(world, request, [each.journal for each in after], announce))
+    done = clock.run(_run_package(world, file, request, [each.journal for each in after], announce))
     unused = player.unused()
     return replace(
         done,

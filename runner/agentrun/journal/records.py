@@ -72,14 +72,11 @@ class HashChain(Struct):
     seq: int = 0
 
     def line(self, record: Record) -> bytes:
-        """The line of the next record. Any other record, or one that could not be read back, is a bug in agentrun.
-        Raises UnicodeEncodeError if a text contains half of a surrogate pair."""
+        """The line of the next record. Any other record is a bug in agentrun. Raises UnicodeEncodeError if a text
+        contains half of a surrogate pair."""
         if record.seq != self.seq + 1 or record.prev != self.head:
             raise InternalError("internal", f"record {record.seq} does not continue record {self.seq}")
-        line = sorted_json(record)
-        if not _is_readable(line):
-            raise InternalError("internal", f"record {record.seq} ({fact_kind(record.fact)}) could not be read back")
-        return _escape_line_ends(line)
+        return _escape_line_ends(sorted_json(record))
 
     def add(self, record: Record) -> bytes:
         line = self.line(record)
@@ -91,11 +88,14 @@ class HashChain(Struct):
         self.seq += 1
 
 
-def _is_readable(line: bytes) -> bool:
+def refuse_unreadable(record: Record, line: bytes) -> None:
+    """A record that could not be read back is a bug in agentrun. Nothing of it is written."""
     try:
-        return sorted_json(_decoder.decode(line)) == line
+        is_readable = _escape_line_ends(sorted_json(_decoder.decode(line))) == line
     except (msgspec.DecodeError, RecursionError):
-        return False
+        is_readable = False
+    if not is_readable:
+        raise InternalError("internal", f"record {record.seq} ({fact_kind(record.fact)}) could not be read back")
 
 
 def _escape_line_ends(line: bytes) -> bytes:

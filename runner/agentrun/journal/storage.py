@@ -42,6 +42,7 @@ from agentrun.journal.records import (
     follow_chain,
     move_fact_to_blob,
     read_records,
+    refuse_unreadable,
 )
 
 SyncMode: TypeAlias = Literal["process", "effects", "full"]
@@ -135,6 +136,7 @@ class FileJournal:
         if self._poisoned:
             raise poisoned_journal_error(record.seq)
         line = self._chain.line(record)
+        refuse_unreadable(record, line)
         start, fact = self._ends[-1], record.fact
         self._check_limits(record, len(line) + 1)
         if len(line) >= MAX_RECORD_BYTES and self._put_blob is not None:
