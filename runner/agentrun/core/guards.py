@@ -24,7 +24,7 @@ from agentrun.core.fault import Fault
 from agentrun.core.messages import ToolCall
 from agentrun.core.package import GuardComparison, Package, find_tool
 from agentrun.core.repeated_reads import repeated_reads
-from agentrun.core.state import CallSignature, CallState, GuardState, PastCall, State, Streaks
+from agentrun.core.state import NO_STREAKS, CallSignature, CallState, GuardState, PastCall, State, Streaks
 from agentrun.core.tally import Tally, TextTally, fnv1a
 
 LONGEST_CYCLE = 4
@@ -59,9 +59,12 @@ def extend_streaks(
     is_equal = _is_same_result if compare == "results" else _is_same_call
     seen = []
     for latest in calls:
-        equal = [is_equal(earlier, latest) for earlier in reversed(tail)]
-        equal += [False] * (LONGEST_CYCLE - len(equal))
-        streaks = tuple([streak + 1 if same else 0 for streak, same in zip(streaks, equal, strict=True)])
+        if latest[1] in [signature for _, signature, _ in tail]:
+            equal = [is_equal(earlier, latest) for earlier in reversed(tail)]
+            equal += [False] * (LONGEST_CYCLE - len(equal))
+            streaks = tuple([streak + 1 if same else 0 for streak, same in zip(streaks, equal, strict=True)])
+        else:
+            streaks = NO_STREAKS
         tail = (*tail[1 - LONGEST_CYCLE :], latest)
         seen.append((streaks, tail))
     return seen

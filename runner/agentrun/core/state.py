@@ -58,6 +58,7 @@ PastCall: TypeAlias = tuple[str, str, str | None]
 """The signature of a call, and a hash of the result that the model read. Null: the call has no result yet."""
 Streaks: TypeAlias = tuple[int, ...]
 """How many calls in a row, up to the latest, equal the call 1, 2, 3 or 4 positions before."""
+NO_STREAKS: Streaks = (0, 0, 0, 0)
 
 
 class GateState(Struct, frozen=True, gc=False):
@@ -146,8 +147,8 @@ class GuardState(Struct, frozen=True, gc=False):
 
     tail: tuple[PastCall, ...] = ()
     """The latest calls that have results."""
-    call_streaks: Streaks = (0, 0, 0, 0)
-    result_streaks: Streaks = (0, 0, 0, 0)
+    call_streaks: Streaks = NO_STREAKS
+    result_streaks: Streaks = NO_STREAKS
     """The same for calls whose results are equal too."""
     batch: str | None = None
     """The signature of the latest batch, with its calls in their order, whether it has results or not."""
