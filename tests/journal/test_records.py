@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from agentrun.canonical_json import sorted_json, text_hash
-from agentrun.core.facts import RULES_VERSION, Fact, ModelTold, Record, RunResumed
+from agentrun.core.facts import (
+    RULES_VERSION,
+    CancelRequested,
+    Fact,
+    ModelTold,
+    Record,
+    RunResumed,
+    UnknownFact,
+    fact_kind,
+)
 from agentrun.core.messages import user_message
 from agentrun.errors import InternalError, StorageError
 from agentrun.journal import records as module
@@ -130,6 +139,83 @@ def read_error(lines: list[bytes]) -> StorageError:
     with pytest.raises(StorageError) as caught:
         list(read_records(lines))
     return caught.value
+
+
+NEW_KIND = LINES[1].replace(b'"type":"model_asked"', b'"type":"model_teased"').replace(b'"route":', b'"routing":')
+"""A record of a kind that a later release may write, with a field of its own."""
+
+
+def with_new_kind() -> list[bytes]:
+    """A journal with an unknown record in the middle, chained as its release would have done it."""
+    after = replace(JOURNAL.records()[2], prev=text_hash(NEW_KIND))
+    return [LINES[0], NEW_KIND, sorted_json(after)]
+
+
+def test_unknown_kind_is_kept_for_readers_that_ask_for_it() -> None:
+    one, two, three = read_records(with_new_kind(), unknown=True)
+    assert isinstance(two.fact, UnknownFact)
+    assert (two.seq, two.fact.kind, two.fact.data["routing"]) == (2, "model_teased", "openai/gpt-4.1-mini")
+    assert (fact_kind(two.fact), one.fact, three.fact) == ("model_teased", *(JOURNAL.records()[i].fact for i in (0, 2)))
+
+
+def test_unknown_kind_cannot_be_continued() -> None:
+    error = read_error(with_new_kind())
+    assert (error.code, error.fields) == ("recovery.failed", {"seq": 2, "kind": "model_teased"})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda line: line.replace(b'"seq":2', b'"seq":2,"more":2'),
+        lambda line: line.replace(b'"cost":0', b'"cost": 0'),
+        lambda line: line.replace(b"model_teased", b"Model teased"),
+        lambda line: line.replace(b'"type":"model_teased"', b'"type":7'),
+        lambda line: line.replace(b"model_teased", b"model_asked"),
+        lambda line: line.replace(b'"seq":2', b'"seq":3'),
+    ],
+)
+def test_damaged_record_of_an_unknown_kind_is_found(change: Any) -> None:
+    changed = change(NEW_KIND)
+    assert changed != NEW_KIND
+    with pytest.raises(StorageError, match=r"journal\.damaged"):
+        list(read_records([LINES[0], changed], unknown=True))
+
+
+def test_changed_record_of_an_unknown_kind_breaks_the_chain() -> None:
+    first, new, last = with_new_kind()
+    with pytest.raises(StorageError, match=r"record 3 of the journal is damaged"):
+        list(read_records([first, new.replace(b'"reserved":100', b'"reserved":101'), last], unknown=True))
+
+
+@pytest.mark.parametrize("mark", ["\u0085", "\u2028", "\u2029"])
+def test_marks_that_some_programs_take_for_line_ends_are_escaped(mark: str) -> None:
+    made = journal(run_started(instructions=f"a{mark}b", params={f"k{mark}": "\u00e9"}))
+    (line, rest) = made.text().split(b"\n")
+    assert (rest, len(made.text().decode().splitlines())) == (b"", 1)
+    escape = f"\\u{ord(mark):04x}".encode()
+    assert (line.count(escape), mark.encode() in line, "\u00e9".encode() in line) == (2, False, True)
+    assert tuple(read_records([line], made.head)) == made.records()
+
+
+@pytest.mark.parametrize("mark", ["\u0085", "\u2028", "\u2029"])
+def test_journal_of_a_release_that_did_not_escape_is_valid(mark: str) -> None:
+    record = replace(JOURNAL.records()[0], fact=run_started(instructions=f"a{mark}b{mark}"))
+    raw = sorted_json(record)
+    assert mark.encode() in raw
+    assert list(read_records([raw], text_hash(raw))) == [record]
+    mixed = raw.replace(mark.encode(), f"\\u{ord(mark):04x}".encode(), 1)
+    assert read_error([mixed]).code == "journal.damaged", "no release wrote one of both"
+
+
+def test_record_that_could_not_be_read_back_is_not_written() -> None:
+    """The check is that of the reader, so it finds whatever a reader would refuse."""
+    wrong: list[Fact] = [CancelRequested(42), RunResumed("sha256:1", "2"), run_started(params={1: 2}, run=7)]  # type: ignore[arg-type]  # on purpose
+    for fact in wrong:
+        made = journal(run_started())
+        with pytest.raises(InternalError, match="could not be read back"):
+            made.append(Record(2, 0, 1, made.head, fact))
+        assert len(made.records()) == 1
+        made.append(Record(2, 0, 1, made.head, RunResumed("sha256:1")))
 
 
 def test_journal_of_a_later_release_raises_recovery_failed() -> None:
