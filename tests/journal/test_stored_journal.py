@@ -19,11 +19,9 @@ from agentrun.core.facts import (
     ModelAsked,
     Record,
     RunResumed,
-    RunStopped,
     ToolFinished,
     ToolStarted,
 )
-from agentrun.core.fault import Fault
 from agentrun.core.messages import Text
 from agentrun.errors import RecordRefused, StorageError
 from agentrun.files import ProjectTree
@@ -226,26 +224,6 @@ def padded(size: int, journal: FileJournal) -> Fact:
     return ToolFinished("c1.0", (Text("x" * (size - len(journal._chain.line(empty)) - 1)),))
 
 
-def test_record_of_256_kib_is_written_and_one_byte_more_is_refused(directory: Directory) -> None:
-    with directory.open() as journal:
-        append(journal, run_started())
-        before = directory.path.stat().st_size
-        error = append_error(journal, padded(256 * 1024 + 1, journal))
-        assert isinstance(error, RecordRefused)
-        assert (error.code, error.fields) == ("storage.failed", {"path": "journal", "errno": EFBIG})
-        assert directory.path.stat().st_size == before
-        append(journal, padded(256 * 1024, journal))
-        assert directory.path.stat().st_size == before + 256 * 1024, "a refusal does not poison"
-
-
-def test_hint_for_a_large_record_depends_on_its_kind(directory: Directory) -> None:
-    with directory.open() as journal:
-        assert "--attach" in str(append_error(journal, run_started(instructions="x" * 300_000)).hint)
-        append(journal, run_started())
-        assert "max_output_tokens" in str(append_error(journal, replied("x" * 300_000)).hint)
-        assert "less work" in str(append_error(journal, RunStopped("failed", Fault("internal", "x" * 300_000))).hint)
-
-
 def test_full_journal_takes_only_the_end_of_the_run(directory: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_JOURNAL_RECORDS", 3)
     with directory.open() as journal:
@@ -260,8 +238,14 @@ def test_journal_of_the_maximum_size_takes_only_the_end_of_the_run(
 ) -> None:
     with directory.open() as journal:
         append(journal, run_started())
-        monkeypatch.setattr(module, "MAX_JOURNAL_BYTES", directory.path.stat().st_size + 500)
+        before = directory.path.stat().st_size
+        monkeypatch.setattr(module, "MAX_JOURNAL_BYTES", before + 500)
+        error = append_error(journal, padded(501, journal))
+        assert isinstance(error, RecordRefused)
+        assert (error.code, error.fields) == ("storage.failed", {"path": "journal", "errno": EFBIG})
+        assert directory.path.stat().st_size == before
         append(journal, padded(500, journal))
+        assert directory.path.stat().st_size == before + 500, "a refusal does not poison"
         assert isinstance(append_error(journal, REFUSED), RecordRefused)
         append(journal, RUN_STOPPED)
     assert len(list(read_contents(directory.path, directory.tree).records())) == 3

@@ -18,8 +18,6 @@ from agentrun.canonical_json import data_hash
 from agentrun.compiler.package_file import PackageFile, seal_package
 from agentrun.core.facts import ToolStarted
 from agentrun.errors import AgentrunError, RequestError, StorageError
-from agentrun.redactor import Redactor
-from agentrun.secret import Secret
 from agentrun.spec.project import Project
 from agentrun.store.files import FileStore
 
@@ -109,21 +107,6 @@ def test_damaged_blob_is_not_returned(project: Project, store: FileStore) -> Non
     for name in (blob, data_hash(b"none"), "sha256:../head", "x"):
         with pytest.raises(KeyError):
             blobs.get(name)
-
-
-def test_secret_in_a_blob_is_not_in_its_file(project: Project, store: FileStore) -> None:
-    """The owner works with what the user gave; who continues the run gets the redacted copy."""
-    redactor = Redactor([("TOKEN", Secret("correct-horse-battery"))])
-    blobs = store.blobs("run-1", redactor)
-    early, plain = blobs.put(b"a correct-horse-battery"), blobs.put(b"plain")
-    append(store.open("run-1"), run_started())
-    late = blobs.put(b"b correct-horse-battery")
-    assert (blobs.get(early), blobs.get(late)) == (b"a correct-horse-battery", b"b correct-horse-battery")
-    with FileStore(project) as other:
-        found = [other.blobs("run-1").get(blob) for blob in (early, late, plain)]
-    assert found == [b"a [redacted:TOKEN]", b"b [redacted:TOKEN]", b"plain"]
-    files = [path for path in (project.root / ".agentrun").rglob("*") if path.is_file()]
-    assert not any(b"correct-horse" in path.read_bytes() for path in files)
 
 
 @pytest.mark.parametrize("run", ["../x", "a/b", "", ".hidden", "x" * 300, "a\0b"])
