@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import subprocess
@@ -20,6 +21,7 @@ from agentrun.core.facts import ToolStarted
 from agentrun.errors import AgentrunError, RequestError, StorageError
 from agentrun.spec.project import Project
 from agentrun.store.files import FileStore
+from agentrun.store.process_lock import ProcessLock
 
 from ..journal.journals import RUN_STOPPED, WITH_TOOLS, model_asked, replied, run_started
 from ..packages import package
@@ -175,6 +177,29 @@ def test_lock_of_a_killed_process_is_free(project: Project) -> None:
     finally:
         child.kill()
         child.communicate()
+
+
+def test_lock_on_a_removed_file_does_not_count(
+    project: Project, store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session or a run can be removed between the moments when its lock file is opened and locked."""
+    path = project.store_directory / "sessions/ada/lock"
+    lock, flock = ProcessLock(project.store_tree, path), fcntl.flock
+    descriptors: list[int] = []
+
+    def remove_first(descriptor: int, how: int) -> None:
+        if not descriptors:
+            path.unlink()
+        descriptors.append(descriptor)
+        flock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", remove_first)
+    lock.acquire("busy")
+    assert (len(descriptors), path.exists()) == (2, True)
+    with FileStore(project) as other:
+        assert error_of(lambda: other.lock_session("ada")).code == "session.busy"
+    lock.release()
+    store.lock_session("ada")
 
 
 def test_sub_agent_uses_lock_and_blobs_of_its_root(project: Project, store: FileStore) -> None:

@@ -1,0 +1,71 @@
+"""Runs of the Python API in a store on disk."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from agentrun.compiler.package_file import seal_package
+from agentrun.core.effects import ModelRequest
+from agentrun.core.facts import ModelReplied, RunStarted, RunStopped
+from agentrun.core.messages import User, text_of
+from agentrun.core.outcome import Outcome
+from agentrun.engine.request import Request
+from agentrun.engine.runtime import Runtime
+from agentrun.journal import storage
+from agentrun.spec.project import Project
+from agentrun.store.files import FileStore
+from agentrun.testing import replies, text
+from agentrun.testing.doubles import ScriptedReply
+
+from ..engine.memory_runtime import Home
+from ..long_loops import times
+from ..packages import package
+
+
+def test_run_whose_journal_is_full_ends_with_a_terminal_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record is refused, the journal is intact, so the run can say why it ended."""
+    with FileStore(Project(tmp_path), sync="process") as store:
+        home = Home("x" * 10_000, journals=store)
+        monkeypatch.setattr(storage, "MAX_JOURNAL_BYTES", 5_000)
+        outcome = home.run()
+        assert isinstance(outcome, Outcome)
+        assert (outcome.status, outcome.code) == ("failed", "storage.failed")
+        last = store.records("r1")[-1].fact
+    assert isinstance(last, RunStopped)
+    assert "larger than" in last.fault.message if last.fault else False
+
+
+def test_many_runs_at_once_mix_no_records(tmp_path: Path) -> None:
+    count = times(40, 200)
+    file = seal_package(package())
+
+    async def run_all(runtime: Runtime) -> list[object]:
+        requests = (Request(agent=file.agent.name, package=file, message=f"I am {n}.") for n in range(count))
+        return [await handle.wait() for handle in list(map(runtime.start, requests))]
+
+    def greet(asked: ModelRequest) -> ScriptedReply:
+        (message,) = asked.messages
+        assert isinstance(message, User)
+        return text(f"Hello, {text_of(message.parts)}")
+
+    model = replies(greet)
+    with FileStore(Project(tmp_path), sync="process") as store:
+        runtime = Runtime.in_memory(journals=store, providers={"openai": model})
+        endings = asyncio.run(run_all(runtime))
+        assert all(isinstance(ending, Outcome) and ending.status == "completed" for ending in endings)
+        runs = {run: store.records(run) for run in store.runs()}
+        assert len(runs) == count
+        said = set()
+        for run, records in runs.items():
+            started, *_ = (record.fact for record in records)
+            assert isinstance(started, RunStarted)
+            assert (started.run, len(records), store.package(run, started.package)) == (run, 5, file)
+            assert started.input is not None
+            (reply,) = (record.fact.reply.message.text for record in records if isinstance(record.fact, ModelReplied))
+            assert reply == f"Hello, {text_of(started.input.parts)}"
+            said.add(reply)
+        assert len(said) == count
+        assert not any(store.is_locked(run) for run in runs)
