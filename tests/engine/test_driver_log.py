@@ -76,13 +76,6 @@ def test_nothing_is_written_after_a_failure() -> None:
     assert len(journal.records()) == 2
 
 
-def test_fact_that_could_not_be_read_back_is_refused() -> None:
-    run = DrivenRun(package()).begun()
-    with pytest.raises(InternalError, match="could not be read back"):
-        run.log().commit(CancelRequested(42))  # type: ignore[arg-type]  # a caller without a type checker
-    assert len(run.facts()) == 1, "nothing is written"
-
-
 def test_half_of_a_surrogate_pair_is_escaped() -> None:
     run = DrivenRun(package(), text_reply("half a pair: \ud800")).begun()
     outcome = run.finish()

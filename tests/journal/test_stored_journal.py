@@ -23,7 +23,7 @@ from agentrun.core.facts import (
     ToolStarted,
 )
 from agentrun.core.messages import Text
-from agentrun.errors import RecordRefused, StorageError
+from agentrun.errors import InternalError, RecordRefused, StorageError
 from agentrun.files import ProjectTree
 from agentrun.journal import storage as module
 from agentrun.journal.storage import FileJournal, JournalHead, SyncMode, read_contents
@@ -259,6 +259,20 @@ def test_large_journal_warns_once_at_a_fifth(directory: Directory, monkeypatch: 
         assert said == []
         append(journal, replied("Hi"), REFUSED)
     assert said == ["the journal has 3 records and 0 MB; the run ends at 10 records or 50 MB"]
+
+
+def test_record_that_could_not_be_read_back_is_not_written(directory: Directory) -> None:
+    """The check is that of the reader, so it finds whatever a reader would refuse."""
+    wrong: list[Fact] = [CancelRequested(42), RunResumed("sha256:1", "2"), model_asked(True)]  # type: ignore[arg-type]  # on purpose
+    with directory.open() as journal:
+        append(journal, run_started())
+        before = directory.path.read_bytes()
+        for fact in wrong:
+            with pytest.raises(InternalError, match="could not be read back"):
+                append(journal, fact)
+        assert directory.path.read_bytes() == before
+        append(journal, CancelRequested("42"))
+        assert len(journal.records()) == 2
 
 
 # --- torn lines ------------------------------------------------------------------------------------------------
