@@ -53,6 +53,10 @@ installed:
 test-long: $(COMPILED) $(NODE_SERVERS) $(PLUGINS) ## every test, the long ones too, with more random examples
 	@AGENTRUN_TESTS=long $(BIN)/pytest -q -n auto --dist worksteal -m "long or not long" $(TESTS)
 
+.PHONY: crash
+crash: $(READY) ## kill real runs at every operation of the store and continue them
+	@$(BIN)/python -m tests.durability.crash
+
 .PHONY: bench
 bench: $(READY) ## measure speed against a baseline of the same run
 	@$(BIN)/python bench/run.py

@@ -32,6 +32,8 @@ DATABASE_SUFFIXES = ("", "-journal", "-wal", "-shm")
 """The files of a SQLite database: its name with each of these."""
 _DIRECTORY = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 _FILE = os.O_CLOEXEC | os.O_NOFOLLOW
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EMLINK)
+"""Errors of file systems without hard links."""
 _NEVER_WRITTEN = ".git"
 
 
@@ -184,15 +186,12 @@ class ProjectTree(Struct, frozen=True):
             _remove_tree(directory, name)
 
     def create(self, path: Path, data: bytes) -> None:
-        with (
-            self._failures(path, "created"),
-            self._parent(path, refuse_link=False) as (directory, name),
-            suppress(FileExistsError),
-        ):
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE
-            descriptor = os.open(name, flags, self._file_mode, dir_fd=directory)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
+        """Create a file, whole or not at all. If there is one already, it stays as it is."""
+        with self._failures(path, "created"), self._parent(path, refuse_link=False) as (directory, name):
+            try:
+                os.stat(name, dir_fd=directory, follow_symlinks=False)
+            except FileNotFoundError:
+                _create(directory, name, data, self._file_mode)
 
     def remove(self, path: Path) -> None:
         with self._failures(path, "removed"), self._parent(path, create=False, refuse_link=False) as (directory, name):
@@ -353,6 +352,19 @@ def _replace(
         raise
     if sync:
         os.fsync(directory)
+
+
+def _create(directory: int, name: str, data: bytes, mode: int) -> None:
+    temporary = _write_beside(directory, name, data, mode, sync=False)
+    try:
+        with suppress(FileExistsError):  # another process was first
+            os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        os.replace(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+    finally:
+        _remove_quietly(temporary, directory)
 
 
 def _check_replaceable(directory: int, name: str, new_mode: int = 0o666) -> None:

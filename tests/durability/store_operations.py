@@ -1,14 +1,15 @@
-"""Number each operation that changes a file below a directory, and die at one of them.
+"""Number each operation that changes a file below some directories, and die at one of them.
 
 The product has no hooks for this: the functions of `os` that it calls are replaced for a while. Operations of libraries
 written in C, such as SQLite, are not seen; `faults.py` covers them with strace.
 
-    with StoreOperations(folder, CrashPoint(7, "before"), die):
+    with StoreOperations([folder], CrashPoint(7, "before"), die):
         ...
 
 Rule 1  An operation is a write, a sync, a truncation, a rename, a removal, a lock, a new directory, or an open of a
         file for writing. They are numbered from 1.
-Rule 2  A process dies before an operation, after it, or after only some bytes of a write.
+Rule 2  A process dies before an operation, after it, or after only some bytes of a write. The head of a journal, which
+        is written in place with `pwrite`, is smaller than what a disk or a kernel writes at once, and is not torn.
 Rule 3  A process that died, but is still there because `die` raised an exception, changes nothing any more.
 """
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -33,7 +34,7 @@ ON_NAMES = ("mkdir", "unlink", "rmdir")
 class Operation(NamedTuple):
     name: str
     path: str
-    """Relative to the directory."""
+    """Relative to its directory."""
     size: int = 0
     """The bytes of a write."""
 
@@ -68,14 +69,14 @@ def points_of(operations: list[Operation], *, after: bool = False) -> list[Crash
 class StoreOperations:
     def __init__(
         self,
-        directory: Path,
+        directories: Sequence[Path],
         point: CrashPoint | None = None,
         die: Callable[[], NoReturn] | None = None,
         *,
         syncs: bool = True,
     ) -> None:
         """`syncs`: False if a sync need not reach the disk, because only a process dies and not the machine."""
-        self._directory = os.path.realpath(directory)
+        self._directories = [os.path.realpath(each) for each in directories]
         self._point = point
         self._die = die
         self._syncs = syncs
@@ -99,7 +100,7 @@ class StoreOperations:
             setattr(module, name, real)
 
     def close_files(self) -> None:
-        """Close the files below the directory, as the kernel does when a process ends. This releases their locks."""
+        """Close the files below the directories, as the kernel does when a process ends. This releases their locks."""
         for name in os.listdir("/proc/self/fd"):
             try:
                 path = os.readlink(f"/proc/self/fd/{name}")
@@ -122,10 +123,12 @@ class StoreOperations:
         if path is None:
             return real(file, *args)
         work = (lambda: None) if name in SYNCS and not self._syncs else (lambda: real(file, *args))
-        if name not in ("write", "pwrite"):
+        if name == "pwrite":
+            return self._run(name, path, work, len(args[0]))
+        if name != "write":
             return self._run(name, path, work)
         data = memoryview(args[0])
-        return self._run(name, path, work, len(data), lambda size: real(file, data[:size], *args[1:]))
+        return self._run(name, path, work, len(data), lambda size: real(file, data[:size]))
 
     def _on_name(self, name: str, real: Any, path: Any, *args: Any, **options: Any) -> Any:
         directory = options.get("dir_fd")
@@ -192,9 +195,10 @@ class StoreOperations:
         return self._relative(os.path.abspath(name))
 
     def _relative(self, path: str) -> str | None:
-        if path == self._directory:
-            return ""
-        return path[len(self._directory) + 1 :] if path.startswith(f"{self._directory}/") else None
+        for directory in self._directories:
+            if f"{path}/".startswith(f"{directory}/"):
+                return path[len(directory) + 1 :]
+        return None
 
 
 def _exists(path: Any, directory: int | None) -> bool:

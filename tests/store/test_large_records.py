@@ -100,7 +100,7 @@ def test_journal_with_large_records_continues(store: FileStore, tmp_path: Path) 
 
 def test_blob_is_synced_before_the_line_that_refers_to_it(store: FileStore) -> None:
     append(journal := store.open(RUN), run_started(), model_asked())
-    with StoreOperations(store.project.store_directory) as operations:
+    with StoreOperations([store.project.store_directory]) as operations:
         append(journal, replied(LONG))
     names = [f"{each.name} {Path(each.path).suffix or Path(each.path).name[:7]}" for each in operations.seen]
     (blob,) = blob_files(store)

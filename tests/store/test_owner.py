@@ -56,6 +56,13 @@ def test_first_run_makes_the_store_the_users_own_and_says_where_it_is(project: P
     refuse_untrusted(project)
 
 
+def test_what_a_killed_process_left_in_a_new_store_does_not_matter(project: Project) -> None:
+    (project.root / ".agentrun").mkdir(mode=0o700)
+    (project.root / ".agentrun/.owner.0123456789abcdef.new").write_bytes(b"01")
+    store_a_run(project)
+    assert reason(project) is None
+
+
 def test_project_without_a_store_has_nothing_to_distrust(project: Project) -> None:
     assert (distrust(project), is_claimed(project)) == (None, False)
 

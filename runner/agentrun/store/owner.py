@@ -22,7 +22,7 @@ from pathlib import Path
 
 from agentrun.distribution import run_git
 from agentrun.errors import StorageError
-from agentrun.files import ProjectTree
+from agentrun.files import TEMPORARY_NAME, ProjectTree
 from agentrun.spec.project import Project
 from agentrun.spec.source_files import display_path
 
@@ -128,7 +128,7 @@ def _known_stores() -> ProjectTree | None:
 
 
 def _is_empty(tree: ProjectTree, directory: Path) -> bool:
-    names = set(tree.names(directory))
+    names = {name for name in tree.names(directory) if not TEMPORARY_NAME.fullmatch(name)}
     below: Iterable[str] = (
         name for folder in _EMPTY_FOLDERS if folder in names for name in tree.names(directory / folder)
     )

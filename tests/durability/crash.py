@@ -1,0 +1,92 @@
+"""`make crash`: kill the processes of real runs at every operation of the store, and in the outside world.
+
+    python -m tests.durability.crash [--seed N]
+
+Each case is a run in a new folder: its process dies by SIGKILL, others continue it, and the end must be that of a run
+that was not disturbed (`KilledRun.check`). A third of the cases die three times.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from itertools import count
+from os import cpu_count
+from pathlib import Path
+from random import Random
+
+from .killed_agents import AGENTS
+from .killed_run import Command, Death, KilledRun
+from .outside_world import Effect, OutsideWorld
+from .series import Case, choose_seed, run_series
+from .store_operations import CrashPoint, points_of
+
+LEAST_CASES = 1000
+TRIPLES = 45
+"""Cases of each agent that die three times."""
+
+
+class Undisturbed:
+    """A run of an agent that nothing disturbed, and runs that are compared with it."""
+
+    def __init__(self, agent: str, folder: Path, worlds: Sequence[OutsideWorld], planted: str = "") -> None:
+        self._agent = agent
+        self._folder = folder
+        self._worlds = worlds
+        self._planted = planted
+        self._numbers = count()
+        whole = KilledRun(agent, folder / agent, worlds[0])
+        whole.run()
+        self.command: Command = whole.commands[0]
+        self._story = whole.story
+        self._effects: Counter[Effect] = worlds[0].happened()
+
+    def try_deaths(self, deaths: Sequence[Death], worker: int) -> None:
+        """Raise AssertionError if a run with these deaths does not end like the undisturbed one."""
+        folder = self._folder / f"{self._agent}-{next(self._numbers)}"
+        killed = KilledRun(self._agent, folder, self._worlds[worker], self._planted)
+        killed.run(deaths)
+        killed.check(self._story, self._effects)
+        shutil.rmtree(folder)
+
+    def deaths(self) -> list[Death]:
+        """Every single death of the first process."""
+        events = range(1, self.command.events + 1)
+        return [*map(Death, points_of(self.command.operations)), *(Death(event=event) for event in events)]
+
+    def cases(self, chance: Random) -> list[Case]:
+        single = self.deaths()
+        series: list[list[Death]] = [[death] for death in single]
+        for _ in range(TRIPLES):
+            series.append([chance.choice(single), self._random_death(chance), self._random_death(chance)])
+        return [Case(self._name(deaths), partial(self.try_deaths, deaths)) for deaths in series]
+
+    def _random_death(self, chance: Random) -> Death:
+        """A process that continues a run has fewer operations, so that not each of these happens."""
+        number = chance.randint(1, len(self.command.operations))
+        return Death(CrashPoint(number, chance.choice(("before", "after", "torn")), chance.randint(1, 200)))
+
+    def _name(self, deaths: Sequence[Death]) -> str:
+        first = deaths[0].point
+        about = f" ({self.command.operations[first.number - 1]})" if first else ""
+        return f"{self._agent} {', '.join(map(str, deaths))}{about}"
+
+
+def main() -> int:
+    seed = choose_seed()
+    chance = Random(seed)  # noqa: S311  # reproducible, not secret
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="crash-")))
+        worlds = [stack.enter_context(OutsideWorld()) for _ in range(cpu_count() or 1)]
+        cases = [case for agent in AGENTS for case in Undisturbed(agent, folder, worlds).cases(chance)]
+        chance.shuffle(cases)
+        return run_series("crash", cases, seed, least=LEAST_CASES)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
