@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -119,12 +119,13 @@ class FileStore:
             raise run_not_found_error(run)
         return records
 
-    def last_record(self, run: str) -> LastRecord | None:
-        """The end of a journal, which is not checked. None: there is no record."""
-        tail = self._tree.read(self.journal_path(run), MAX_RECORD_BYTES + 1, tail=True) or b""
-        *_, line, _ = (b"", *tail.split(b"\n"))
-        found = _AT.match(line)
-        return None if found is None else LastRecord(int(found[1]), is_terminal_line(line))
+    def last_records(self, runs: Iterable[str]) -> Iterator[tuple[str, LastRecord | None]]:
+        """The ends of journals, which are not checked. None: there is no record."""
+        with self._tree.directory(self._runs) as directory:
+            for run in runs:
+                line = b"" if directory is None else _last_line(directory, run)
+                found = _AT.match(line)
+                yield run, None if found is None else LastRecord(int(found[1]), is_terminal_line(line))
 
     def package(self, run: str, fingerprint: str) -> PackageFile:
         if (kept := self._packages.get(run)) is not None and kept.fingerprint == fingerprint:
@@ -196,16 +197,17 @@ class FileStore:
             self._blobs[root] = RunBlobs(self, self.run_directory(root) / "blobs")
         return self._blobs[root]
 
-    def remove(self, run: str, *, force: bool = False) -> None:
+    def remove(self, run: str, *, force: bool = False, names: Iterable[str] | None = None) -> None:
         """Remove a run with its sub-agents. Its session remembers that it was removed. `force`: even if a process works
-        on it, which then ends with an error. Raises `run.not_found`, `session.busy`."""
+        on it, which then ends with an error. `names`: the runs to search for sub-agents; None: all. Raises
+        `run.not_found`, `session.busy`."""
         if not is_run_id(run) or not self.run_directory(run).is_dir():
             raise run_not_found_error(run)
         self._lock_to_remove(run, force)
         try:
             if name := self.session_of(run):
                 mark_removed(self._tree, self.session_directory(name), run)
-            self._remove_directories(run)
+            self._remove_directories(run, self.runs() if names is None else names)
         finally:
             self._release(run)
 
@@ -222,7 +224,7 @@ class FileStore:
             for entry in read_order(self._tree, path) or ():
                 if not entry.removed and self.run_directory(entry.run).is_dir():
                     self._lock_to_remove(entry.run, force)
-                    self._remove_directories(entry.run)
+                    self._remove_directories(entry.run, self.runs())
                     self._release(entry.run)
             self._tree.remove_directory(path)
         finally:
@@ -235,8 +237,8 @@ class FileStore:
             if not force:
                 raise
 
-    def _remove_directories(self, run: str) -> None:
-        for other in self.runs():
+    def _remove_directories(self, run: str, names: Iterable[str]) -> None:
+        for other in names:
             if other.startswith(f"{run}.") and root_run(other) == run:
                 self._tree.remove_directory(self.run_directory(other))
         self._tree.remove_directory(self.run_directory(run))
@@ -418,6 +420,27 @@ class FileStore:
     def _release(self, run: str) -> None:
         if (lock := self._locks.pop(run, None)) is not None:
             lock.release()
+
+
+def _last_line(runs: int, run: str) -> bytes:
+    """The last complete line of a journal. Empty if there is none, or if it cannot be read."""
+    try:
+        descriptor = os.open(
+            f"{run}/{JOURNAL_NAME}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=runs
+        )
+    except OSError:
+        return b""
+    try:
+        size = os.fstat(descriptor).st_size
+        for length in (4096, MAX_RECORD_BYTES + 1):
+            before, end, _ = os.pread(descriptor, length, max(0, size - length)).rpartition(b"\n")
+            if end and (b"\n" in before or size <= length):
+                return before.rpartition(b"\n")[2]
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+    return b""
 
 
 def _session_name(first: Record) -> str | None:

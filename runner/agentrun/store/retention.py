@@ -15,8 +15,9 @@ from contextlib import suppress
 
 from agentrun.errors import RequestError, StorageError
 from agentrun.store.files import MAX_FINISHED_RUNS, RUN_DAYS, SESSION_DAYS, FileStore
+from agentrun.store.run_ids import root_run
 
-MAX_REMOVALS = 100
+MAX_REMOVALS = 50
 _DAY_MS = 24 * 60 * 60 * 1000
 
 
@@ -24,13 +25,15 @@ def prune_store(store: FileStore, now: int) -> None:
     """Remove what is too old. `now`: in milliseconds since 1970. What cannot be removed is left."""
     sessions = store.sessions()
     in_session = {entry.run for entries in sessions.values() for entry in entries}
-    loose = [run for run in store.root_runs() if run not in in_session]
+    names = store.runs()
+    loose = [run for run in names if run not in in_session and root_run(run) == run]
+    sub_agents = [run for run in names if root_run(run) != run]
     for count, run in enumerate(_old_runs(store, loose, now)):
         if count == MAX_REMOVALS:
             return
         with suppress(StorageError, RequestError):
             if store.session_of(run) is None:
-                store.remove(run)
+                store.remove(run, names=sub_agents)
     for name, entries in sessions.items():
         runs = [entry.run for entry in entries if not entry.removed]
         if len(runs) <= MAX_REMOVALS and _is_old_session(store, runs, now):
@@ -41,8 +44,7 @@ def prune_store(store: FileStore, now: int) -> None:
 
 def _old_runs(store: FileStore, runs: list[str], now: int) -> Iterator[str]:
     finished: list[tuple[int, str]] = []
-    for run in runs:
-        last = store.last_record(run)
+    for run, last in store.last_records(runs):
         if last is not None and last.is_terminal:
             finished.append((last.at, run))
         elif last is None and _is_old_directory(store, run, now):
@@ -56,7 +58,7 @@ def _old_runs(store: FileStore, runs: list[str], now: int) -> Iterator[str]:
 
 def _is_old_session(store: FileStore, runs: list[str], now: int) -> bool:
     """Whether all runs of a session are finished, the last one long ago. A session without a run is kept."""
-    ends = [last for run in runs if (last := store.last_record(run)) is not None]
+    ends = [last for _, last in store.last_records(runs) if last is not None]
     return bool(ends) and all(last.is_terminal and last.at < now - SESSION_DAYS * _DAY_MS for last in ends)
 
 
