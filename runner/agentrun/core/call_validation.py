@@ -145,7 +145,7 @@ def refuse(call: CallState, code: str, message: str, /, **fields: Any) -> CallRe
 
 def fill_in_defaults(schema: Any, value: Any) -> Any:
     """The value with the defaults of its schema. If there is nothing to fill in, it is the same object."""
-    if not isinstance(schema, Mapping):
+    if not isinstance(schema, dict):
         return value
     if isinstance(value, dict):
         return _complete_object(schema, value)
@@ -179,6 +179,6 @@ def _complete_object(schema: Mapping[str, Any], value: dict[str, Any]) -> dict[s
 
 
 def _has_usable_default(schema: Any) -> bool:
-    if not isinstance(schema, Mapping) or schema.get("default") is None:
+    if not isinstance(schema, dict) or schema.get("default") is None:
         return False
     return schema_validator(sorted_json(schema)).is_valid(schema["default"])

@@ -115,7 +115,9 @@ def _begin_request(state: State, fact: facts.ModelAsked) -> State:
 def _receive_reply(state: State, fact: facts.ModelReplied) -> State:
     assert state.requests.asking is not None
     tokens = charged_tokens(fact.reply.usage, state.requests.asking.reserved)
-    meter = replace(state.meter.plus(tokens=tokens, cost=fact.cost), usage=state.meter.usage.plus(fact.reply.usage))
+    before = state.meter
+    usage = before.usage.plus(fact.reply.usage)
+    meter = replace(before, usage=usage, tokens=before.tokens + tokens, cost=before.cost + fact.cost)
     requests = replace(state.requests, asking=None, tries=0, waited=0)
     if requests.purpose == "compact":
         compaction = replace(state.compaction, summary=fact.reply)
@@ -198,7 +200,8 @@ def _evolve_meter(meter: SpendMeter, call: CallState, fact: facts.SingleCallFact
         case facts.ToolStarted() | facts.ChildStarted() if not call.counted:
             tool = call.tool
             calls = {**meter.calls, tool: meter.calls.get(tool, 0) + 1}
-            return replace(meter.plus(tool_calls=1, runs=int(isinstance(fact, facts.ChildStarted))), calls=calls)
+            runs = meter.runs + isinstance(fact, facts.ChildStarted)
+            return replace(meter, tool_calls=meter.tool_calls + 1, runs=runs, calls=calls)
         case facts.ToolFinished() if fact.spent is not None:
             return _charge(meter, fact.spent)
         case facts.CallCancelled() | facts.CallSettled(how="result") if call.share is not None:

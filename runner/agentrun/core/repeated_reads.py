@@ -29,8 +29,8 @@ def repeated_reads(package: Package, state: State) -> tuple[str, ...]:
 
 def find_source(package: Package, state: State, call: CallState) -> CallState | None:
     """The identical call whose result a call gets. Null: it has to run itself."""
-    before = state.calls[: state.calls.index(call)]
-    for other in _same_reads(package, before, call):
+    index = state.calls.index(call)
+    for other in _same_reads(package, state.calls[:index], call) if index else ():
         if other.status in _UNDECIDED:
             return other
         has_result = other.returned is not None or other.status not in _WITHOUT_RESULT
