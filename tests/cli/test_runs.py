@@ -284,7 +284,7 @@ def test_rm_of_an_unfinished_session_needs_force(family: Path) -> None:
 
 
 def test_rm_force_removes_unfinished_and_running_runs(family: Path) -> None:
-    with FileStore(SpecProject(family), sync="process") as store:
+    with FileStore(SpecProject(family)) as store:
         journal = store.open("run-c")
         refused = runs(family, "rm", "run-c")
         assert (refused.code, "the run run-c is running" in refused.err) == (2, True), refused.err

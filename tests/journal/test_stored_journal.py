@@ -155,18 +155,16 @@ def test_sync_reaches_the_kernel_before_the_effect(directory: Directory) -> None
 
 
 def test_failed_sync_poisons_the_journal_and_is_not_repeated(directory: Directory, synced: list[int]) -> None:
-    """A pipe takes the bytes and cannot be synced."""
-    reader, writer = os.pipe()
+    """The null device takes the bytes and cannot be synced."""
     journal = directory.open()
     os.close(journal._file)
-    journal._file = writer
+    journal._file = os.open(os.devnull, os.O_WRONLY)
     error = append_error(journal, run_started())
     assert (error.code, error.fields["errno"]) == ("storage.failed", EINVAL)
     assert append_error(journal, RUN_STOPPED).code == "journal.poisoned"
     journal.close()
     assert len(synced) == 1
     assert directory.head() is None, "the head never names a record that is not synced"
-    os.close(reader)
 
 
 # --- full disks ------------------------------------------------------------------------------------------------

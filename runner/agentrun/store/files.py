@@ -362,9 +362,6 @@ class FileStore:
 
             RunIndex(self.project).update(run)
 
-    def is_current(self, journal: StoredJournal) -> bool:
-        return self._journals.get(journal.run) is journal
-
     def end(self, run: str) -> None:
         """The run has its terminal record."""
         self._journals.pop(run).close()
@@ -455,6 +452,7 @@ class StoredJournal:
         self.run = run
         self._store = store
         self._file = file
+        self._is_closed = False
 
     @property
     def seq(self) -> int:
@@ -473,7 +471,7 @@ class StoredJournal:
         return 0 if self._file is None else self._file.torn
 
     def append(self, record: Record) -> None:
-        if not self._store.is_current(self):
+        if self._is_closed:
             message = f"another owner has taken over the run {self.run}"
             raise StorageError("journal.stale_owner", message, fields={"seq": record.seq, "epoch": record.epoch})
         if self._file is None or record.seq == 1:
@@ -503,6 +501,7 @@ class StoredJournal:
         return iter(()) if self._file is None else self._file.lines_after(seq)
 
     def close(self) -> None:
+        self._is_closed = True
         if self._file is not None:
             self._file.close()
 
