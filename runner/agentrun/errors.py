@@ -134,6 +134,10 @@ class RequestError(AgentrunError):
     codes = ("input.", "session.", "run.")
 
 
+def run_duplicate_error(run: str) -> RequestError:
+    return RequestError("run.duplicate", f"a run with the id {run} already exists", fields={"run": run})
+
+
 def run_not_found_error(run: str) -> RequestError:
     return RequestError("run.not_found", f"there is no run {run}", fields={"run": run})
 

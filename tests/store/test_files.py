@@ -19,9 +19,11 @@ from agentrun.canonical_json import data_hash
 from agentrun.compiler.package_file import PackageFile, seal_package
 from agentrun.core.facts import ToolStarted
 from agentrun.errors import AgentrunError, RequestError, StorageError
+from agentrun.journal import storage
 from agentrun.spec.project import Project
 from agentrun.store.files import FileStore
 from agentrun.store.process_lock import ProcessLock
+from agentrun.store.sessions import read_session
 
 from ..journal.journals import RUN_STOPPED, WITH_TOOLS, model_asked, replied, run_started
 from ..packages import package
@@ -84,6 +86,28 @@ def test_run_without_a_first_record_leaves_nothing(project: Project, store: File
     assert error_of(lambda: store.records("run-1")).code == "run.not_found"
     store.close()
     assert not (project.root / ".agentrun/runs").exists()
+
+
+def test_first_record_that_cannot_be_written_leaves_no_trace_in_its_session(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(store.open("run-1"), run_started(session="ada"), RUN_STOPPED)
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "MAX_JOURNAL_BYTES", 10)
+        assert error_of(lambda: append(store.open("run-2"), run_started(session="ada"))).code == "storage.failed"
+    assert [entry.run for entry in store.session_runs("ada")] == ["run-1"]
+    assert len(read_session(store, "ada")) == 1
+
+
+def test_existing_run_is_not_started_again(project: Project, store: FileStore) -> None:
+    """Another process has created it between the check and the first record."""
+    journal = store.open("run-1")
+    with FileStore(project) as other:
+        append(other.open("run-1"), run_started(), RUN_STOPPED)
+    error = error_of(lambda: append(journal, run_started()))
+    assert (error.code, error.fields) == ("run.duplicate", {"run": "run-1"})
+    assert len(store.records("run-1")) == 2
+    assert not store.is_locked("run-1")
 
 
 def test_package_of_a_resumed_run_is_stored_beside_the_first(project: Project, store: FileStore) -> None:

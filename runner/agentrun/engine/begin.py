@@ -33,7 +33,7 @@ from agentrun.engine.driver import RunLog, open_run_log
 from agentrun.engine.request import Request, store_attachments
 from agentrun.engine.sessions import Session, earlier_runs
 from agentrun.engine.world import World, find_missing_port
-from agentrun.errors import AgentrunError, PackageError, PolicyError, RequestError
+from agentrun.errors import AgentrunError, PackageError, PolicyError, RequestError, run_duplicate_error
 
 
 class StartPolicy(Protocol):
@@ -64,7 +64,7 @@ def check_start(
     started = make_run_started(world, package, request, admitted, earlier)
     _refuse_by_policy(package, started, policy)
     if world.run in world.journals:
-        raise RequestError("run.duplicate", f"a run with the id {world.run} already exists", fields={"run": world.run})
+        raise run_duplicate_error(world.run)
     return started
 
 

@@ -28,7 +28,7 @@ from msgspec import UNSET, Struct
 from agentrun.canonical_json import data_hash
 from agentrun.compiler.package_file import MAX_PACKAGE_BYTES, PackageFile, package_bytes, parse_package
 from agentrun.core.facts import Record, RunStarted, RunStopped
-from agentrun.errors import RequestError, StorageError, run_not_found_error
+from agentrun.errors import RequestError, StorageError, run_duplicate_error, run_not_found_error
 from agentrun.journal.records import GENESIS_HASH, is_terminal_line, read_records
 from agentrun.journal.storage import (
     JOURNAL_NAME,
@@ -45,7 +45,14 @@ from agentrun.spec.source_files import display_path
 from agentrun.store.owner import claim_store
 from agentrun.store.process_lock import LockBusy, ProcessLock, ignore_store_in_git
 from agentrun.store.run_ids import is_run_id, root_run
-from agentrun.store.session_order import SessionEntry, add_to_order, mark_removed, read_order, session_directory
+from agentrun.store.session_order import (
+    SessionEntry,
+    add_to_order,
+    mark_removed,
+    read_order,
+    remove_from_order,
+    session_directory,
+)
 
 RUN_DAYS = 30
 MAX_FINISHED_RUNS = 1000
@@ -318,15 +325,22 @@ class FileStore:
 
     # --- for the journals and blobs of this store ------------------------------------------------------------------
 
-    def create_journal(self, run: str, first: Record, file: FileJournal | None) -> FileJournal:
-        """Create the directory of a new run with its blobs and its package, and an empty journal. `file`: the empty
-        journal that a process left behind when it ended before the first record."""
-        root = self._family(run)
+    def create_directory(self, run: str) -> None:
+        """Create and lock the directory of a new run. Raises `run.duplicate` or `session.busy` if another process has
+        created the run in the meantime."""
         self._prepare()
         if not os.path.lexists(self._runs):
             self._notify(f"runs are stored in {display_path(self.project.store_directory)}: {RETENTION_RULE}")
         self._tree.make_directory(self.run_directory(run) / "inbox", sync=False)
-        self._lock(root)
+        self._lock(self._family(run))
+        if run in self:
+            self._release(run)
+            raise run_duplicate_error(run)
+
+    def create_journal(self, run: str, first: Record, file: FileJournal | None) -> FileJournal:
+        """Write the blobs and the package of a new run, and an empty journal. `file`: the empty journal that a process
+        left behind when it ended before the first record."""
+        root = self._family(run)
         if name := _session_name(first):
             self.lock_session(name, run)
             earlier = partial(self._find_session_runs, name)
@@ -349,8 +363,11 @@ class FileStore:
         if self.syncs:
             self._tree.sync_directory(self.run_directory(run))
 
-    def undo_creation(self, run: str) -> None:
-        """Remove the directory of a run whose first record could not be written."""
+    def undo_creation(self, run: str, first: Record) -> None:
+        """Remove the directory of a run whose first record could not be written. It is locked."""
+        if name := _session_name(first):
+            with suppress(StorageError):
+                remove_from_order(self._tree, self.session_directory(name), run)
         with suppress(StorageError):
             self._tree.remove_directory(self.run_directory(run))
         self._blobs.pop(run, None)
@@ -485,13 +502,14 @@ class StoredJournal:
             self._store.end(self.run)
 
     def _append_first(self, record: Record) -> None:
+        self._store.create_directory(self.run)
         try:
             self._file = self._store.create_journal(self.run, record, self._file)
             self._file.append(record)
             self._store.finish_creation(self.run)
         except BaseException:
             self.close()
-            self._store.undo_creation(self.run)
+            self._store.undo_creation(self.run, record)
             raise
 
     def records(self) -> tuple[Record, ...]:

@@ -50,6 +50,12 @@ def add_to_order(
         _write(tree, directory, (*before, SessionEntry(run)), sync=sync)
 
 
+def remove_from_order(tree: ProjectTree, directory: Path, run: str) -> None:
+    """Forget a run that never began."""
+    if before := read_order(tree, directory):
+        _write(tree, directory, (entry for entry in before if entry.run != run), sync=True)
+
+
 def mark_removed(tree: ProjectTree, directory: Path, run: str) -> None:
     if before := read_order(tree, directory):
         entries = (replace(entry, removed=True) if entry.run == run else entry for entry in before)
