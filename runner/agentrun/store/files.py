@@ -195,6 +195,7 @@ class FileStore:
         except BaseException:
             if not was_locked:
                 self._release(root)
+                self._release_session(run)
             raise
 
     def blobs(self, run: str) -> RunBlobs:
@@ -302,6 +303,10 @@ class FileStore:
             raise RequestError("session.busy", message, hint=hint, fields=fields) from None
         self._session_locks[name] = lock
 
+    def _release_session(self, run: str) -> None:
+        if (name := self._held_sessions.pop(run, None)) and name not in self._held_sessions.values():
+            self._session_locks.pop(name).release()
+
     def _find_session_runs(self, name: str) -> list[str]:
         if not self._tree.names(self.session_directory(name)):
             return []
@@ -383,8 +388,7 @@ class FileStore:
         """The run has its terminal record."""
         self._journals.pop(run).close()
         self._release(run)
-        if (name := self._held_sessions.pop(run, None)) and name not in self._held_sessions.values():
-            self._session_locks.pop(name).release()
+        self._release_session(run)
 
     def read_blob(self, path: Path) -> bytes | None:
         return self._tree.read(path, MAX_BLOB_BYTES + 1)

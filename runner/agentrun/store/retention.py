@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 from agentrun.errors import RequestError, StorageError
 from agentrun.store.files import MAX_FINISHED_RUNS, RUN_DAYS, SESSION_DAYS, FileStore
@@ -47,7 +48,7 @@ def _old_runs(store: FileStore, runs: list[str], now: int) -> Iterator[str]:
     for run, last in store.last_records(runs):
         if last is not None and last.is_terminal:
             finished.append((last.at, run))
-        elif last is None and _is_old_directory(store, run, now):
+        elif last is None and _is_old(store.run_directory(run), now):
             yield run
     finished.sort()
     for newer, (at, run) in zip(range(len(finished) - 1, -1, -1), finished, strict=True):
@@ -57,12 +58,13 @@ def _old_runs(store: FileStore, runs: list[str], now: int) -> Iterator[str]:
 
 
 def _is_old_session(store: FileStore, runs: list[str], now: int) -> bool:
-    """Whether all runs of a session are finished, the last one long ago. A session without a run is kept."""
+    """Whether all runs of a session are finished, the last one long ago. A session without a run is kept, because its
+    list may be lost."""
     ends = [last for _, last in store.last_records(runs) if last is not None]
     return bool(ends) and all(last.is_terminal and last.at < now - SESSION_DAYS * _DAY_MS for last in ends)
 
 
-def _is_old_directory(store: FileStore, run: str, now: int) -> bool:
+def _is_old(directory: Path, now: int) -> bool:
     with suppress(OSError):
-        return os.stat(store.run_directory(run)).st_mtime * 1000 < now - _DAY_MS and not store.is_locked(run)
+        return os.stat(directory).st_mtime * 1000 < now - _DAY_MS
     return False
