@@ -57,6 +57,10 @@ test-long: $(COMPILED) $(NODE_SERVERS) $(PLUGINS) ## every test, the long ones t
 crash: $(READY) ## kill real runs at every operation of the store and continue them
 	@$(BIN)/python -m tests.durability.crash
 
+.PHONY: faults
+faults: $(READY) ## let disks fail and fill up, and limits of the process trip, in real runs
+	@$(BIN)/python -m tests.durability.faults
+
 .PHONY: bench
 bench: $(READY) ## measure speed against a baseline of the same run
 	@$(BIN)/python bench/run.py

@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import count
@@ -21,7 +21,7 @@ from pathlib import Path
 from random import Random
 
 from .killed_agents import AGENTS
-from .killed_run import Command, Death, KilledRun
+from .killed_run import Command, Death, Fault, KilledRun
 from .outside_world import Effect, OutsideWorld
 from .series import Case, choose_seed, run_series
 from .store_operations import CrashPoint, points_of
@@ -46,12 +46,20 @@ class Undisturbed:
         self._story = whole.story
         self._effects: Counter[Effect] = worlds[0].happened()
 
-    def try_deaths(self, deaths: Sequence[Death], worker: int) -> None:
-        """Raise AssertionError if a run with these deaths does not end like the undisturbed one."""
+    def try_disturbances(
+        self,
+        disturbances: Sequence[Death | Fault],
+        worker: int,
+        check: Callable[[KilledRun], None] | None = None,
+        store: Path | None = None,
+    ) -> None:
+        """Raise AssertionError if a run with these disturbances does not end like the undisturbed one."""
         folder = self._folder / f"{self._agent}-{next(self._numbers)}"
-        killed = KilledRun(self._agent, folder, self._worlds[worker], self._planted)
-        killed.run(deaths)
+        killed = KilledRun(self._agent, folder, self._worlds[worker], self._planted, store)
+        killed.run(disturbances)
         killed.check(self._story, self._effects)
+        if check is not None:
+            check(killed)
         shutil.rmtree(folder)
 
     def deaths(self) -> list[Death]:
@@ -64,7 +72,7 @@ class Undisturbed:
         series: list[list[Death]] = [[death] for death in single]
         for _ in range(TRIPLES):
             series.append([chance.choice(single), self._random_death(chance), self._random_death(chance)])
-        return [Case(self._name(deaths), partial(self.try_deaths, deaths)) for deaths in series]
+        return [Case(self._name(deaths), partial(self.try_disturbances, deaths)) for deaths in series]
 
     def _random_death(self, chance: Random) -> Death:
         """A process that continues a run has fewer operations, so that not each of these happens."""

@@ -30,7 +30,7 @@ from agentrun.store.files import FileStore
 from agentrun.testing import replies
 from agentrun.testing.doubles import Crash
 
-from .shapes import Shape, World, hooks
+from .shapes import ONCE, Shape, World, hooks
 from .store_operations import CrashPoint, Operation, StoreOperations
 
 RUN = "run-1"
@@ -103,7 +103,7 @@ class CrashTrial:
             for question in () if state.stopped else open_questions(store, run):
                 self._runtime(store).answer(run, question, "approved", by="a person")
                 return True
-            for call in (each for each in state.calls if each.status == "lost"):
+            for call in (each for each in state.calls if each.status == "lost" and each.tool in ONCE):
                 result = self.world.results.get((call.tool, _keys(records)[call.id]))
                 if result is None:
                     self._runtime(store).settle(run, call.id, "retry", "a person")

@@ -1,4 +1,4 @@
-"""The program of a process that runs an `agentrun` command and is killed at an operation of the store.
+"""The program of a process that runs an `agentrun` command and is killed at an operation of the store, or disturbed.
 
 The copies of `forked_command.py` run it in place of the command.
 """
@@ -8,6 +8,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -16,6 +20,9 @@ from agentrun.cli import main
 from .store_operations import CrashPoint, StoreOperations
 
 ROOT = Path(__file__).parents[2]
+CALLS = ("write", "pwrite64", "fdatasync", "fsync", "renameat", "linkat", "mkdirat", "openat")
+NO_INJECTION = "none"
+"""The process is only traced."""
 
 
 def program(directories: list[Path], point: CrashPoint | None, listing: Path, planted: str = "") -> str:
@@ -38,6 +45,37 @@ def run(directories: list[str], point: tuple[int, str, int] | None, listing: str
             main()
         finally:
             Path(listing).write_text(json.dumps(operations.seen), encoding="utf-8")
+
+
+def failing_program(prelude: str, *, stops: bool) -> str:
+    """Python that runs the command after a prelude. `stops`: it waits for strace first."""
+    stop = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)" if stops else ""
+    return f"{stop}\n{prelude}\nfrom agentrun.cli import main; main()"
+
+
+@contextmanager
+def inject(process: int, fault: str, trace: Path) -> Iterator[None]:
+    """Disturb the system calls of a process that waits for it, and let it go on. `fault`: for `strace -e inject`."""
+    _wait_until(lambda: _status(process)["State"].startswith("T"))
+    command = ["strace", "-f", "-y", "-qq", "-p", str(process), "-e", f"trace={','.join(CALLS)}", "-o", str(trace)]
+    command += [] if fault == NO_INJECTION else ["-e", f"inject={fault}"]
+    null = subprocess.DEVNULL
+    with subprocess.Popen(command, stdin=null, stdout=null, stderr=null):  # it ends with the process
+        _wait_until(lambda: _status(process)["TracerPid"] != "0")
+        os.kill(process, signal.SIGCONT)
+        yield
+
+
+def _status(process: int) -> dict[str, str]:
+    lines = Path(f"/proc/{process}/status").read_text(encoding="ascii").splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def _wait_until(is_true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not is_true():
+        assert time.monotonic() < end, "strace does not attach to the process"
+        time.sleep(0.001)
 
 
 def _kill_this_process() -> NoReturn:

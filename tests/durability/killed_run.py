@@ -9,8 +9,10 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from difflib import unified_diff
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +27,7 @@ from agentrun.store.run_ids import root_run
 
 from ..cli import forked_command
 from .crash_trial import journal_story, read_all
-from .dying_command import program
+from .dying_command import failing_program, inject, program
 from .killed_agents import write_agents
 from .outside_world import Effect, OutsideWorld
 from .store_operations import CrashPoint, Operation
@@ -34,7 +36,8 @@ MAX_COMMANDS = 30
 SECONDS = 60.0
 KILLED = -9
 WAITS = 8
-IDEMPOTENT = ("set",)
+FAILED = 7
+"""The store cannot be written or read."""
 
 
 class Death(NamedTuple):
@@ -47,6 +50,27 @@ class Death(NamedTuple):
         return str(self.point) if self.point else f"event {self.event}"
 
 
+class Fault(NamedTuple):
+    """What goes wrong in a process that goes on, or is killed by strace."""
+
+    inject: str = ""
+    """For `strace -e inject`."""
+    prelude: str = ""
+    """Python that runs before the command."""
+    output: str = ""
+    """A file for what the command prints."""
+    repair: Callable[[], None] | None = None
+    """Called after the command."""
+    event: int = 0
+    """An event of the outside world, and what happens then."""
+    action: Callable[[Effect | None], bool] = lambda effect: False
+    codes: tuple[int, ...] = (0, FAILED, WAITS)
+    """The exit codes that the command may have."""
+
+    def __str__(self) -> str:
+        return self.inject or self.prelude or self.output
+
+
 class Command(NamedTuple):
     """A command that was not killed, and what it did."""
 
@@ -56,33 +80,49 @@ class Command(NamedTuple):
 
 
 class KilledRun:
-    def __init__(self, agent: str, folder: Path, world: OutsideWorld, planted: str = "") -> None:
-        """`planted`: Python that puts a bug into each process."""
-        self._start = [f"{agent}.yaml", "--mode", "live", "--approve", "all"]
+    def __init__(
+        self,
+        agent: str,
+        folder: Path,
+        world: OutsideWorld,
+        planted: str = "",
+        store: Path | None = None,
+    ) -> None:
+        """`planted`: Python that puts a bug into each process. `store`: another directory for the store."""
+        self._environment = {} if store is None else {"AGENTRUN_STORE": str(store)}
+        self.start_command = [f"{agent}.yaml", "--mode", "live", "--approve", "all"]
         self._world = world
         self._planted = planted
-        self.project = Project(folder)
+        self.project = Project(folder) if store is None else Project(folder, store=str(store))
         self.commands: list[Command] = []
+        self.events = 0
+        """Events of the outside world during the last command."""
         self._earlier: set[str] = set()
         folder.mkdir()
         write_agents(folder, world.url)
         world.reset(folder / "notes.txt")
         if agent == "session":
-            self._start += ["--session", "ada"]
-            code, text = self._execute(self._start, None)
+            self.start_command += ["--session", "ada"]
+            code, text = self.execute(self.start_command, None)
             assert code == 0, text
             self._earlier.update(self._journals())
             self.commands.clear()
 
-    def run(self, deaths: Sequence[Death | None] = ()) -> None:
-        """Run commands until the run is finished: the first with the first death, the second with the second, and so
-        on. Raises AssertionError if one ends in another way."""
+    def run(self, disturbances: Sequence[Death | Fault | None] = ()) -> None:
+        """Run commands until the run is finished: the first with the first disturbance, the second with the second,
+        and so on. Raises AssertionError if one ends in another way."""
         for number in range(MAX_COMMANDS):
-            death = deaths[number] if number < len(deaths) else None
+            disturbance = disturbances[number] if number < len(disturbances) else None
             words, is_last = self._next_command()
-            code, text = self._execute(words, death)
-            expected = {*([KILLED] if death else []), 0, *([] if is_last else [WAITS])}
+            code, text = self.execute(words, disturbance)
+            expected = {0} if is_last else {0, WAITS}
+            if isinstance(disturbance, Fault):
+                expected.update(disturbance.codes)
+            elif disturbance is not None:
+                expected.add(KILLED)
             assert code in expected, f"{' '.join(words)}: exit {code}\n{text}"
+            if isinstance(disturbance, Fault) and disturbance.repair is not None:
+                disturbance.repair()
             if is_last and code == 0:
                 return
         raise AssertionError(f"the run has not ended after {MAX_COMMANDS} commands")
@@ -91,13 +131,13 @@ class KilledRun:
         """A command, and whether it only prints the outcome of a finished run."""
         journals = self._journals()
         if not journals:
-            return self._start, False
+            return self.start_command, False
         (root,) = {root_run(run) for run in journals}
         for run, records in journals.items():
             state = fold(records)
             if run == root and state.stopped:
                 return ["resume", root], True
-            for call in (each for each in state.calls if each.status == "lost"):
+            for call in (each for each in state.calls if each.status == "lost" and each.tool in RESULTS):
                 effect = Effect(call.tool, str((call.all_arguments or {})["q"]))
                 done = (
                     ["--result", RESULTS[call.tool] % effect.about] if self._world.happened()[effect] else ["--retry"]
@@ -105,46 +145,69 @@ class KilledRun:
                 return ["settle", run, call.id, *done, "--no-resume"], False
         return ["resume", root, "--approve", "all"], False
 
-    def _execute(self, words: list[str], death: Death | None) -> tuple[int, str]:
+    def execute(self, words: list[str], disturbance: Death | Fault | None) -> tuple[int, str]:
+        """Run a command. Return its exit code and the end of what it printed."""
+        fault = disturbance if isinstance(disturbance, Fault) else Fault()
         folder, listing = self.project.root, self.project.root / "operations.json"
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(folder),
             "OPENAI_API_KEY": "sk-not-real",
             "OPENAI_BASE_URL": f"{self._world.url}/v1",
+            **self._environment,
         }
-        watched = [self.project.store_directory, folder / ".local"]
-        code_text = program(watched, death.point if death else None, listing, self._planted)
-        with open(os.devnull, "rb") as null, (folder / "output.txt").open("wb") as output:
+        text = failing_program(fault.prelude, stops=bool(fault.inject))
+        if fault == Fault():
+            watched = [self.project.store_directory, folder / ".local"]
+            point = disturbance.point if isinstance(disturbance, Death) else None
+            text = program(watched, point, listing, self._planted)
+        output_path = Path(fault.output) if fault.output else folder / "output.txt"
+        with open(os.devnull, "rb") as null, output_path.open("wb") as output:
             streams = [null.fileno(), output.fileno(), output.fileno()]
             pids: list[int] = []
-            self._world.kill(death.event if death else 0, lambda: pids[0])
-            process = forked_command.Copy(words, folder, environment, streams, program=code_text)
+            if isinstance(disturbance, Death):
+                self._world.disturb(disturbance.event, lambda effect: _kill(pids))
+            else:
+                self._world.disturb(fault.event, fault.action)
+            process = forked_command.Copy(words, folder, environment, streams, program=text)
             pids.append(process.pid)
-            code = process.wait(SECONDS)
+            with inject(process.pid, fault.inject, self.trace) if fault.inject else nullcontext():
+                code = process.wait(SECONDS)
         self._world.wait_until_quiet()
-        if code != KILLED:
+        self.events = self._world.events
+        if code != KILLED and fault == Fault():
             operations = [Operation(*each) for each in json.loads(listing.read_text(encoding="utf-8"))]
-            self.commands.append(Command(" ".join(words), operations, self._world.events))
-        return code, (folder / "output.txt").read_text(encoding="utf-8")[-2000:]
+            self.commands.append(Command(" ".join(words), operations, self.events))
+        return code, "" if fault.output else output_path.read_text(encoding="utf-8")[-2000:]
+
+    @property
+    def trace(self) -> Path:
+        """What strace saw of the process that it disturbed."""
+        return self.project.root / "trace.txt"
 
     # --- checks ----------------------------------------------------------------------------------------------------
 
     def check(self, whole: str, effects: Counter[Effect]) -> None:
         """Raise AssertionError unless the run ended like one with this story and these effects."""
+        self.check_integrity()
         assert self._world.happened() == effects, f"{effects} → {self._world.happened()}"
+        for run, records in self._journals().items():
+            ends = [record.seq for record in records if isinstance(record.fact, facts.RunStopped)]
+            assert ends == [len(records)], f"{run} has {len(records)} records and ends at {ends}"
+        story = self.story
+        assert story == whole, "\n".join(unified_diff(whole.splitlines(), story.splitlines(), "whole", "killed"))
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError if something happened twice, a journal is damaged, or a lock is left."""
+        assert max(self._world.happened().values(), default=1) == 1, self._world.happened()
         assert max(self._world.keys().values(), default=1) == 1, self._world.keys()
         with FileStore(self.project) as store:
             for run, records in self._journals().items():
-                ends = [record.seq for record in records if isinstance(record.fact, facts.RunStopped)]
-                assert ends == [len(records)], f"{run} has {len(records)} records and ends at {ends}"
                 assert find_divergence(package_of_run(store, run), records) is None, f"{run} would decide differently"
         for path in self.project.store_directory.rglob("*lock"):
             if path.is_file():
                 with path.open("rb") as file:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        story = self.story
-        assert story == whole, "\n".join(unified_diff(whole.splitlines(), story.splitlines(), "whole", "killed"))
 
     @property
     def story(self) -> str:
@@ -155,5 +218,10 @@ class KilledRun:
         return {run: records for run, records in found.items() if run not in self._earlier}
 
 
+def _kill(processes: list[int]) -> bool:
+    os.kill(processes[0], signal.SIGKILL)
+    return True
+
+
 RESULTS = {"pay": '{"done": "%s"}', "note": "noted %s"}
-"""What the model reads of each call that may be lost."""
+"""The tools that may run at most once, and what the model reads of a call."""

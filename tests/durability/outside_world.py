@@ -1,6 +1,6 @@
 """The outside world of runs that are killed: a model and the services of tools, behind a real server on loopback.
 
-It has its own log of what happened, and survives the process that it serves. It can also be the one that kills it:
+It has its own log of what happened, and survives the process that it serves. It can also disturb or kill that process:
 before it does what it is asked, after it has done it, or in the middle of a streamed reply.
 
     GET  /look?q=…     finds something; changes nothing
@@ -13,8 +13,6 @@ before it does what it is asked, after it has done it, or in the middle of a str
 from __future__ import annotations
 
 import json
-import os
-import signal
 import threading
 import time
 from collections import Counter
@@ -56,13 +54,12 @@ class OutsideWorld:
         self.inbox: dict[str, str] = {}
         self.notes = notes
         self.events = 0
-        """Moments at which the world could kill."""
-        self._kill_at = 0
-        self._victim: Callable[[], int] = lambda: 0
+        """Moments at which the world could disturb."""
+        self.disturb(0, lambda effect: False)
 
-    def kill(self, at: int, victim: Callable[[], int]) -> None:
-        """Kill this process at an event."""
-        self._kill_at, self._victim, self.events = at, victim, 0
+    def disturb(self, at: int, action: Callable[[Effect | None], bool]) -> None:
+        """Do this at an event. It gets the effect that is asked for, and returns whether the process is killed."""
+        self._disturb_at, self._action, self.events = at, action, 0
 
     def happened(self) -> Counter[Effect]:
         """How often each thing happened."""
@@ -85,32 +82,31 @@ class OutsideWorld:
 
     # --- served by threads -------------------------------------------------------------------------------------------
 
-    def moment(self) -> bool:
+    def moment(self, effect: Effect | None = None) -> bool:
         """An event. True: the process was killed."""
         with self._lock:
             self.events += 1
-            is_due = self.events == self._kill_at
-        if is_due:
-            os.kill(self._victim(), signal.SIGKILL)
-        return is_due
+            is_due = self.events == self._disturb_at
+        return is_due and self._action(effect)
 
-    def serve(self, method: str, path: str, key: str, body: Any) -> Any:
+    def serve(self, path: str, key: str, body: Any) -> Any:
         """None: there is no reply, because the process is gone."""
-        if self.moment():
-            return None
         name = path.strip("/")
+        effect = Effect(name, body["q"]) if name in ("set", "pay") else None
+        if self.moment(effect):
+            return None
         if name == "look":
             reply = {"found": body["q"]}
         elif name == "inbox":
             self.inbox[key] = body["answer"]
             reply = {}
         else:
+            assert effect is not None
             with self._lock:
-                effect = Effect(name, body["q"])
                 if name != "set" or not self._log[effect, key]:
                     self._log[effect, key] += 1
             reply = {"done": body["q"]}
-        return None if self.moment() else reply
+        return None if self.moment(effect) else reply
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
@@ -144,7 +140,7 @@ def _make_handler(world: OutsideWorld) -> type[BaseHTTPRequestHandler]:
                 return
             body = json.loads(data) if data else {name: values[0] for name, values in parse_qs(url.query).items()}
             key = self.headers.get("Idempotency-Key", "")
-            reply = world.serve(self.command, url.path, key, body)
+            reply = world.serve(url.path, key, body)
             if reply is not None:
                 self._reply("application/json", json.dumps(reply).encode())
 

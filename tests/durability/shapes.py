@@ -23,6 +23,8 @@ from ..packages import ROUTE, package
 
 ALLOW = {"default": "allow"}
 TOOLS = {"look": tool(), "set": tool(effect="idempotent"), "pay": writing()}
+ONCE = ("pay",)
+"""The tools that may run at most once. A resumed run starts all other calls again without a decision."""
 BATCH = (call("look", q="1"), call("set", q="2"), call("pay", q="3"), call("look", q="4"), call("pay", q="5"))
 
 

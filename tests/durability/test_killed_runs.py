@@ -29,7 +29,7 @@ def test_killed_run_ends_like_an_undisturbed_one(agent: str, tmp_path: Path, wor
     undisturbed = Undisturbed(agent, tmp_path, [world])
     deaths = undisturbed.deaths()
     for number in range(3, len(deaths), len(deaths) // 3):
-        undisturbed.try_deaths([deaths[number], deaths[number // 2]], 0)
+        undisturbed.try_disturbances([deaths[number], deaths[number // 2]], 0)
 
 
 def test_call_that_runs_twice_is_found(tmp_path: Path, world: OutsideWorld) -> None:
@@ -37,4 +37,4 @@ def test_call_that_runs_twice_is_found(tmp_path: Path, world: OutsideWorld) -> N
     undisturbed = Undisturbed("batch", tmp_path, [world], RUNS_TWICE)
     after_payment = undisturbed.command.events - 2  # the last two are of the model
     with pytest.raises(AssertionError, match=r"tool='pay', about='p5'\): 2"):
-        undisturbed.try_deaths([Death(event=after_payment)], 0)
+        undisturbed.try_disturbances([Death(event=after_payment)], 0)

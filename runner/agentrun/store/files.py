@@ -232,6 +232,7 @@ class FileStore:
             for entry in read_order(self._tree, path) or ():
                 if not entry.removed and self.run_directory(entry.run).is_dir():
                     self._lock_to_remove(entry.run, force)
+                    mark_removed(self._tree, path, entry.run)
                     self._remove_directories(entry.run, self.runs())
                     self._release(entry.run)
             self._tree.remove_directory(path)
@@ -245,7 +246,11 @@ class FileStore:
             if not force:
                 raise
 
-    def _remove_directories(self, run: str, names: Iterable[str]) -> None:
+    def _remove_directories(self, run: str, names: Iterable[str] = ()) -> None:
+        """Remove a run and its sub-agents among the names. Its journal goes first: without it, what a killed process
+        leaves is no run, and is removed later."""
+        if os.path.lexists(self.journal_path(run)):
+            self._tree.remove(self.journal_path(run))
         for other in names:
             if other.startswith(f"{run}.") and root_run(other) == run:
                 self._tree.remove_directory(self.run_directory(other))
@@ -374,7 +379,7 @@ class FileStore:
             with suppress(StorageError):
                 remove_from_order(self._tree, self.session_directory(name), run)
         with suppress(StorageError):
-            self._tree.remove_directory(self.run_directory(run))
+            self._remove_directories(run)
         self._blobs.pop(run, None)
         self._release(run)
 

@@ -1,0 +1,219 @@
+"""`make faults`: disks that fail, fill up or cannot be written, and limits of the process, in real runs.
+
+    python -m tests.durability.faults [--seed N]
+
+Rule 1  The command of a run whose store fails goes on, or ends with exit code 7 or 8. It is never killed by the fault,
+        and never a bug of agentrun (70).
+Rule 2  After a record that could not be written or synced, that process writes nothing to the journal.
+Rule 3  When the disk works again, other commands continue the run, and it ends like one that nothing disturbed.
+Rule 4  If the directory of a run is gone, no other call starts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache, partial
+from pathlib import Path
+from random import Random
+
+from .crash import Undisturbed
+from .dying_command import NO_INJECTION
+from .killed_run import FAILED, KILLED, RESULTS, WAITS, Fault, KilledRun
+from .outside_world import Effect, OutsideWorld
+from .series import Case, choose_seed, run_series
+
+KINDS = ("signal=SIGKILL", "error=EIO", "error=ENOSPC")
+MORE_KINDS = {"openat": ("error=EMFILE", "error=EROFS"), "write": ("error=EDQUOT",)}
+DISK_SIZE = 512
+"""KiB of a small file system."""
+_CALL = re.compile(r"([0-9]+) +([a-z0-9]+)\((.*)")
+_JOURNAL = re.compile(r"(?:write|fdatasync)\([0-9]+<([^>]*/journal\.jsonl)>")
+
+
+# --- what this machine allows ----------------------------------------------------------------------------------------
+
+
+@cache
+def tracing_problem() -> str | None:
+    """Why strace cannot be used here, or None."""
+    if shutil.which("strace") is None:
+        return "strace is not installed"
+    command = ["strace", "-f", "-e", "inject=write:error=EIO:when=1", "-o", "/dev/null", "true"]
+    done = subprocess.run(command, capture_output=True, check=False)
+    return None if done.returncode == 0 else "strace is not allowed to trace processes here"
+
+
+@cache
+def mounting_problem() -> str | None:
+    """Why no file system can be mounted here, or None."""
+    try:
+        with tempfile.TemporaryDirectory() as folder, mounted(Path(folder)):
+            return None
+    except (OSError, subprocess.CalledProcessError):
+        return "mounting a file system is not allowed here"
+
+
+@contextmanager
+def mounted(folder: Path, *options: str) -> Iterator[None]:
+    """A small file system in memory, on this folder."""
+    given = ",".join((f"size={DISK_SIZE}k", "mode=700", *options))
+    subprocess.run(["mount", "-t", "tmpfs", "-o", given, "tmpfs", str(folder)], check=True, capture_output=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(folder)], check=True, capture_output=True)
+
+
+# --- system calls that fail ------------------------------------------------------------------------------------------
+
+
+class FaultCases:
+    def __init__(self, folder: Path, worlds: Sequence[OutsideWorld]) -> None:
+        self._folder = folder
+        self._worlds = worlds
+        self._undisturbed = Undisturbed("batch", folder, worlds)
+
+    def system_calls(self) -> list[Case]:
+        """Each system call of a run fails, or the process is killed in it."""
+        run = KilledRun("batch", self._folder / "traced", self._worlds[0])
+        run.run([Fault(NO_INJECTION)])
+        faults = []
+        for call, number in _store_calls(run.trace.read_text(encoding="utf-8")):
+            for kind in (*KINDS, *MORE_KINDS.get(call, ())):
+                codes = (0, FAILED, WAITS, KILLED) if "signal" in kind else (0, FAILED, WAITS)
+                faults.append(Fault(f"{call}:{kind}:when={number}", codes=codes))
+        return [Case(str(fault), partial(self.try_fault, fault)) for fault in faults]
+
+    def try_fault(self, fault: Fault, worker: int) -> None:
+        self._undisturbed.try_disturbances([fault], worker, check_poisoned if fault.inject else None)
+
+    # --- limits of the process ---------------------------------------------------------------------------------------
+
+    def file_sizes(self) -> list[Case]:
+        """No file can grow beyond a size. The first sign is a short write."""
+        limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({0}, {0}))"
+        faults = (Fault(prelude=limit.format(size)) for size in (0, 1, 100, *range(1000, 40_000, 777)))
+        return [Case(str(fault), partial(self.try_fault, fault)) for fault in faults]
+
+    def open_files(self) -> list[Case]:
+        """No more files can be opened. This also stops connections, so that the run may fail at its provider."""
+        return [Case(f"{count} files", partial(self._try_open_files, count)) for count in range(4, 30)]
+
+    def _try_open_files(self, count: int, worker: int) -> None:
+        limit = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({count}, {count}))"
+        run = KilledRun("batch", self._new_folder(f"files-{count}"), self._worlds[worker])
+        code, text = run.execute(run.start_command, Fault(prelude=limit))
+        assert code in (0, 2, 6, FAILED, WAITS), f"exit {code}\n{text}"
+        run.check_integrity()
+        shutil.rmtree(run.project.root)
+
+    def full_output(self) -> list[Case]:
+        fault = Fault(output="/dev/full", codes=(0, 1, FAILED, WAITS))
+        return [Case("standard output is full", partial(self.try_fault, fault))]
+
+    # --- file systems ------------------------------------------------------------------------------------------------
+
+    def full_disks(self) -> list[Case]:
+        """There is space for so many KiB. When more is free, the run continues."""
+        spaces = (0, *range(4, 160, 4))
+        return [Case(f"{space} KiB of space", partial(self._try_full_disk, space)) for space in spaces]
+
+    def _try_full_disk(self, space: int, worker: int) -> None:
+        disk = self._new_folder(f"disk-{space}")
+        disk.mkdir()
+        with mounted(disk):
+            filler = disk / "filler"
+            filler.write_bytes(bytes((DISK_SIZE - space) * 1024))
+            fault = Fault(prelude=f"{space} * 1024", repair=filler.unlink)
+            self._undisturbed.try_disturbances([fault], worker, store=disk / "store")
+        disk.rmdir()
+
+    def read_only_disk(self) -> list[Case]:
+        return [Case("a file system that is read-only", self._try_read_only)]
+
+    def _try_read_only(self, worker: int) -> None:
+        disk = self._new_folder("read-only")
+        disk.mkdir()
+        world = self._worlds[worker]
+        with mounted(disk, "ro"):
+            run = KilledRun("batch", self._new_folder("run-read-only"), world, store=disk / "store")
+            code, text = run.execute(run.start_command, Fault(prelude="None"))
+            assert (code, run.events) == (FAILED, 0), f"exit {code}, {run.events} events\n{text}"
+            assert "AGENTRUN_STORE" in text, text
+
+    def removed_directories(self) -> list[Case]:
+        """The directory of the run is removed at any event of the world."""
+        events = range(1, self._undisturbed.command.events - 1)
+        return [Case(f"directory removed at event {event}", partial(self._try_removed, event)) for event in events]
+
+    def _try_removed(self, event: int, worker: int) -> None:
+        world = self._worlds[worker]
+        run = KilledRun("batch", self._new_folder(f"removed-{event}"), world)
+        allowed: set[Effect] = set()
+
+        def remove(effect: Effect | None) -> bool:
+            allowed.update(world.happened(), *([{effect}] if effect else []))
+            shutil.rmtree(run.project.store_directory / "runs")
+            return False
+
+        code, text = run.execute(run.start_command, Fault(prelude="None", event=event, action=remove))
+        assert code == FAILED, f"exit {code}\n{text}"
+        later = [effect for effect in world.happened() if effect not in allowed and effect.tool in RESULTS]
+        assert not later, f"started after the directory was removed: {later}"
+        assert max(world.happened().values(), default=1) == 1
+        shutil.rmtree(run.project.root)
+
+    def _new_folder(self, name: str) -> Path:
+        return self._folder / name
+
+
+def _store_calls(trace: str) -> Iterator[tuple[str, int]]:
+    """The system calls that a fault is injected into: those of the main thread, by name and number. Of all files that
+    are opened only those of the store."""
+    main = trace.split(maxsplit=1)[0]
+    numbers: dict[str, int] = {}
+    for thread, call, rest in _CALL.findall(trace):
+        if thread == main:
+            numbers[call] = numbers.get(call, 0) + 1
+            if call != "openat" or ".agentrun" in rest or ".local" in rest:
+                yield call, numbers[call]
+
+
+def check_poisoned(run: KilledRun) -> None:
+    """Raise AssertionError if a journal is written or synced again after that failed."""
+    failed: set[str] = set()
+    for line in run.trace.read_text(encoding="utf-8").splitlines():
+        if (found := _JOURNAL.search(line)) is not None:
+            assert found[1] not in failed, f"written after a failure: {line}"
+            if "(INJECTED)" in line and "= -1" in line:
+                failed.add(found[1])
+
+
+def main() -> int:
+    seed = choose_seed()
+    chance = Random(seed)  # noqa: S311  # reproducible, not secret
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="faults-")))
+        cases = FaultCases(folder, [stack.enter_context(OutsideWorld()) for _ in range(os.cpu_count() or 1)])
+        chosen = [*cases.file_sizes(), *cases.open_files(), *cases.full_output(), *cases.removed_directories()]
+        for problem, makers in (
+            (tracing_problem(), (cases.system_calls,)),
+            (mounting_problem(), (cases.full_disks, cases.read_only_disk)),
+        ):
+            if problem is None:
+                chosen += [case for make in makers for case in make()]
+            else:
+                sys.stderr.write(f"faults: skipped {', '.join(make.__name__ for make in makers)}: {problem}\n")
+        chance.shuffle(chosen)
+        return run_series("faults", chosen, seed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""Some of the cases of `make faults`, and a bug that they find."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .faults import FaultCases, check_poisoned, mounting_problem, tracing_problem
+from .killed_run import Fault, KilledRun
+from .outside_world import OutsideWorld
+from .series import Case
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are copied with fork")
+NEEDS_STRACE = pytest.mark.skipif(tracing_problem() is not None, reason=str(tracing_problem()))
+NEEDS_MOUNT = pytest.mark.skipif(mounting_problem() is not None, reason=str(mounting_problem()))
+
+SYNCS_AGAIN = """
+from agentrun.journal import storage
+sync = storage.sync_data
+def sync_twice(file):
+    try:
+        sync(file)
+    except OSError:
+        sync(file)
+storage.sync_data = sync_twice
+"""
+
+
+@pytest.fixture
+def world() -> Iterator[OutsideWorld]:
+    with OutsideWorld() as world:
+        yield world
+
+
+@pytest.fixture
+def cases(tmp_path: Path, world: OutsideWorld) -> FaultCases:
+    return FaultCases(tmp_path, [world])
+
+
+def try_some(cases: list[Case], count: int) -> None:
+    for case in cases[:: -(-len(cases) // count)]:
+        case.run(0)
+
+
+@NEEDS_STRACE
+def test_failing_system_calls_do_no_harm(cases: FaultCases) -> None:
+    try_some(cases.system_calls(), 10)
+
+
+@NEEDS_STRACE
+def test_sync_that_is_repeated_is_found(tmp_path: Path, world: OutsideWorld) -> None:
+    run = KilledRun("plain", tmp_path / "run", world)
+    run.execute(run.start_command, Fault("fdatasync:error=EIO:when=3", prelude=SYNCS_AGAIN))
+    with pytest.raises(AssertionError, match=r"written after a failure: .*fdatasync"):
+        check_poisoned(run)
+
+
+def test_limited_file_sizes_do_no_harm(cases: FaultCases) -> None:
+    try_some(cases.file_sizes(), 4)
+
+
+def test_limited_open_files_do_no_harm(cases: FaultCases) -> None:
+    try_some(cases.open_files(), 4)
+
+
+def test_full_output_does_no_harm(cases: FaultCases) -> None:
+    try_some(cases.full_output(), 1)
+
+
+def test_removed_directory_stops_the_run(cases: FaultCases) -> None:
+    try_some(cases.removed_directories(), 3)
+
+
+@NEEDS_MOUNT
+def test_full_disk_does_no_harm(cases: FaultCases) -> None:
+    try_some(cases.full_disks(), 4)
+
+
+@NEEDS_MOUNT
+def test_read_only_disk_is_refused(cases: FaultCases) -> None:
+    try_some(cases.read_only_disk(), 1)
