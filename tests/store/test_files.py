@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 
 from agentrun.canonical_json import data_hash
 from agentrun.compiler.package_file import PackageFile, seal_package
-from agentrun.core.facts import ToolStarted
+from agentrun.core.facts import RunResumed, ToolStarted
 from agentrun.errors import AgentrunError, RequestError, StorageError
 from agentrun.journal import storage
 from agentrun.spec.project import Project
@@ -201,6 +202,41 @@ def test_lock_of_a_killed_process_is_free(project: Project) -> None:
     finally:
         child.kill()
         child.communicate()
+
+
+def test_stopped_owner_keeps_its_lock_and_is_fenced_out_if_it_lost_it(project: Project) -> None:
+    code = """if True:
+        import os, signal, sys
+        from pathlib import Path
+        from agentrun.errors import StorageError
+        from agentrun.spec.project import Project
+        from agentrun.store.files import FileStore
+        from tests.journal.journals import model_asked, run_started
+        from tests.store.stored_runs import append
+        journal = FileStore(Project(Path(sys.argv[1]))).open("run-1")
+        append(journal, run_started())
+        os.kill(os.getpid(), signal.SIGSTOP)
+        for _ in range(2):
+            try:
+                append(journal, model_asked())
+            except StorageError as error:
+                print(error.code)
+    """
+    child = subprocess.Popen([sys.executable, "-c", code, str(project.root)], stdout=subprocess.PIPE)
+    try:
+        _, status = os.waitpid(child.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        with FileStore(project) as store:
+            assert error_of(lambda: store.open("run-1")).code == "session.busy"
+            (store.run_directory("run-1") / "lock").unlink()
+            append(store.open("run-1"), RunResumed("sha256:1"), model_asked())
+            child.send_signal(signal.SIGCONT)
+            out, _ = child.communicate()
+            assert out.split() == [b"journal.stale_owner", b"journal.poisoned"]
+            assert [record.epoch for record in store.records("run-1")] == [1, 2, 2]
+    finally:
+        child.kill()
+        child.wait()
 
 
 def test_lock_on_a_removed_file_does_not_count(
