@@ -24,6 +24,7 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
+from zlib import crc32
 
 import msgspec
 from msgspec import Struct
@@ -48,17 +49,17 @@ CLOCK_STEP_NS = 2_000_000_000
 """A directory can change again without getting another time: some file systems count in steps of two seconds."""
 _COLUMNS = RunSummary.__struct_fields__
 _SCHEMA = (
-    f"CREATE TABLE runs (run TEXT PRIMARY KEY, {', '.join(_COLUMNS[1:])}, size, modified)",
+    f"CREATE TABLE runs (run TEXT PRIMARY KEY, {', '.join(_COLUMNS[1:])}, size, modified, checksum)",
     "CREATE TABLE state (name TEXT PRIMARY KEY, value)",
     "CREATE INDEX by_start ON runs (started, run)",
     "CREATE INDEX unfinished ON runs (started, run) WHERE ended IS NULL",
 )
-_WRITE_ROW = f"REPLACE INTO runs VALUES ({', '.join('?' * (len(_COLUMNS) + 2))})"  # noqa: S608  # only question marks
-_DAMAGE = (sqlite3.Error, msgspec.MsgspecError, OverflowError, UnicodeError)
+_WRITE_ROW = f"REPLACE INTO runs VALUES ({', '.join('?' * (len(_COLUMNS) + 3))})"  # noqa: S608  # only question marks
+_DAMAGE = (sqlite3.Error, msgspec.MsgspecError, ValueError, TypeError, OverflowError)
 """What a damaged database can raise."""
 _NO_JOURNAL = (0, 0)
 _Row: TypeAlias = tuple[Any, ...]
-"""A summary, and the size and time of its journal."""
+"""A summary, the size and time of its journal, and a checksum."""
 
 
 class RunFilter(Struct, frozen=True, kw_only=True):
@@ -159,6 +160,8 @@ class RunIndex:
                 names = {each.name for each in entries if is_run_id(each.name) and each.is_dir(follow_symlinks=False)}
             changed, removed = names - known, known - names
         for run, *stamp in database.execute("SELECT run, size, modified FROM runs WHERE ended IS NULL"):
+            if not is_run_id(run):  # it becomes part of a path
+                raise sqlite3.DatabaseError("a row has no run id")
             if run not in removed and tuple(stamp) != _stamp(runs, run):
                 changed.add(run)
         settled = modified if scans and time.time_ns() - modified > CLOCK_STEP_NS else None
@@ -178,7 +181,8 @@ class RunIndex:
         except OSError:
             summary = replace(summary, status="damaged", code="storage.failed", seq=1)
         waits = msgspec.json.encode(summary.waits_for).decode() if summary.waits_for else None
-        return (*astuple(summary)[:-1], waits, *stamp)
+        row = (*astuple(summary)[:-1], waits, *stamp)
+        return (*row, _checksum(row))
 
 
 def _write(
@@ -251,11 +255,18 @@ def _query(database: sqlite3.Connection, wanted: RunFilter) -> list[RunSummary]:
         add("status IN (?)", *finished)
     # Whether a run is running is not in the index, so that runs are counted later.
     limit = "" if is_open or wanted.limit is None else f" LIMIT {wanted.limit:d}"
-    columns = ", ".join(_COLUMNS)
-    text = f"SELECT {columns} FROM runs WHERE {' AND '.join(conditions)} ORDER BY started DESC, run DESC{limit}"  # noqa: S608  # the values are parameters
+    text = f"SELECT * FROM runs WHERE {' AND '.join(conditions)} ORDER BY started DESC, run DESC{limit}"  # noqa: S608  # the values are parameters
     rows = database.execute(text, values).fetchall()
-    whole = [row[:-1] if row[-1] is None else (*row[:-1], msgspec.json.decode(row[-1])) for row in rows]
+    if not all(is_run_id(row[0]) and row[-1] == _checksum(row[:-1]) for row in rows):
+        raise sqlite3.DatabaseError("a row is damaged")
+    last = len(_COLUMNS) - 1
+    whole = [row[:last] if row[last] is None else (*row[:last], msgspec.json.decode(row[last])) for row in rows]
     return msgspec.convert(whole, list[RunSummary])
+
+
+def _checksum(row: _Row) -> int:
+    """SQLite does not notice a changed byte inside a value."""
+    return crc32(msgspec.msgpack.encode(row))
 
 
 def _with_lock(runs: int, summary: RunSummary) -> RunSummary:
