@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.compiler.provider_script import read_script
-from agentrun.compiler.validate import find_documents, validate_document
+from agentrun.compiler.validate import find_documents, read_script, validate_document
 from agentrun.spec.problems import DocumentError
 
 from ..documents import yaml_text

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrun.core.messages import Assistant, ToolCall
-from agentrun.providers.wire_names import call_ids, derived_id, name_clashes, tools_by_wire_name, wire_name
+from agentrun.providers.request_encoding import call_ids, derived_id, name_clashes, tools_by_wire_name, wire_name
 
 from .exchange import NOW, SEARCH, request
 

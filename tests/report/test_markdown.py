@@ -7,10 +7,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agentrun.report.change import RunChange
-from agentrun.report.markdown import (
+from agentrun.report.change import (
     MAX_COMMENT_LENGTH,
     MAX_MARKDOWN_DIFF_LINES,
+    RunChange,
     changes_markdown,
     code_block,
     inline_code,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agentrun.spec.field_paths import replace_at_path
+from agentrun.spec.v1.field_types import replace_at_path
 
 DATA: dict[str, Any] = {
     "user": {"email": "ada", "emails": ["a", "b"], "id": 7},

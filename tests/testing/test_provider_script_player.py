@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentrun.compiler.provider_script import parse_script
+from agentrun.compiler.validate import parse_script
 from agentrun.core.messages import Assistant, Message, Reasoning, Text, ToolCall, ToolResult, user_message
 from agentrun.providers.codec import codec_for
 from agentrun.spec.problems import Source

@@ -24,9 +24,8 @@ from agentrun.cli.console import (
 from agentrun.cli.options import ExistingPath, profile_option
 from agentrun.errors import AgentrunError, SpecError
 from agentrun.redactor import mask_except_placeholders
-from agentrun.report.change import ChangeStatus, RunChange
+from agentrun.report.change import ChangeStatus, RunChange, changes_markdown, diff_lines, folder_markdown, inline_code
 from agentrun.report.file_diff import Comparison, FileDiff, NotComparable, file_kind
-from agentrun.report.markdown import changes_markdown, diff_lines, folder_markdown, inline_code
 from agentrun.report.value_diff import ABSENT
 from agentrun.secret import MASK, mask, names_credential
 from agentrun.spec.safe_text import plural, short_text

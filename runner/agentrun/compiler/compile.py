@@ -13,8 +13,7 @@ from typing import NamedTuple
 import jsonschema_rs
 from msgspec import UNSET, Struct
 
-from agentrun.compiler.build import build_package
-from agentrun.compiler.build_tools import CompiledChild
+from agentrun.compiler.build import CompiledChild, build_package
 from agentrun.compiler.json_schemas import first_error, resolve_references
 from agentrun.compiler.lint import lint_spec
 from agentrun.compiler.lint_texts import MAX_SECRETS, default_render_problems, secrets_in_node

@@ -8,7 +8,7 @@ from itertools import chain
 
 from msgspec import UNSET
 
-from agentrun.compiler.build_tools import CompiledChild
+from agentrun.compiler.build import CompiledChild
 from agentrun.compiler.conditions import check_condition
 from agentrun.compiler.json_schemas import check_schema, first_error, resolve_references
 from agentrun.compiler.lint_policy import PolicyLint, ToolTargets, duplicate_names

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from agentrun.compiler.build_tools import NO_ARGUMENTS, CompiledChild, agent_arguments, argument_schema
+from agentrun.compiler.build import NO_ARGUMENTS, CompiledChild, agent_arguments, argument_schema
 from agentrun.compiler.command_injection import find_injection_risks
 from agentrun.compiler.condition_types import merge_action_schemas
 from agentrun.compiler.jmespath import jmespath_problems

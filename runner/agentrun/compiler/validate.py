@@ -7,25 +7,29 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
+import msgspec
+from msgspec import UNSET
+
 from agentrun.compiler.cases import CASES_FILE_SUFFIX, read_cases_file, spec_path
 from agentrun.compiler.compile import validate_spec
 from agentrun.compiler.lint_cases import lint_cases
 from agentrun.compiler.lint_texts import MAX_SECRETS, secrets_in_node, secrets_in_source
 from agentrun.compiler.package_file import read_package
-from agentrun.compiler.provider_script import parse_script
 from agentrun.compiler.spec_reader import read_spec
 from agentrun.errors import PackageError
 from agentrun.spec.document_loader import load_document
 from agentrun.spec.problems import DocumentError, Problem, Source, SourcePlace, sort_problems
 from agentrun.spec.project import project_root
 from agentrun.spec.source_files import display_path, read_source, walk_folders
-from agentrun.spec.tree import MappingNode
+from agentrun.spec.tree import DocumentPath, MappingNode, plain_data
 from agentrun.spec.v1.agent import SHARED_KEYS
+from agentrun.spec.v1.provider import ProviderFile, ScriptedUsage
 from agentrun.spec.yaml_parser import MAX_PROBLEMS
 
 _TOP_KEY = re.compile(r"^[\"']?([A-Za-z_][\w-]*)[\"']?[ ]*:", re.MULTILINE)
 _AGENTRUN_KEY = re.compile(r"^[ {]*[\"']?agentrun[\"']?[ ]*:", re.MULTILINE)
 _ENDINGS = (".yaml", ".yml")
+_REPLY_KEYS = ("text", "calls", "refusal", "reasoning")
 
 
 def find_documents(path: Path) -> Iterator[Path]:
@@ -104,3 +108,42 @@ def _cases(path: Path) -> Iterator[Problem]:
         message = f"there is no {beside.name} next to this file"
         hint = "a cases file must be next to its spec: name.cases.yaml and name.yaml"
         yield Problem(SourcePlace(root.place.source, 1, 1), "spec.no_spec", message, hint)
+
+
+# --- scripts of `agentrun provider` -------------------------------------------------------------------------------
+
+
+def read_script(path: Path) -> ProviderFile:
+    """Read a script. Raises DocumentError with all its problems."""
+    return parse_script(read_source(path, root=project_root(path)))
+
+
+def parse_script(source: Source) -> ProviderFile:
+    """Parse a script. Raises DocumentError with all its problems."""
+    document = load_document(source, "provider")
+    if document.root is None or document.problems:
+        raise DocumentError(document.problems)
+    script = msgspec.convert(plain_data(document.root), ProviderFile)
+    if problems := list(islice(_check_script(document.root, script), MAX_PROBLEMS)):
+        raise DocumentError(problems)
+    return script
+
+
+def _check_script(root: MappingNode, script: ProviderFile) -> Iterator[Problem]:
+    for index, turn in enumerate(script.turns):
+        path = DocumentPath(root, ("turns", index))
+        if all(path.at(key).node is None for key in _REPLY_KEYS):
+            yield path.problem("spec.missing_key", "this turn has no reply", 'for an empty reply write text: ""')
+        if isinstance(turn.usage, ScriptedUsage):
+            yield from _check_usage(path.at("usage"), turn.usage)
+        for number, call in enumerate(turn.calls):
+            if call.args and call.raw is not UNSET:
+                message = "the call has both `args` and `raw`"
+                yield path.at("calls", number, "raw").key_problem("spec.given_twice", message, "remove one of the two")
+
+
+def _check_usage(path: DocumentPath, usage: ScriptedUsage) -> Iterator[Problem]:
+    for part, whole, most in (("cached", "input", usage.input), ("reasoning", "output", usage.output)):
+        if getattr(usage, part) > most:
+            message = f"{part} tokens cannot be more than the {whole} tokens ({most})"
+            yield path.at(part).problem("spec.out_of_range", message)

@@ -47,8 +47,8 @@ from agentrun.providers import faults
 from agentrun.providers import request_encoding as encoding
 from agentrun.providers.codec import ReadBlob, ReplyOrFault, TokenCount, provider_url
 from agentrun.providers.faults import DECODE_ERRORS
+from agentrun.providers.request_encoding import call_ids, derived_id, tools_by_wire_name, wire_name
 from agentrun.providers.sse import SseReply
-from agentrun.providers.wire_names import call_ids, derived_id, tools_by_wire_name, wire_name
 from agentrun.wire import HttpCall, HttpReply
 
 ANTHROPIC_VERSION = "2023-06-01"

@@ -35,8 +35,8 @@ from agentrun.providers import faults
 from agentrun.providers import request_encoding as encoding
 from agentrun.providers.codec import ReadBlob, ReplyOrFault, TokenCount, provider_url
 from agentrun.providers.faults import DECODE_ERRORS
+from agentrun.providers.request_encoding import call_ids, tools_by_wire_name, wire_name
 from agentrun.providers.sse import SseReply, can_decode
-from agentrun.providers.wire_names import call_ids, tools_by_wire_name, wire_name
 from agentrun.wire import HttpCall, HttpReply
 
 GEMINI_THINKING_BUDGETS = {"none": 0, "low": 1_024, "medium": 8_192, "high": 24_576}

@@ -36,8 +36,8 @@ from agentrun.providers.faults import (
     unended_fault,
     unreadable_fault,
 )
+from agentrun.providers.request_encoding import call_ids, derived_id, tools_by_wire_name, wire_name
 from agentrun.providers.sse import SseReply
-from agentrun.providers.wire_names import call_ids, derived_id, tools_by_wire_name, wire_name
 from agentrun.wire import HttpAuth, HttpCall, HttpReply
 
 MAX_OPENAI_STOPS = 4

@@ -29,8 +29,8 @@ from agentrun.providers import openai_chat as chat
 from agentrun.providers import request_encoding as encoding
 from agentrun.providers.codec import ReadBlob, ReplyOrFault, TokenCount, provider_url
 from agentrun.providers.openai_chat import LAST_DATA, CachedTokens, ChatUsage, ReasoningTokens
+from agentrun.providers.request_encoding import call_ids, derived_id, tools_by_wire_name, wire_name
 from agentrun.providers.sse import SseReply
-from agentrun.providers.wire_names import call_ids, derived_id, tools_by_wire_name, wire_name
 from agentrun.wire import HttpCall, HttpReply
 
 RESPONSES_FIELDS = frozenset(

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from agentrun.canonical_json import json_or_text, sorted_json
 from agentrun.core.messages import Reply
-from agentrun.providers.wire_names import wire_name
+from agentrun.providers.request_encoding import wire_name
 from agentrun.report.cassette_text import describe_interaction
 from agentrun.report.change import ChangeKind, ChangePlace, ChangeStatus, RunChange
 from agentrun.report.fact_diff import compare_data, compare_reply, compare_text

@@ -17,8 +17,8 @@ from msgspec import Struct
 from agentrun.journal.yaml_text import YamlTextError, dump_plain_yaml, parse_plain_yaml
 from agentrun.report.journal_spend import rounded_spend
 from agentrun.report.journal_tree import get_path
-from agentrun.spec.field_paths import replace_at_path
 from agentrun.spec.v1.assertions import SnapshotUsage
+from agentrun.spec.v1.field_types import replace_at_path
 
 _USAGE_FIELDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "model_replied": (("reply", "usage"), ("cost",)),

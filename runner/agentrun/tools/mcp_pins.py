@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from mcp.shared.exceptions import MCPError
 
 from agentrun.canonical_json import sorted_json
-from agentrun.compiler.build_tools import build_tool
+from agentrun.compiler.build import build_tool
 from agentrun.compiler.lock_file import (
     MAX_PINNED_TOOLS,
     MAX_TOOL_DESCRIPTION_BYTES,
@@ -26,7 +26,7 @@ from agentrun.compiler.lock_file import (
 from agentrun.compiler.spec_reader import Spec
 from agentrun.core.package import matches_pattern
 from agentrun.core.package_tools import McpTool, PinnedTool
-from agentrun.providers.wire_names import name_clashes
+from agentrun.providers.request_encoding import name_clashes
 from agentrun.redactor import Redactor
 from agentrun.secret import mask
 from agentrun.spec.problems import Problem, did_you_mean, escape_invisible, quote_text

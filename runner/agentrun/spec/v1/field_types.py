@@ -1,12 +1,17 @@
-"""The types of single fields (names, durations, sizes, references) and how quantities become integers."""
+"""The types of single fields (names, durations, sizes, references, paths), and what their values mean."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from decimal import ROUND_CEILING, Decimal
+from fnmatch import fnmatchcase
 from typing import Annotated, Any, TypeAlias
 
+import msgspec
 from msgspec import Meta, Struct
+
+from agentrun.canonical_json import NOT_JSON
 
 NAME_PATTERN = "^[a-z][a-z0-9_-]{0,63}$"
 NAME_RULE = "use at most 64 lowercase letters, digits, - and _, starting with a letter"
@@ -32,7 +37,7 @@ Condition: TypeAlias = Annotated[str, Meta(min_length=1, max_length=8192)]
 Pattern: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1024)]
 Reference: TypeAlias = Annotated[str, Meta(pattern=REFERENCE_PATTERN, max_length=256)]
 FieldPath: TypeAlias = Annotated[str, Meta(pattern=FIELD_PATH_PATTERN, max_length=256)]
-"""A dotted path into JSON data; * matches any key or index (`spec/field_paths.py`)."""
+"""A dotted path into JSON data; * matches any key or index (`replace_at_path`)."""
 SecretRef: TypeAlias = Annotated[str, Meta(pattern=SECRET_PATTERN)]
 JsonSchemaField: TypeAlias = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/$defs/JsonSchema"})]
 """A JSON Schema (draft 2020-12), inline or {file: …}. References to other files or hosts are not allowed."""
@@ -72,3 +77,47 @@ def parse_size(value: int | str) -> int:
 def micro_dollars(dollars: float) -> int:
     """`0.25` → 250000. Rounded up, so that a price is never understated."""
     return int((Decimal(str(dollars)) * 1_000_000).to_integral_value(ROUND_CEILING))
+
+
+def replace_at_path(data: Any, path: str, value: str, *, in_json_texts: bool = False) -> int:
+    """Replace the values that a dotted path selects, in place. Returns how many there are.
+
+    A step is a key, the position of a list item, or a pattern in which `*` matches any text. Where a path leads
+    nowhere, nothing is selected. With `in_json_texts` it may lead into a text that is JSON, such as the arguments of a
+    call in a journal.
+    """
+    return _replace(data, path.split("."), value, in_json_texts)
+
+
+def _replace(data: Any, steps: list[str], value: str, in_json_texts: bool) -> int:
+    first, *rest = steps
+    count = 0
+    for key, item in list(_items(data, first)):
+        if not rest:
+            data[key] = value
+            count += 1
+        elif not isinstance(item, str):
+            count += _replace(item, rest, value, in_json_texts)
+        elif in_json_texts:
+            data[key], found = _replace_in_text(item, rest, value)
+            count += found
+    return count
+
+
+def _replace_in_text(text: str, steps: list[str], value: str) -> tuple[str, int]:
+    """The text, as it is written unless it is JSON in which the steps select something."""
+    if not text.lstrip().startswith(("{", "[")):
+        return text, 0
+    try:
+        data = msgspec.json.decode(text.encode())
+    except (*NOT_JSON, UnicodeEncodeError):
+        return text, 0
+    found = _replace(data, steps, value, True)
+    return (msgspec.json.encode(data).decode(), found) if found else (text, 0)
+
+
+def _items(data: Any, step: str) -> Iterator[tuple[Any, Any]]:
+    if isinstance(data, dict):
+        yield from ((key, data[key]) for key in sorted(data) if key == step or ("*" in step and fnmatchcase(key, step)))
+    elif isinstance(data, list):
+        yield from ((index, item) for index, item in enumerate(data) if fnmatchcase(str(index), step))

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import UNSET, Struct
 
 from agentrun.canonical_json import sorted_json
-from agentrun.providers.wire_names import wire_name
+from agentrun.providers.request_encoding import wire_name
 from agentrun.spec.safe_text import plural
 from agentrun.spec.v1.field_types import milliseconds
 from agentrun.spec.v1.provider import Expectation, ProviderFile, ScriptedFault, ScriptedTurn

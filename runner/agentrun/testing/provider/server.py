@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from msgspec import Struct
 
-from agentrun.compiler.provider_script import parse_script, read_script
+from agentrun.compiler.validate import parse_script, read_script
 from agentrun.spec.problems import Source
 from agentrun.spec.v1.provider import ProviderFile
 from agentrun.testing.provider.anthropic import MessagesFormat

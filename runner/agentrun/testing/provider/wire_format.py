@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from agentrun.canonical_json import sorted_json
 from agentrun.core.messages import FinishReason
-from agentrun.providers.wire_names import wire_name
+from agentrun.providers.request_encoding import wire_name
 from agentrun.spec.v1.provider import ScriptedTurn, ScriptedUsage
 
 RequestBody = TypeVar("RequestBody")

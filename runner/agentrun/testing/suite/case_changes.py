@@ -29,7 +29,7 @@ from agentrun.cassette.request_diff import RequestDifference
 from agentrun.core.effect_ids import CALL_PATTERN
 from agentrun.core.facts import APPROVED_ANSWERS
 from agentrun.errors import AgentrunError
-from agentrun.providers.wire_names import wire_name
+from agentrun.providers.request_encoding import wire_name
 from agentrun.report.change import RunChange
 from agentrun.report.fact_diff import format_rules
 from agentrun.report.journal_diff import compare_journals

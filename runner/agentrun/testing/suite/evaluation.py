@@ -23,7 +23,6 @@ from agentrun.errors import AgentrunError, CassetteError, SpecError
 from agentrun.spec.source_files import display_path
 from agentrun.spec.v1.assertions import JournalSnapshot, OutcomeIs, PythonAssertion
 from agentrun.testing.suite.assertions import assertion_name, check_assertion
-from agentrun.testing.suite.assertions.result import no_answer_text
 from agentrun.testing.suite.case_changes import (
     describe_run_changes,
     describe_sections,
@@ -31,7 +30,7 @@ from agentrun.testing.suite.case_changes import (
     sections_changed_since,
 )
 from agentrun.testing.suite.discovery import LocatedCase, PlacedAssertion
-from agentrun.testing.suite.evidence import Evidence, collect_evidence
+from agentrun.testing.suite.evidence import Evidence, collect_evidence, no_answer_text
 from agentrun.testing.suite.failure_text import run_steps
 from agentrun.testing.suite.replay import (
     CaseRunner,

@@ -1,4 +1,4 @@
-"""The data that assertions check, read from the journals of a case.
+"""The data that assertions check, read from the journals of a case, and the result of an assertion.
 
 Rule 1  For a conversation: the last answer, the last outcome, all calls and the total spend.
 Rule 2  A call counts with the arguments of the model, whether it ran or not. `status` is how it ended, and `result` the
@@ -8,13 +8,14 @@ Rule 3  The calls of a sub-agent follow its own call, named after the tool that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from agentrun.canonical_json import sorted_json
 from agentrun.core import facts
 from agentrun.core.call_validation import parse_arguments
 from agentrun.core.effect_ids import DeliveryId, parse_effect_id
@@ -28,6 +29,7 @@ from agentrun.testing.suite.replay import CaseRuns
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 MAX_ANSWER_DEPTH = 64
+MAX_DETAIL_LINES = 40
 OK_STATUS = "ok"
 OPEN_STATUS = "open"
 """The status of a call that has not ended, because the run is suspended or ended before."""
@@ -236,3 +238,33 @@ class _TrajectoryReader:
         self._trajectory.approvals.append(
             ObservedApproval(subject=fact.subject, target=target, answer=fact.answer, by=fact.by)
         )
+
+
+# --- results of assertions --------------------------------------------------------------------------------------------
+
+
+class AssertionResult(NamedTuple):
+    holds: bool
+    describe: Callable[[], str]
+    """The actual value in one line, with details in further lines. Called only for a failure."""
+
+
+class CannotEvaluate(Exception):
+    def __init__(self, words: str, hint: str | None = None) -> None:
+        super().__init__(words)
+        self.message = words
+        self.hint = hint
+
+
+def no_answer_text(evidence: Evidence) -> str:
+    return f"there is no answer: the outcome is {evidence.outcome}"
+
+
+def sorted_json_text(value: Any) -> str:
+    return sorted_json(value).decode()
+
+
+def indent_list(lines: Iterable[str]) -> str:
+    every = list(lines)
+    more = [f"  … and {len(every) - MAX_DETAIL_LINES} more"] if len(every) > MAX_DETAIL_LINES else []
+    return "\n".join([*(f"  {line}" for line in every[:MAX_DETAIL_LINES]), *more])

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from agentrun.canonical_json import text_hash
-from agentrun.testing.suite.assertions.network_guard import network_closed, network_open
+from agentrun.testing.suite.assertions.functions import network_closed, network_open
 from agentrun.testing.suite.verdict import CaseFailure
 from agentrun.wire import HttpReply
 

@@ -15,8 +15,7 @@ from typing import Any
 from agentrun.spec.v1 import assertions as types
 from agentrun.spec.v1.assertions import Assertion
 from agentrun.testing.suite.assertions import functions, output, spend, trajectory
-from agentrun.testing.suite.assertions.result import AssertionResult, CannotEvaluate
-from agentrun.testing.suite.evidence import Evidence
+from agentrun.testing.suite.evidence import AssertionResult, CannotEvaluate, Evidence
 from agentrun.testing.suite.replay import CompiledAgent
 from agentrun.testing.suite.verdict import CaseFailure
 

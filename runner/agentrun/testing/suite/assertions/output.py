@@ -22,14 +22,15 @@ from agentrun.compiler.jmespath import UnusableJmespath, evaluate_jmespath
 from agentrun.compiler.lock_file import with_exact_numbers
 from agentrun.core.json_validation import Invalid, Valid, json_pointer, schema_validator
 from agentrun.spec.v1 import assertions as types
-from agentrun.testing.suite.assertions.result import (
+from agentrun.testing.suite.evidence import (
     AssertionResult,
     CannotEvaluate,
+    Evidence,
     indent_list,
     no_answer_text,
+    parse_answer,
     sorted_json_text,
 )
-from agentrun.testing.suite.evidence import Evidence, parse_answer
 
 MAX_SCHEMA_ERRORS = 5
 _EMPTY_VALUES: tuple[Any, ...] = (None, False, "", [], {})

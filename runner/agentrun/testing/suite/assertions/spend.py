@@ -13,8 +13,7 @@ from agentrun.report.formatting import format_dollars
 from agentrun.spec.safe_text import plural
 from agentrun.spec.v1 import assertions as types
 from agentrun.spec.v1.field_types import milliseconds, parse_count
-from agentrun.testing.suite.assertions.result import AssertionResult
-from agentrun.testing.suite.evidence import Evidence
+from agentrun.testing.suite.evidence import AssertionResult, Evidence
 
 MICRO_DOLLARS = 1_000_000
 

@@ -20,15 +20,17 @@ from agentrun.spec.safe_text import plural
 from agentrun.spec.v1 import assertions as types
 from agentrun.spec.v1.assertions import is_comparison
 from agentrun.testing.suite.assertions.output import compile_regex
-from agentrun.testing.suite.assertions.result import AssertionResult, indent_list, sorted_json_text
 from agentrun.testing.suite.assertions.spend import check_count
 from agentrun.testing.suite.evidence import (
     OK_STATUS,
     OPEN_STATUS,
+    AssertionResult,
     Evidence,
     ObservedApproval,
     ObservedCall,
     ObservedRuling,
+    indent_list,
+    sorted_json_text,
 )
 from agentrun.testing.suite.stubs_and_faults import is_of_sub_agent, matches_target
 
