@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.testing.suite.failure_memory import remember_failures
-from agentrun.testing.suite.selection import CaseFilter, select_cases
+from agentrun.testing.suite.selection import CaseFilter, remember_failures, select_cases
 
 from .suite_project import ANOTHER, CASES, DEFAULT_CASE, FAILS, HEAD, MISSES, Suite
 

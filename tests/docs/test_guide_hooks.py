@@ -20,7 +20,7 @@ from agentrun.errors import ERROR_CODES
 from agentrun.spec.v1.agent import HookSpec, SinkSpecBase
 from agentrun.testing import StepClock, calls, hook, scripted, stub, text
 from agentrun.testing.provider import ScriptedProvider
-from agentrun.tools.commands import CommandRefused, build_argv
+from agentrun.tools.shell import CommandRefused, build_argv
 
 from ..cli.command import CommandResult, agentrun
 from .guide import FILES, GUIDE, code, code_between, table, with_required_keys

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agentrun.report.escape import escape_name, escape_text, escape_value, text_warnings
+from agentrun.report.approval_question import escape_name, escape_text, escape_value, text_warnings
 
 from .rendered_runs import HOSTILE
 from .terminals import FOREIGN

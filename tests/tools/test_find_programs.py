@@ -10,7 +10,7 @@ import pytest
 
 from agentrun.errors import HostError
 from agentrun.spec.problems import quote_text
-from agentrun.tools.commands import find_programs
+from agentrun.tools.shell import find_programs
 
 
 def write_program(path: Path, mode: int = 0o755) -> str:

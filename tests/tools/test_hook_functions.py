@@ -15,7 +15,7 @@ from agentrun.core.package import Hook
 from agentrun.engine.hooks import HookQuestion
 from agentrun.engine.run import FinishedRun
 from agentrun.errors import PackageError, ToolError
-from agentrun.tools.hook_functions import load_python_hooks
+from agentrun.tools.python import load_python_hooks
 
 from .agent_runs import Runs, facts
 from .python_desk import Desk

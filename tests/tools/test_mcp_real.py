@@ -26,8 +26,8 @@ from agentrun.core.facts import RunStopped
 from agentrun.core.package import tool_command
 from agentrun.core.package_tools import McpTool
 from agentrun.secret import Secret
-from agentrun.tools.commands import find_programs
 from agentrun.tools.mcp import McpServers
+from agentrun.tools.shell import find_programs
 
 from .agent_runs import facts
 from .hostile_commands import remaining_processes

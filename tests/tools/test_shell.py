@@ -21,8 +21,7 @@ from agentrun.engine.tool_runner import run_tool
 from agentrun.errors import HostError
 from agentrun.secret import Secret
 from agentrun.tools import shell
-from agentrun.tools.commands import CommandRefused, build_argv, find_programs
-from agentrun.tools.shell import ShellTools
+from agentrun.tools.shell import CommandRefused, ShellTools, build_argv, find_programs
 from agentrun.tools.supervisor_client import BoundedOutput
 
 from ..engine.memory_worlds import COMMON, Place

@@ -20,7 +20,7 @@ from agentrun.engine.approvals import DetailedQuestion
 from agentrun.engine.kinds import sink_items, tool_items
 from agentrun.engine.world import kind_tag
 from agentrun.report import approval_question as sheets
-from agentrun.report.escape import escape_name
+from agentrun.report.approval_question import escape_name
 from agentrun.report.formatting import OutputLine
 from agentrun.report.screen import STYLES, OutputStream, SafeStream
 from agentrun.spec.problems import escape_invisible

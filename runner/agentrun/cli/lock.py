@@ -114,9 +114,9 @@ def pin_mcp_servers(specs: Sequence[Spec]) -> tuple[dict[str, dict[str, PinnedTo
     from agentrun.engine.settings import load_settings
     from agentrun.net.environment import find_credentials
     from agentrun.redactor import Redactor
-    from agentrun.tools.commands import find_programs
     from agentrun.tools.mcp_connection import McpEnvironment
     from agentrun.tools.mcp_pins import declared_servers, pin_tools
+    from agentrun.tools.shell import find_programs
 
     root = specs[0].project.root
     tools = [tool for spec in specs for tool in declared_servers(spec).values()]

@@ -267,7 +267,7 @@ def _run_suite(found: SelectedCases, paths: tuple[str, ...], options: dict[str, 
     from agentrun.cli.suite_progress import make_progress
     from agentrun.cli.suite_report import ReportFormat, report_suite
     from agentrun.cli.suite_result import SuiteResult
-    from agentrun.testing.suite.failure_memory import remember_failures
+    from agentrun.testing.suite.selection import remember_failures
 
     color = False if options["no_color"] else None
     progress = make_progress(shown=not options["quiet"] and not options["as_json"], color=color)
@@ -306,7 +306,7 @@ def _refuse_empty_selection(found: SelectedCases, options: dict[str, Any]) -> No
 
 
 def _keep_last_failed(found: SelectedCases, options: dict[str, Any]) -> SelectedCases:
-    from agentrun.testing.suite.failure_memory import select_last_failed
+    from agentrun.testing.suite.selection import select_last_failed
 
     failed = select_last_failed(found)
     if failed.cases or not found.cases:

@@ -17,8 +17,7 @@ from agentrun.core.package_tools import AgentTool, HttpTool, McpTool, PythonTool
 from agentrun.engine.approvals import DetailedQuestion
 from agentrun.engine.ports import Executor, SinkPort
 from agentrun.net.environment import Lookup
-from agentrun.report.approval_question import QuestionItem, text_item, value_item
-from agentrun.report.escape import escape_name, escape_text
+from agentrun.report.approval_question import QuestionItem, escape_name, escape_text, text_item, value_item
 from agentrun.spec.problems import escape_invisible
 from agentrun.wire import Sender
 
@@ -72,7 +71,7 @@ def tool_items(question: DetailedQuestion, tool: Tool) -> Iterator[QuestionItem]
 
 
 def _shell_items(question: DetailedQuestion, tool: ShellTool) -> Iterator[QuestionItem]:
-    from agentrun.tools.commands import CommandRefused, build_argv, build_stdin  # late: only for this kind
+    from agentrun.tools.shell import CommandRefused, build_argv, build_stdin  # late: only for this kind
 
     values = {**question.params, "args": question.value}
     try:

@@ -124,7 +124,7 @@ def _make_hooks(
     hooks = [hook for each in packages for hook in each.hooks]
     if not hooks:
         return {}
-    from agentrun.tools.hook_functions import load_python_hooks  # late: Rule 2
+    from agentrun.tools.python import load_python_hooks  # late: Rule 2
 
     return load_python_hooks(import_roots, hooks, **shown)
 
@@ -187,7 +187,7 @@ def _add_requirement(requirements: Requirements, names: Iterable[str], user: str
 
 
 def _find_program(command: str, root: Path, programs: dict[str, str]) -> None:
-    from agentrun.tools.commands import find_programs  # late: only a package with commands needs it
+    from agentrun.tools.shell import find_programs  # late: only a package with commands needs it
 
     programs |= find_programs([command], root)
 

@@ -3,7 +3,7 @@
 One case:
 
 discovery           find cases in files and folders
-selection           choose the cases to run: paths, `-k`, tags, shards
+selection           select cases by path, `-k`, tags, shard and `--lf`, and remember which did not pass
 replay              compile the agent once, replay a case
 recording           run a case live, record it, or run it partly live; recording_preview describes it before
 fault_injection     stubs, faults and the clock of a case; stubs_and_faults selects them
@@ -18,7 +18,6 @@ Many cases:
 
 runner              run a suite case by case
 workers             run a suite in several processes
-failure_memory      remember which cases did not pass, for `--lf`
 sweep               inject every fault at every call of a case, and check the invariants
 coverage            the parts of the specs (spec_parts) that no case exercises
 """

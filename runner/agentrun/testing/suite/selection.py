@@ -11,24 +11,32 @@ Rule 4  `-k EXPR` is the same language as in pytest:
             (slow or net) and ops
 
         A word consists of letters, digits and `_ : + - . [ ] \ /`.
+Rule 5  `--lf` selects the cases that did not pass. They are remembered in `.agentrun/last-failed.json` of each project.
+        A case stays in it until it runs and passes. Cases that are not selected do not change.
+Rule 6  A missing file means that no case failed. So does a damaged one, because the next run writes it again. Nothing
+        is written if nothing changes, so that a suite that passes creates no file.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from agentrun.canonical_json import text_hash
 from agentrun.compiler.cases import CASES_FILE_SUFFIX, cases_path
-from agentrun.errors import RequestError, SpecError
-from agentrun.spec.problems import did_you_mean, quote_text
+from agentrun.errors import AgentrunError, RequestError, SpecError, StorageError
+from agentrun.spec.problems import DocumentError, did_you_mean, quote_text
+from agentrun.spec.project import Project, find_project
 from agentrun.spec.source_files import did_you_mean_path, display_path
+from agentrun.store.process_lock import lock_project_files
 from agentrun.testing.suite.discovery import LocatedCase, find_case_files, read_located_cases
 from agentrun.testing.suite.verdict import CaseVerdict, failures_of_problems
 
@@ -37,6 +45,8 @@ CaseMatcher: TypeAlias = Callable[[Sequence[str]], bool]
 """Gets the id and tags of a case in lower case."""
 MAX_KEYWORD_LENGTH = 10_000
 MAX_KEYWORD_DEPTH = 50
+MAX_LAST_FAILED_BYTES = 8 * 1024 * 1024
+"""A longer file is not ours."""
 _TOKEN = re.compile(r"\s*(?:(?P<sign>[()])|(?P<word>[\w:+\-.\[\]\\/]+))")
 
 
@@ -142,6 +152,9 @@ def _path_error(message: str, hint: str | None = None) -> RequestError:
     return RequestError("input.rejected", message, hint=hint, fields={"reason": "path"})
 
 
+# --- `-k EXPR` --------------------------------------------------------------------------------------------------------
+
+
 class KeywordSyntaxError(ValueError):
     """An invalid expression, with the reason and the column."""
 
@@ -227,3 +240,76 @@ class _KeywordParser:
     def _syntax_error(self, wanted: str) -> KeywordSyntaxError:
         column, what = (self._end, "the end") if self.next is None else (self.next.column, repr(self.next.text))
         return KeywordSyntaxError(f"column {column}: expected {wanted}, not {what}")
+
+
+# --- cases that did not pass ------------------------------------------------------------------------------------------
+
+
+def select_last_failed(found: SelectedCases) -> SelectedCases:
+    """The selected cases that did not pass last time. None of them may be left."""
+    failed: set[str] = set()
+    for project, cases in _by_project(found.cases):
+        remembered = read_last_failed(project)
+        failed |= {each.id for each in cases if _stored_id(project, each) in remembered}
+    return found.keep(failed)
+
+
+def remember_failures(cases: Iterable[LocatedCase], verdicts: Iterable[CaseVerdict]) -> list[AgentrunError]:
+    """Remember the cases that ran and did not pass, and forget those that passed. Returns why that is impossible."""
+    is_bad = {verdict.id: verdict.is_bad for verdict in verdicts}
+    errors: list[AgentrunError] = []
+    for project, own in _by_project(each for each in cases if each.id in is_bad):
+        ids = {_stored_id(project, each): is_bad[each.id] for each in own}
+        failed = {name for name, bad in ids.items() if bad}
+        try:
+            update_last_failed(project, failed, ids.keys() - failed)
+        except AgentrunError as error:
+            errors.append(error)
+    return errors
+
+
+def _by_project(cases: Iterable[LocatedCase]) -> Iterator[tuple[Project, list[LocatedCase]]]:
+    """The cases of each file. A project with invalid settings is left out; its cases cannot run."""
+    for file, own in groupby(cases, key=lambda each: each.file):
+        try:
+            yield find_project(file), list(own)
+        except (AgentrunError, DocumentError):
+            continue
+
+
+def _stored_id(project: Project, located: LocatedCase) -> str:
+    """The id with the path from the root of the project, so that it is the same in every working directory."""
+    real = Path(os.path.realpath(located.file.parent)) / located.file.name
+    return f"{os.path.relpath(real, project.root)}::{located.case.name}"
+
+
+class LastFailed(Struct, frozen=True):
+    failed: frozenset[str] = frozenset()
+    """Ids of cases, with the path from the root of the project: `specs/support.cases.yaml::default`."""
+
+
+def read_last_failed(project: Project) -> frozenset[str]:
+    path = _path(project)
+    if not os.path.lexists(path):
+        return frozenset()
+    try:
+        with os.fdopen(project.store_tree.open_file(path, os.O_RDONLY), "rb") as file:
+            return msgspec.json.decode(file.read(MAX_LAST_FAILED_BYTES), type=LastFailed).failed
+    except (OSError, StorageError, msgspec.MsgspecError, UnicodeDecodeError):
+        return frozenset()
+
+
+def update_last_failed(project: Project, failed: Iterable[str], others: Iterable[str]) -> None:
+    """Remember the cases that failed, and forget the others that ran. Raises `storage.failed`."""
+    failed, others = frozenset(failed), frozenset(others)
+    before = read_last_failed(project)
+    if (before | failed) - others == before:
+        return
+    with lock_project_files(project):
+        now = (read_last_failed(project) | failed) - others
+        data = msgspec.json.encode({"failed": sorted(now)})
+        project.store_tree.write(_path(project), data + b"\n")
+
+
+def _path(project: Project) -> Path:
+    return project.store_directory / "last-failed.json"
