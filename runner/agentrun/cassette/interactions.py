@@ -2,15 +2,21 @@
 
 Everything is recorded in the form of HTTP: a tool call is a `CALL tool://refund` with its arguments as the body, and
 approvals, hooks and sinks are recorded the same way. So there is one file, one order and one way to match.
+
+The metadata has the sources of Python tools, because a replay uses what they returned then. Anyone may have edited the
+metadata: if it has the wrong form or is missing, no tool counts as changed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from agentrun.cassette.match import MatchKey
+from agentrun.core.package import Package
+from agentrun.core.package_tools import PythonTool
 from agentrun.errors import ERROR_CODES
 from agentrun.wire import HttpCall, HttpReply
 
@@ -59,3 +65,39 @@ class Cassette(Struct, frozen=True):
     def days_old(self, now: int) -> int | None:
         """Whole days since the recording. None: unknown."""
         return None if self.recorded_at == 0 else max(0, now - self.recorded_at) // DAY_MS
+
+
+TOOL_SOURCES_KEY = "tool_sources"
+
+
+def tool_sources(package: Package) -> dict[str, str]:
+    """The hash of the source of each Python tool. Tools of sub-agents have names such as `reader/search`."""
+    own = {name: tool.source for name, tool in package.tools.items() if isinstance(tool, PythonTool)}
+    return own | {
+        f"{agent}/{name}": source
+        for agent, inner in package.agents.items()
+        for name, source in tool_sources(inner).items()
+    }
+
+
+def recorded_tool_sources(package: Package, before: Mapping[str, Any], reused: Iterable[Interaction]) -> dict[str, str]:
+    """The sources for a new recording. A tool whose results are reused keeps its source in the metadata `before`."""
+    kept = {each.call.url.removeprefix("tool://") for each in reused if each.call.method == "CALL"}
+    old = _recorded_sources(before)
+    return {
+        name: old.get(name, source) if name.rpartition("/")[2] in kept else source
+        for name, source in tool_sources(package).items()
+    }
+
+
+def changed_tools(metadata: Mapping[str, Any], package: Package) -> tuple[str, ...]:
+    """The tools whose source changed since the recording."""
+    recorded = _recorded_sources(metadata)
+    now = tool_sources(package) if recorded else {}
+    return tuple(name for name, source in now.items() if recorded.get(name, source) != source)
+
+
+def _recorded_sources(metadata: Mapping[str, Any]) -> dict[str, str]:
+    sources = metadata.get(TOOL_SOURCES_KEY)
+    is_valid = isinstance(sources, dict) and all(isinstance(part, str) for pair in sources.items() for part in pair)
+    return sources if isinstance(sources, dict) and is_valid else {}

@@ -24,8 +24,7 @@ from agentrun.cassette.miss_context import (
 )
 from agentrun.cassette.request_diff import MAX_LISTED, DifferenceKind, RequestDifference, excerpts
 from agentrun.compiler.template import RenderedLine, TemplateRenderError, render_template_lines
-from agentrun.spec.safe_text import masked_lines, plural
-from agentrun.spec.text_diff import common_ends, common_prefix_length, pair_changed_lines
+from agentrun.spec.safe_text import common_ends, common_prefix_length, masked_lines, pair_changed_lines, plural
 
 MAX_TEXT = 1 << 20
 MAX_WINDOW = 200

@@ -18,8 +18,7 @@ from agentrun.cassette.parsed_request import ParsedRequest, RequestMessage, Requ
 from agentrun.redactor import mask_except_placeholders
 from agentrun.secret import names_credential
 from agentrun.spec.problems import escape_invisible
-from agentrun.spec.safe_text import join_words, json_text
-from agentrun.spec.text_diff import common_prefix_length
+from agentrun.spec.safe_text import common_prefix_length, join_words, json_text
 from agentrun.wire import HttpCall
 
 DifferenceKind: TypeAlias = Literal[

@@ -66,7 +66,7 @@ def _refuse_missing_package(journal: ReadJournal, known: Mapping[str, Package]) 
 def _audit(journal: ReadJournal, known: Mapping[str, Package], *, as_json: bool) -> int:
     """The exit code."""
     from agentrun.core.facts import Decision
-    from agentrun.engine.audit import refuse_divergence
+    from agentrun.engine.api import refuse_divergence
     from agentrun.spec.source_files import display_path
 
     try:

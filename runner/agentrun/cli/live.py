@@ -24,8 +24,7 @@ from agentrun.engine.ports import Approver, Blobs
 from agentrun.engine.request import Request, new_run_id
 from agentrun.engine.run import FinishedRun, run_in_world
 from agentrun.engine.world import World, wrap
-from agentrun.engine.worlds.live import live_world
-from agentrun.engine.worlds.mixed import mixed_world
+from agentrun.engine.worlds.live import live_world, mixed_world
 from agentrun.errors import StorageError
 from agentrun.spec.safe_text import join_words
 from agentrun.store.files import FileStore

@@ -23,9 +23,9 @@ from agentrun.core import model_texts as texts
 from agentrun.core.effects import ModelRequest
 from agentrun.core.facts import BudgetShare, runs_or_zero
 from agentrun.core.fault import Fault
+from agentrun.core.guards import find_source
 from agentrun.core.messages import File, Image, Message, Reasoning, Refusal, Reply, Text, ToolCall, Usage
 from agentrun.core.package import BUDGET_KINDS, Budgets, Package, Price
-from agentrun.core.repeated_reads import find_source
 from agentrun.core.state import SpendMeter, State
 
 FILE_BYTES_PER_TOKEN = 2

@@ -1,4 +1,4 @@
-"""Guards: they detect an agent that repeats itself.
+"""Guards: they detect an agent that repeats itself. Identical reads of one reply run only once.
 
 Rule 1  What guards remember is part of the state, so it survives a resume. `add_batch` and `add_results` only count.
 Rule 2  The first guard that trips stops the run before any call of the reply runs.
@@ -22,9 +22,8 @@ from agentrun.core import model_texts as texts
 from agentrun.core.facts import EarlierRuns
 from agentrun.core.fault import Fault
 from agentrun.core.messages import ToolCall
-from agentrun.core.package import GuardComparison, Package, find_tool
-from agentrun.core.repeated_reads import repeated_reads
-from agentrun.core.state import NO_STREAKS, CallSignature, CallState, GuardState, PastCall, State, Streaks
+from agentrun.core.package import GuardComparison, Package, find_tool, tool_effect
+from agentrun.core.state import NO_STREAKS, CallSignature, CallState, CallStatus, GuardState, PastCall, State, Streaks
 from agentrun.core.tally import Tally, TextTally, fnv1a
 
 LONGEST_CYCLE = 4
@@ -235,3 +234,45 @@ def _reached_limit(package: Package, limit: int | None, count: int, tools: Itera
     found = [find_tool(package, name) for name in tools]
     least = min(package.guards.observation if tool is not None and tool.observation else limit for tool in found)
     return least if count >= least else None
+
+
+# --- identical reads of one reply -------------------------------------------------------------------------------------
+#
+# Rule 1  Reads are identical if their tool and arguments are, as the model wrote them and as they are when they run.
+# Rule 2  Each call is checked, ruled on and approved by itself. Only the work is shared.
+# Rule 3  The first of them runs, and each call gets its result. The others wait for it, even while it is not allowed
+#         yet, so that the order in which hooks and people answer does not matter. If it is denied, the next one runs.
+# Rule 4  With `compare: calls` for `guards.repeated_call` every call runs.
+
+_UNDECIDED: tuple[CallStatus, ...] = ("new", "asking", "deferred")
+"""Statuses in which it is open whether a call runs, and with which arguments."""
+_WITHOUT_RESULT: tuple[CallStatus, ...] = ("denied", "done")
+"""Statuses of a call that will not run any more. Only a call that has run before has a result then."""
+
+
+def repeated_reads(package: Package, state: State) -> tuple[str, ...]:
+    """The reads of the reply that are identical to an earlier one. Guards count such calls once."""
+    calls = state.calls
+    if len(calls) == 1:
+        return ()
+    return tuple([call.id for index, call in enumerate(calls) if any(_same_reads(package, calls[:index], call))])
+
+
+def find_source(package: Package, state: State, call: CallState) -> CallState | None:
+    """The identical call whose result a call gets. None: it has to run itself."""
+    index = state.calls.index(call)
+    for other in _same_reads(package, state.calls[:index], call) if index else ():
+        if other.status in _UNDECIDED:
+            return other
+        has_result = other.returned is not None or other.status not in _WITHOUT_RESULT
+        if has_result and sorted_json(other.arguments) == sorted_json(call.arguments):
+            return other
+    return None
+
+
+def _same_reads(package: Package, before: tuple[CallState, ...], call: CallState) -> list[CallState]:
+    same = [other for other in before if other.signature == call.signature]
+    if not same or package.guards.call_compare != "results":
+        return []
+    tool = find_tool(package, call.tool)
+    return same if tool is not None and tool_effect(tool, call.tool) == "read" else []

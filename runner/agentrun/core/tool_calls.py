@@ -37,10 +37,10 @@ from agentrun.core.effects import (
 from agentrun.core.facts import BudgetShare, CallCancelled, Fact, Parent, ResultsGiven
 from agentrun.core.fault import Fault
 from agentrun.core.gate import Allowed, GateResult
+from agentrun.core.guards import find_source, repeated_reads
 from agentrun.core.outcome import Question
 from agentrun.core.package import Package, find_tool, tool_effect
 from agentrun.core.package_tools import AgentTool, McpTool, Tool
-from agentrun.core.repeated_reads import find_source, repeated_reads
 from agentrun.core.run_end import fail
 from agentrun.core.state import NO_GATE, CallState, CallStatus, State, pending_effects
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
+import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict, replace
 
@@ -34,13 +35,13 @@ from agentrun.canonical_json import pretty_json, sorted_json
 from agentrun.compiler.compile import compile, load
 from agentrun.compiler.json_schemas import check_schema, resolve_references
 from agentrun.compiler.package_file import PackageFile, seal_package
-from agentrun.core.facts import Record
+from agentrun.core.audit import find_divergence
+from agentrun.core.facts import Record, fact_kind
 from agentrun.core.outcome import Ending, Outcome, Parked, Suspended
 from agentrun.core.package import SINK_KINDS, Package
 from agentrun.core.package_tools import TOOL_KINDS, AgentTool, McpTool
 from agentrun.engine.approvals import ApprovalCallback
 from agentrun.engine.argument_checks import check_run_id, check_type
-from agentrun.engine.audit import refuse_divergence
 from agentrun.engine.begin import find_package
 from agentrun.engine.clock import StepClock
 from agentrun.engine.handle import RunHandle
@@ -49,7 +50,8 @@ from agentrun.engine.ports import Approver, Clock, Executor, HookFunction, Provi
 from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
 from agentrun.engine.world import iterate_packages, iterate_routes, kind_tag
-from agentrun.errors import HostError, OutputError, PackageError
+from agentrun.errors import AuditError, HostError, OutputError, PackageError
+from agentrun.journal.family import call_of
 from agentrun.journal.storage import read_journal_file
 from agentrun.spec.problems import DocumentError, Source, did_you_mean, quote_text
 from agentrun.spec.project import find_project
@@ -428,3 +430,17 @@ def _unusable_type_error(kind: Any, why: str, hint: str | None = None) -> Packag
 
 def _type_name(kind: Any) -> str:
     return getattr(kind, "__name__", None) or str(kind)
+
+
+def refuse_divergence(records: Iterable[Record], package: Package, others: Mapping[str, Package] | None = None) -> None:
+    """`others`: the packages that the run was resumed with, by fingerprint."""
+    divergence = find_divergence(package, records, others)
+    if divergence is None:
+        return
+    recorded, now = divergence.was, divergence.instead[0] if divergence.instead else None
+    name = "nothing" if now is None else fact_kind(now)
+    message = f"record {divergence.seq} is {fact_kind(recorded)}, but this release would write {name}"
+    if now is not None and fact_kind(now) == fact_kind(recorded):
+        message = f"record {divergence.seq}, {fact_kind(recorded)}, has other values than this release would write"
+    fields = {"seq": divergence.seq, "was": msgspec.to_builtins(recorded), "is": msgspec.to_builtins(now)}
+    raise AuditError("audit.diverged", message, fields={**fields, "call": call_of(recorded)})

@@ -23,11 +23,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from agentrun.cassette.file import save_cassette
-from agentrun.cassette.interactions import Interaction, is_recordable_failure
+from agentrun.cassette.interactions import TOOL_SOURCES_KEY, Interaction, is_recordable_failure, recorded_tool_sources
 from agentrun.cassette.player import Player
 from agentrun.cassette.recorder import Recorder
 from agentrun.cassette.redaction import RunRedaction, redact_cassette
-from agentrun.cassette.tool_sources import TOOL_SOURCES_KEY, recorded_tool_sources
 from agentrun.cassette.writer import dump_cassette
 from agentrun.compiler.package_file import PackageFile
 from agentrun.core.facts import ToolFinished

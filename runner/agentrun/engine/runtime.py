@@ -56,7 +56,7 @@ from agentrun.engine.ports import Approver, Blobs, Clock, Executor, HookFunction
 from agentrun.engine.request import Request, RunStatus, Snapshot, new_run_id, wrong_state_error
 from agentrun.engine.sessions import Session, Sessions
 from agentrun.engine.world import World, Wrapper, world_of_run
-from agentrun.engine.worlds.hosted import hosted_world
+from agentrun.engine.worlds import hosted_world
 from agentrun.errors import HostError, RequestError, run_not_found_error
 from agentrun.redactor import Redactor
 from agentrun.spec.project import Project

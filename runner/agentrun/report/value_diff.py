@@ -17,8 +17,7 @@ import msgspec
 from agentrun.canonical_json import same_json, sorted_json
 from agentrun.redactor import mask_except_placeholders
 from agentrun.secret import MASK, names_credential
-from agentrun.spec.safe_text import short_text
-from agentrun.spec.text_diff import common_ends, common_prefix_length, pair_changed_lines
+from agentrun.spec.safe_text import common_ends, common_prefix_length, pair_changed_lines, short_text
 
 ItemT = TypeVar("ItemT")
 AlignedPair: TypeAlias = tuple[ItemT | None, ItemT | None]

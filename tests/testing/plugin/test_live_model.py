@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from agentrun.engine.worlds import mixed
+from agentrun.engine.worlds import live
 from agentrun.testing.provider import ScriptedProvider
 
 from .projects import STORY, Project
 
-IMPORTED = mixed
+IMPORTED = live
 
 
 def test_live_model_answers_and_no_tool_runs(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

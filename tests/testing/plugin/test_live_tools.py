@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from agentrun.engine.worlds import mixed
+from agentrun.engine.worlds import live
 
 from .projects import SNAPSHOT_ASSERTION, Project
 
-IMPORTED = mixed
+IMPORTED = live
 
 
 def test_live_tools_run_and_the_model_is_replayed(project: Project) -> None:

@@ -1,4 +1,5 @@
-"""The world of a live run: real models, tools, hooks and sinks, with the credentials of the environment.
+"""The world of a live run: real models, tools, hooks and sinks, with the credentials of the environment. In a partial
+replay the model or the tools come from a cassette, and the rest is live.
 
 Rule 1  All commands that are not installed and all variables that are not set are reported before the run starts.
 Rule 2  Only the ports that a package names are created and imported. The functions of the project are imported right
@@ -16,11 +17,15 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+from msgspec.structs import replace
 
 from agentrun.cassette.interactions import Interaction
+from agentrun.cassette.player import Player
 from agentrun.cassette.redaction import redact_interaction, redact_text
 from agentrun.core.package import Package, tool_command
+from agentrun.engine import cassette_ports
 from agentrun.engine.crew_registry import CrewRegistry
 from agentrun.engine.event_loop import SystemClock
 from agentrun.engine.http_clients import HttpClients
@@ -36,7 +41,8 @@ from agentrun.engine.memory import Journals, MemoryBlobs, MemoryJournals
 from agentrun.engine.perform import make_crew
 from agentrun.engine.ports import Approver, Blobs, HookFunction
 from agentrun.engine.settings import Settings
-from agentrun.engine.world import Listener, World, iterate_packages, kind_tag
+from agentrun.engine.world import Listener, World, iterate_packages, kind_tag, wrap
+from agentrun.engine.worlds.replay import UNREACHABLE, unreachable_parts, unreachable_providers
 from agentrun.errors import HostError
 from agentrun.net.environment import Lookup
 from agentrun.redactor import Redactor
@@ -206,3 +212,33 @@ def _all_missing_error(missing: list[tuple[HostError, str]]) -> HostError:
     hints = dict.fromkeys(error.hint for error, _ in missing if error.hint)
     names = [error.fields["name"] for error, _ in missing]
     return HostError("host.missing", message, hint="; ".join(hints) or None, fields={**first.fields, "names": names})
+
+
+# --- partial replays --------------------------------------------------------------------------------------------------
+
+LiveAxis: TypeAlias = Literal["tools", "model"]
+
+
+@asynccontextmanager
+async def mixed_world(
+    package: Package,
+    project: Project,
+    run: str,
+    player: Player,
+    live: LiveAxis,
+    approver: Approver | None,
+    **options: Any,
+) -> AsyncIterator[World]:
+    """If the tools are replayed, the answers of `approver` replace the recorded ones. `options`: of a live world."""
+    exchanger = cassette_ports.ReplayExchanger(player, None)
+    if live == "tools":
+        async with live_world(package, project, run, models=False, approver=approver, **options) as world:
+            world = replace(world, providers=unreachable_providers(package))
+            yield wrap(
+                world, cassette_ports.models_wrapper(exchanger), cassette_ports.answer_comparison_wrapper(exchanger)
+            )
+    else:
+        parts = replace(package, tools={}, hooks=(), sinks={}, agents={})
+        async with live_world(package, project, run, parts=parts, approver=UNREACHABLE, **options) as world:
+            world = replace(world, **unreachable_parts(package))
+            yield wrap(world, cassette_ports.other_ports_wrapper(exchanger, approver))

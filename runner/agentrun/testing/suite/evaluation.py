@@ -17,7 +17,7 @@ from time import perf_counter
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from agentrun.cassette.tool_sources import changed_tools
+from agentrun.cassette.interactions import changed_tools
 from agentrun.engine.ci import in_ci
 from agentrun.errors import AgentrunError, CassetteError, SpecError
 from agentrun.spec.source_files import display_path

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from agentrun.engine.env_file import EnvFile
     from agentrun.engine.recording import CassetteRecording, RecordingResult
     from agentrun.engine.settings import Settings
-    from agentrun.engine.worlds.mixed import LiveAxis
+    from agentrun.engine.worlds.live import LiveAxis
 
 
 def _run_in_event_loop(work: Coroutine[Any, Any, Any]) -> Any:
@@ -121,7 +121,7 @@ async def _run_partly_live(
     located: LocatedCase, agent: CompiledAgent, axis: LiveAxis, live: LiveCallbacks, require: MatchTier
 ) -> CaseRuns:
     from agentrun.engine.run import run_in_world  # late: the import takes a second
-    from agentrun.engine.worlds.mixed import mixed_world  # late: the import takes a second
+    from agentrun.engine.worlds.live import mixed_world  # late: the import takes a second
 
     player = make_case_player(located, agent, require=require, whole=True)
     if axis == "tools":

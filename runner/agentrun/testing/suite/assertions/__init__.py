@@ -14,7 +14,7 @@ from typing import Any
 
 from agentrun.spec.v1 import assertions as types
 from agentrun.spec.v1.assertions import Assertion
-from agentrun.testing.suite.assertions import functions, output, spend, trajectory
+from agentrun.testing.suite.assertions import functions, output, trajectory
 from agentrun.testing.suite.evidence import AssertionResult, CannotEvaluate, Evidence
 from agentrun.testing.suite.replay import CompiledAgent
 from agentrun.testing.suite.verdict import CaseFailure
@@ -41,11 +41,11 @@ _CHECKS: dict[type, Callable[[Any, Evidence], AssertionResult]] = {
     types.StepStatus: trajectory.check_step_status,
     types.RulingIs: trajectory.check_ruling,
     types.ApprovalIs: trajectory.check_approval,
-    types.TokensAssertion: spend.check_tokens,
-    types.CostAssertion: spend.check_cost,
-    types.TurnsAssertion: spend.check_turns,
-    types.TimeAssertion: spend.check_time,
-    types.OutcomeIs: spend.check_outcome,
+    types.TokensAssertion: output.check_tokens,
+    types.CostAssertion: output.check_cost,
+    types.TurnsAssertion: output.check_turns,
+    types.TimeAssertion: output.check_time,
+    types.OutcomeIs: output.check_outcome,
 }
 """The check of each type. Not here: `python`, which needs the project, and `journal-snapshot`, which needs files."""
 

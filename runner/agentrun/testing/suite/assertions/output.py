@@ -1,4 +1,4 @@
-"""Assertions on the answer: texts, JSON, schemas, JMESPath and CEL expressions.
+"""Assertions on the answer (texts, JSON, schemas, JMESPath and CEL expressions), the outcome and the spend.
 
 Rule 1  Texts are compared exactly, including whitespace. Case is ignored only if the type says so.
 Rule 2  JSON means that the whole answer is JSON, parsed as strictly as a structured output.
@@ -8,12 +8,13 @@ Rule 3  JSON values are equal as in JSON: 1 equals 1.0, true does not equal 1, a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from functools import lru_cache
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 import re2
-from msgspec import UnsetType
+from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
 from agentrun.canonical_json import same_json, sorted_json
@@ -21,7 +22,11 @@ from agentrun.compiler.conditions import UndecidedExpression, evaluate_assertion
 from agentrun.compiler.jmespath import UnusableJmespath, evaluate_jmespath
 from agentrun.compiler.lock_file import with_exact_numbers
 from agentrun.core.json_validation import Invalid, Valid, json_pointer, schema_validator
+from agentrun.core.package import matches_pattern
+from agentrun.report.formatting import format_dollars
+from agentrun.spec.safe_text import plural
 from agentrun.spec.v1 import assertions as types
+from agentrun.spec.v1.field_types import milliseconds, parse_count
 from agentrun.testing.suite.evidence import (
     AssertionResult,
     CannotEvaluate,
@@ -207,3 +212,65 @@ def _cel_variables(expression: str, evidence: Evidence) -> dict[str, Any]:
 
 def _plain_step(step: Any) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(step).items()}
+
+
+# --- outcome and spend ------------------------------------------------------------------------------------------------
+
+MICRO_DOLLARS = 1_000_000
+Amount: TypeAlias = Decimal | int
+AmountRange: TypeAlias = tuple[Amount | None, Amount | None]
+
+
+def check_tokens(assertion: types.TokensAssertion, evidence: Evidence) -> AssertionResult:
+    limits = _limits(assertion, parse_count)
+    return _check_range(evidence.tokens, limits, lambda amount: f"{amount:,} tokens", "used")
+
+
+def check_cost(assertion: types.CostAssertion, evidence: Evidence) -> AssertionResult:
+    """Compares exactly, even amounts that are not a whole number of micro-dollars."""
+    limits = _limits(assertion, lambda amount: Decimal(str(amount)) * MICRO_DOLLARS)
+    return _check_range(evidence.cost, limits, _format_dollars, "spent")
+
+
+def check_turns(assertion: types.TurnsAssertion, evidence: Evidence) -> AssertionResult:
+    return check_count(evidence.turns, assertion, "turn", "made")
+
+
+def check_time(assertion: types.TimeAssertion, evidence: Evidence) -> AssertionResult:
+    limits = _limits(assertion, milliseconds)
+    return _check_range(evidence.time, limits, lambda amount: f"{amount:,} ms", "taken, by the clock of the run")
+
+
+def check_count(
+    actual: int, assertion: types.TurnsAssertion | types.ToolCalls, noun: str, verb: str
+) -> AssertionResult:
+    exactly = assertion.value
+    limits = _limits(assertion, int) if isinstance(exactly, UnsetType) else (exactly, exactly)
+    return _check_range(actual, limits, lambda amount: plural(int(amount), noun), verb)
+
+
+def _limits(assertion: Any, read: Callable[[Any], Amount]) -> AmountRange:
+    least, most = (None if limit is UNSET else read(limit) for limit in (assertion.min, assertion.max))
+    return least, most
+
+
+def _check_range(actual: int, limits: AmountRange, write: Callable[[Amount], str], verb: str) -> AssertionResult:
+    least, most = limits
+    holds = (least is None or actual >= least) and (most is None or actual <= most)
+
+    def describe() -> str:
+        parts = [("at least", least), ("at most", most)] if least != most else [("exactly", least)]
+        expected = " and ".join(f"{how} {write(limit)}" for how, limit in parts if limit is not None)
+        return f"{write(actual)} {verb}; expected: {'not ' if holds else ''}{expected}"
+
+    return AssertionResult(holds, describe)
+
+
+def _format_dollars(micro: Amount) -> str:
+    return format_dollars(int(micro)) if micro == int(micro) else f"${(Decimal(micro) / MICRO_DOLLARS).normalize():f}"
+
+
+def check_outcome(assertion: types.OutcomeIs, evidence: Evidence) -> AssertionResult:
+    holds = matches_pattern(assertion.value, evidence.outcome)
+    more = "" if holds else f", not {assertion.value}"
+    return AssertionResult(holds, lambda: f"the outcome is {evidence.outcome}{more}")

@@ -19,8 +19,7 @@ from agentrun.core.package import matches_pattern
 from agentrun.spec.safe_text import plural
 from agentrun.spec.v1 import assertions as types
 from agentrun.spec.v1.assertions import is_comparison
-from agentrun.testing.suite.assertions.output import compile_regex
-from agentrun.testing.suite.assertions.spend import check_count
+from agentrun.testing.suite.assertions.output import check_count, compile_regex
 from agentrun.testing.suite.evidence import (
     OK_STATUS,
     OPEN_STATUS,
