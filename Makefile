@@ -50,8 +50,9 @@ installed:
 	@$(MAKE) --no-print-directory -j2 $(READY) $(NODE_SERVERS) $(PLUGINS)
 
 .PHONY: test-long
-test-long: $(COMPILED) $(NODE_SERVERS) $(PLUGINS) ## every test, the long ones too, with more random examples
+test-long: $(COMPILED) $(NODE_SERVERS) $(PLUGINS) ## every test, the long ones too, and then crash, faults and races
 	@AGENTRUN_TESTS=long $(BIN)/pytest -q -n auto --dist worksteal -m "long or not long" $(TESTS)
+	@$(if $(TESTS),,$(MAKE) --no-print-directory --keep-going -j1 crash faults races)
 
 .PHONY: crash
 crash: $(READY) ## kill real runs at every operation of the store and continue them
@@ -60,6 +61,10 @@ crash: $(READY) ## kill real runs at every operation of the store and continue t
 .PHONY: faults
 faults: $(READY) ## let disks fail and fill up, and limits of the process trip, in real runs
 	@$(BIN)/python -m tests.durability.faults
+
+.PHONY: races
+races: $(READY) ## start several processes at once: one of them gets the run or the session
+	@$(BIN)/python -m tests.durability.races
 
 .PHONY: bench
 bench: $(READY) ## measure speed against a baseline of the same run

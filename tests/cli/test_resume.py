@@ -492,17 +492,28 @@ def test_unfinished_journal_is_not_overwritten(bank: Bank) -> None:
 # --- JSON and completion ---------------------------------------------------------------------------------------
 
 
-def test_json_objects_name_the_run_and_the_call(bank: Bank) -> None:
+def test_json_objects_name_the_run_and_the_call(tmp_path: Path) -> None:
+    bank = Bank(tmp_path, SPEC + "sinks: {out: {kind: stdout}}\n")
     with bank.provider():
         run = interrupted(bank, "pay")
         lines = bank.command("resume", run, "--json").lines()
         assert {line["run"] for line in lines} == {run}
+        assert [line["call"] for line in lines if "call" in line] == ["c1.0"]
+        assert "work_lost" in str(next(line for line in lines if "call" in line))
         assert list(lines[-1]) == ["run", "suspended"]
         assert lines[-1]["suspended"]["waits_for"] == ["c1.0"]
         lines = bank.command("settle", run, "c1.0", "--result", "ok", "--by", "ada", "--json").lines()
         assert lines[0] == {"run": run, "call": "c1.0", "settled": "result", "by": "ada"}
         assert {line["run"] for line in lines} == {run}
+        assert [line["delivery"]["text"] for line in lines if "delivery" in line] == ["Paid."]
         assert lines[-1]["outcome"]["answer"] == "Paid."
+
+
+@pytest.mark.parametrize("command", ["show", "verify", "audit", "resume", "settle", "runs rm"])
+def test_json_error_about_an_unknown_run_names_it(bank: Bank, command: str) -> None:
+    words = [*command.split(), "nope", *(["c1.0", "--stop"] if command == "settle" else []), "--json"]
+    (line,) = bank.command(*words).lines()
+    assert (line["run"], line["error"]["code"]) == ("nope", "run.not_found")
 
 
 @pytest.mark.parametrize("command", ["resume", "settle", "show", "verify", "audit"])

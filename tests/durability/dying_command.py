@@ -23,6 +23,12 @@ ROOT = Path(__file__).parents[2]
 CALLS = ("write", "pwrite64", "fdatasync", "fsync", "renameat", "linkat", "mkdirat", "openat")
 NO_INJECTION = "none"
 """The process is only traced."""
+WAIT_FOR_STRACE = """\
+import ctypes, os, signal
+PR_SET_PTRACER = 0x59616d61  # where a process may trace only its children, this one allows all others to trace it
+ctypes.CDLL(None).prctl(PR_SET_PTRACER, ctypes.c_ulong(-1), 0, 0, 0)
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
 
 
 def program(directories: list[Path], point: CrashPoint | None, listing: Path, planted: str = "") -> str:
@@ -49,20 +55,21 @@ def run(directories: list[str], point: tuple[int, str, int] | None, listing: str
 
 def failing_program(prelude: str, *, stops: bool) -> str:
     """Python that runs the command after a prelude. `stops`: it waits for strace first."""
-    stop = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)" if stops else ""
-    return f"{stop}\n{prelude}\nfrom agentrun.cli import main; main()"
+    return f"{WAIT_FOR_STRACE if stops else ''}\n{prelude}\nfrom agentrun.cli import main; main()"
 
 
 @contextmanager
 def inject(process: int, fault: str, trace: Path) -> Iterator[None]:
-    """Disturb the system calls of a process that waits for it, and let it go on. `fault`: for `strace -e inject`."""
+    """Disturb the system calls of a process that waits for it, and let it go on. `fault`: for `strace -e inject`. Raises
+    AssertionError if strace cannot trace it."""
     _wait_until(lambda: _status(process)["State"].startswith("T"))
     command = ["strace", "-f", "-y", "-qq", "-p", str(process), "-e", f"trace={','.join(CALLS)}", "-o", str(trace)]
     command += [] if fault == NO_INJECTION else ["-e", f"inject={fault}"]
     null = subprocess.DEVNULL
-    with subprocess.Popen(command, stdin=null, stdout=null, stderr=null):  # it ends with the process
-        _wait_until(lambda: _status(process)["TracerPid"] != "0")
+    with subprocess.Popen(command, stdin=null, stdout=null, stderr=null) as strace:  # it ends with the process
+        _wait_until(lambda: strace.poll() is not None or _status(process)["TracerPid"] != "0")
         os.kill(process, signal.SIGCONT)
+        assert strace.poll() is None, "strace does not attach to the process"
         yield
 
 
@@ -74,7 +81,7 @@ def _status(process: int) -> dict[str, str]:
 def _wait_until(is_true: Callable[[], bool]) -> None:
     end = time.monotonic() + 30
     while not is_true():
-        assert time.monotonic() < end, "strace does not attach to the process"
+        assert time.monotonic() < end
         time.sleep(0.001)
 
 

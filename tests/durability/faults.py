@@ -24,7 +24,7 @@ from pathlib import Path
 from random import Random
 
 from .crash import Undisturbed
-from .dying_command import NO_INJECTION
+from .dying_command import NO_INJECTION, WAIT_FOR_STRACE, inject
 from .killed_run import FAILED, KILLED, RESULTS, WAITS, Fault, KilledRun
 from .outside_world import Effect, OutsideWorld
 from .series import Case, choose_seed, run_series
@@ -44,10 +44,13 @@ _JOURNAL = re.compile(r"(?:write|fdatasync)\([0-9]+<([^>]*/journal\.jsonl)>")
 def tracing_problem() -> str | None:
     """Why strace cannot be used here, or None."""
     if shutil.which("strace") is None:
-        return "strace is not installed"
-    command = ["strace", "-f", "-e", "inject=write:error=EIO:when=1", "-o", "/dev/null", "true"]
-    done = subprocess.run(command, capture_output=True, check=False)
-    return None if done.returncode == 0 else "strace is not allowed to trace processes here"
+        return "strace is not installed; on Debian and Ubuntu: apt-get install strace"
+    with subprocess.Popen([sys.executable, "-c", WAIT_FOR_STRACE]) as process:
+        try:
+            with inject(process.pid, "fdatasync:error=EIO:when=1", Path(os.devnull)):
+                return None
+        except AssertionError:
+            return "strace is not allowed to trace processes here"
 
 
 @cache

@@ -45,6 +45,24 @@ def try_some(cases: list[Case], count: int) -> None:
         case.run(0)
 
 
+@pytest.mark.parametrize(
+    ("strace", "problem"),
+    [
+        (None, "strace is not installed; on Debian and Ubuntu: apt-get install strace"),
+        ("exit 1", "strace is not allowed to trace processes here"),
+    ],
+    ids=["missing", "refused"],
+)
+def test_problem_with_strace_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strace: str | None, problem: str
+) -> None:
+    if strace is not None:
+        (tmp_path / "strace").write_text(f"#!/bin/sh\n{strace}\n", encoding="utf-8")
+        (tmp_path / "strace").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert tracing_problem.__wrapped__() == problem
+
+
 @NEEDS_STRACE
 def test_failing_system_calls_do_no_harm(cases: FaultCases) -> None:
     try_some(cases.system_calls(), 10)

@@ -102,7 +102,8 @@ def show_problems(problems: Iterable[Problem], *, as_json: bool) -> None:
 
 def show_error(error: AgentrunError, *, as_json: bool) -> None:
     if as_json:
-        click.echo(mask(json_line({"error": error.as_json()})))
+        names = {name: error.fields[name] for name in ("run", "call") if error.fields.get(name)}
+        click.echo(mask(json_line({**names, "error": error.as_json()})))
         return
     click.echo(f"{error.code}: {safe_text(error.message)}", err=True)
     if error.hint:

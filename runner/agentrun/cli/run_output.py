@@ -22,15 +22,17 @@ from agentrun.cli.console import (
     wants_color,
 )
 from agentrun.cli.plan import RunPlan
-from agentrun.core.facts import Fact, ModelAsked, Record
+from agentrun.core.facts import DeliveryStarted, Fact, ModelAsked, Record
 from agentrun.core.fault import Fault
 from agentrun.core.outcome import Outcome, Parked, Suspended
 from agentrun.core.package import Package
+from agentrun.core.run_end import delivery_key
 from agentrun.engine.approvals import HOW_TO_ANSWER
 from agentrun.engine.fact_redaction import redact_struct
 from agentrun.engine.ports import ReplyDelta, ToolProgress, TransientEvent
 from agentrun.engine.run import FinishedRun
 from agentrun.errors import HostError
+from agentrun.journal.family import call_of
 from agentrun.report.formatting import OutputLine, make_line
 from agentrun.report.run_renderer import RunTreeRenderer, outcome_summary
 from agentrun.report.screen import PlainScreen, delta_key, screen_for, show_record
@@ -64,6 +66,8 @@ class RunOutput:
         self._as_json = as_json
         self._renderer = RunTreeRenderer(package)
         self._screen: PlainScreen | None = None
+        self._deliveries: dict[str, str] = {}
+        """The run of each delivery, by its key."""
         self.has_reader = not as_json and not quiet
         self.color = wants_color(sys.stderr) if color is None else color
         if self.has_reader:
@@ -93,9 +97,13 @@ class RunOutput:
         if self._as_json:
             match news:
                 case Record():
-                    click.echo(json_line({"run": run, "record": msgspec.to_builtins(news)}))
+                    if isinstance(news.fact, DeliveryStarted):
+                        self._deliveries[delivery_key(run, news.fact.sink)] = run
+                    call = call_of(news.fact)
+                    names = {"run": run, "call": call} if call else {"run": run}
+                    click.echo(json_line({**names, "record": msgspec.to_builtins(news)}))
                 case ToolProgress():
-                    click.echo(json_line({"run": run, "progress": msgspec.to_builtins(news)}))
+                    click.echo(json_line({"run": run, "call": news.effect, "progress": msgspec.to_builtins(news)}))
             return
         if self._screen is None:
             return
@@ -113,7 +121,8 @@ class RunOutput:
 
     def write(self, line: str) -> None:
         if self._as_json:
-            click.echo(json_line({"delivery": msgspec.json.decode(line)}))
+            delivery = msgspec.json.decode(line)
+            click.echo(json_line({"run": self._deliveries[delivery["key"]], "delivery": delivery}))
         else:
             click.echo(escape_json(environment_redactor().redact_text(line)))
 

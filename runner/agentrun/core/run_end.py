@@ -108,6 +108,10 @@ def _deliver(package: Package, state: State) -> NextStep:
     return stop(package, state, facts.RunStopped("completed", label=state.ending.label, output=output))
 
 
+def delivery_key(run: str, sink: str) -> str:
+    return data_hash(sorted_json([run, sink]))
+
+
 def _deliver_to(package: Package, state: State, name: str) -> NextStep:
     sink, subject = package.sinks[name], str(DeliveryId(name))
     gate = state.gate_for(subject)
@@ -116,7 +120,7 @@ def _deliver_to(package: Package, state: State, name: str) -> NextStep:
         case Allowed():
             text = answer_of(state) if gate.text is None else gate.text
             output = _parse_answer(package, state)[0] if gate.text is None else UNSET
-            key = data_hash(sorted_json([state.started.run, name]))
+            key = delivery_key(state.started.run, name)
             return Perform((Deliver(subject, name, sink, text, output, key),))
         case Blocked(fault) if sink.delivery == "optional" and fault.code != "policy.interrupted":
             return Commit((facts.DeliverySkipped(name, fault),))
