@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -31,6 +32,41 @@ def test_recorded_one_of_several_equal_cases_is_replayed(shop: Project) -> None:
     assert (done.code, "(case second;" in done.err) == (0, True), done.err
     shop.cassette.with_name("second.yaml").unlink()
     assert "case first has no cassette" in shop.run().err
+
+
+@pytest.mark.parametrize(
+    ("options", "stand_ins"),
+    [
+        ("--mode replay", None),
+        ("--mode live", None),
+        ("--mode record --yes", None),
+        ("--record all --yes", None),
+        ("--record new --yes", "cassette"),
+        ("--record from:2 --yes", "cassette"),
+        ("--live-tools", "cassette"),
+        ("--live-model", "cassette"),
+        ("--mode live --case stubbed", "case"),
+        ("--mode record --case stubbed --yes", "case"),
+        ("--mode live --case faulted", "case"),
+        ("--mode live --case approved", None),
+    ],
+)
+def test_first_record_says_what_replaces_a_part_of_the_real_world(
+    shop: Project, options: str, stand_ins: str | None
+) -> None:
+    """Only a wholly live run can be resumed."""
+    fault = 'faults: [{at: "approval:refund", inject: {answer: %s}}]'
+    write_cases(
+        shop,
+        "{name: default}",
+        "{name: stubbed, stubs: {look: {result: late}}}",
+        f"{{name: faulted, {fault % 'denied'}}}",
+        f"{{name: approved, {fault % 'approved'}}}",
+    )
+    with shop.provider() as (_, environment):
+        shop.run(*options.split(), "--approve", "all", "--journal", "run.jsonl", **environment)
+    first = (shop.root / "run.jsonl").read_bytes().split(b"\n")[0]
+    assert json.loads(first)["fact"].get("stand_ins") == stand_ins
 
 
 @pytest.mark.parametrize("params", ["{order: 5}", "{nobody: knows}", "{order: [1]}"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -301,6 +302,66 @@ def test_records_cut_off_at_the_end_are_found(bank: Bank) -> None:
             assert done.code == 7, done.err
             assert "journal.truncated: the journal ends after record 4, but it had 5 records" in done.err
     assert bank.traces() == ["pay one"]
+
+
+# --- runs that were not wholly live ----------------------------------------------------------------------------
+
+STUBBED = """\
+agentrun: "1"
+cases:
+  - {name: default}
+  - name: stubbed
+    stubs: {look: {result: stubbed}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "held", "why"),
+    [
+        (("--live-tools",), "pay", "replies from a cassette (--live-tools, --live-model or --record)"),
+        (("--live-model",), "model", "replies from a cassette (--live-tools, --live-model or --record)"),
+        (("--case", "stubbed", "--mode", "live"), "pay", "the stubs or faults of a case"),
+    ],
+    ids=["tools", "model", "stubs"],
+)
+def test_run_with_stand_ins_is_not_continued_with_the_real_world(
+    bank: Bank, options: tuple[str, ...], held: str, why: str
+) -> None:
+    """It would silently call the real provider, or real tools."""
+    with bank.provider():
+        assert bank.command("bank.yaml", "--mode", "record", "--yes").code == 0
+    (bank.root / "bank.cases.yaml").write_text(STUBBED)
+    (bank.root / "trace.txt").unlink()
+    slow = PAYS.replace("args: {value: one}}]", "args: {value: one}}]\n    faults: [{delay: 60s}]", held == "model")
+    with bank.provider(slow) as server:
+        bank.hold("pay")
+        run = bank.killed(lambda: bank.traces() if held == "pay" else server.requests, "bank.yaml", *options)
+        bank.release("pay")
+        before, count, traces = bank.facts(run), len(server.requests), bank.traces()
+        for command in (("resume", run), ("settle", run, "c1.0", "--retry")):
+            done = bank.command(*command)
+            assert (done.code, done.out) == (2, ""), done.err
+            assert f"run.invalid_state: the run {run} cannot be continued: it was started with {why}" in done.err
+            assert f"see what is open with `agentrun show {run}`, then run the agent again" in done.err
+            (line,) = bank.command(*command, "--json").lines()
+            assert (line["run"], line["error"]["code"]) == (run, "run.invalid_state")
+        assert (bank.facts(run), len(server.requests), bank.traces()) == (before, count, traces)
+    shown = bank.command("show", run).out
+    assert ("pay (c1.0)" if held == "pay" else "the request") in shown
+    assert ("with the stubs or faults of a case" if "--case" in options else "partly from a cassette") in shown
+
+
+def test_signal_cancels_a_run_that_cannot_be_resumed(bank: Bank) -> None:
+    with bank.provider():
+        assert bank.command("bank.yaml", "--mode", "record", "--yes").code == 0
+        (bank.root / "trace.txt").unlink()
+        bank.hold("pay")
+        with bank.started("bank.yaml", "--live-tools") as running:
+            wait_until(bank.traces)
+            running.send_signal(signal.SIGTERM)
+            bank.release("pay")
+            assert running.wait(60) == 130
+    assert bank.kinds(bank.run_ids()[-1])[-1] == "run_stopped"
 
 
 # --- packages --------------------------------------------------------------------------------------------------

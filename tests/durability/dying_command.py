@@ -60,8 +60,8 @@ def failing_program(prelude: str, *, stops: bool) -> str:
 
 @contextmanager
 def inject(process: int, fault: str, trace: Path) -> Iterator[None]:
-    """Disturb the system calls of a process that waits for it, and let it go on. `fault`: for `strace -e inject`. Raises
-    AssertionError if strace cannot trace it."""
+    """Disturb the system calls of a process that waits for it, and let it go on. `fault`: for `strace -e inject`.
+    Raises AssertionError if strace cannot trace it."""
     _wait_until(lambda: _status(process)["State"].startswith("T"))
     command = ["strace", "-f", "-y", "-qq", "-p", str(process), "-e", f"trace={','.join(CALLS)}", "-o", str(trace)]
     command += [] if fault == NO_INJECTION else ["-e", f"inject={fault}"]

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, closing, con
 from typing import TYPE_CHECKING, Any, cast
 
 import click
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentrun.cli.interrupt import InterruptHandler
@@ -76,7 +77,7 @@ async def open_real_world(
     assert plan.settings is not None
     options = world_options(output, plan.settings, approver, None if store is None else store.blobs(run))
     with _open_journals(plan, run, store) as journals:
-        options["journals"] = journals
+        options |= {"journals": journals, "stand_ins": plan.stand_ins or UNSET}
         if player is None:
             opened = live_world(package, project, run, **options)
         else:

@@ -19,6 +19,7 @@ from agentrun.cassette.match import DEFAULT_TIER, MatchTier
 from agentrun.cli.recorded_case import case_cassette_path, matching_cases, nothing_recorded_error, require_case_values
 from agentrun.compiler.prompts import complete_params
 from agentrun.compiler.spec_reader import Spec
+from agentrun.core.facts import StandIns
 from agentrun.core.package import Package, Route
 from agentrun.engine.ci import in_ci
 from agentrun.engine.world import iterate_routes
@@ -78,9 +79,17 @@ class RunPlan(Struct, frozen=True, kw_only=True):
         return f"{words.get(self.mode, self.mode)}: {self.why}{'; ' if file else ''}{file}"
 
     @property
-    def is_stored(self) -> bool:
+    def stand_ins(self) -> StandIns | None:
+        """What replaces a part of the real world in a run that is not a replay."""
+        if self.mode in ("live-tools", "live-model") or (self.has_cassette and self.record not in (None, "all")):
+            return "cassette"
+        case = None if self.case is None else self.case.without_approvals if self.has_real_tools else self.case
+        return "case" if case is not None and (case.stubs or case.faults) else None
+
+    @property
+    def is_resumable(self) -> bool:
         """Whether the run can be resumed."""
-        return self.mode != "replay" and self.spec.project.stores_runs
+        return self.mode != "replay" and self.spec.project.stores_runs and self.stand_ins is None
 
     @property
     def start_line(self) -> dict[str, Any]:

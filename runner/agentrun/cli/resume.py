@@ -96,7 +96,8 @@ def resume_run(project: Project, run: str, options: dict[str, Any]) -> int:
 
 def _resume(project: Project, run: str, options: dict[str, Any]) -> int:
     from agentrun.cli.run_output import RunOutput
-    from agentrun.core.facts import RunStopped
+    from agentrun.core.facts import RunStarted, RunStopped
+    from agentrun.engine.begin import refuse_stand_ins
     from agentrun.engine.live_providers import live_settings
     from agentrun.store.files import FileStore
 
@@ -104,6 +105,8 @@ def _resume(project: Project, run: str, options: dict[str, Any]) -> int:
     records, package = store.records(run), _package(store, run, options["with_package"])
     settings = None
     if not isinstance(records[-1].fact, RunStopped):
+        assert isinstance(records[0].fact, RunStarted), "a journal begins with run_started"
+        refuse_stand_ins(records[0].fact)
         settings = live_settings(package.agent, project.root)
         hide_env_file(settings.file)
     headline = _headline(run, len(records), package, settings)
@@ -112,7 +115,7 @@ def _resume(project: Project, run: str, options: dict[str, Any]) -> int:
         headline,
         {"run": run, "start": {"mode": "resume", "why": headline}},
         is_live=True,
-        is_stored=True,
+        is_resumable=True,
         as_json=options["as_json"],
         quiet=options["quiet"],
         color=False if options["no_color"] else None,

@@ -171,7 +171,7 @@ def _with_settings(plan: RunPlan, package: Package, grace: int | None) -> RunPla
 
     settings = live_settings(package, plan.spec.project.root)
     hide_env_file(settings.file)
-    return replace(plan, settings=settings, grace=grace if plan.is_stored else None)
+    return replace(plan, settings=settings, grace=grace if plan.is_resumable else None)
 
 
 def _run_plan(
@@ -244,7 +244,7 @@ def _make_output(package: Package, plan: RunPlan, warnings: Sequence[Problem], o
         plan.start_line,
         warnings,
         is_live=plan.mode != "replay",
-        is_stored=plan.is_stored,
+        is_resumable=plan.is_resumable,
         as_json=options["as_json"],
         quiet=options["quiet"],
         color=False if options["no_color"] else None,

@@ -52,16 +52,16 @@ class RunOutput:
         warnings: Sequence[Problem] = (),
         *,
         is_live: bool,
-        is_stored: bool,
+        is_resumable: bool,
         as_json: bool,
         quiet: bool,
         color: bool | None,
     ) -> None:
         """`headline`: the first progress line. `start_line`: the first line of the JSON output. `warnings`: those of
-        the spec. `is_stored`: whether the run can be resumed."""
+        the spec. `is_resumable`: whether the run can be resumed."""
         self._headline = headline
         self._start_line = start_line
-        self._is_stored = is_stored
+        self._is_resumable = is_resumable
         self._warnings = warnings
         self._as_json = as_json
         self._renderer = RunTreeRenderer(package)
@@ -165,7 +165,7 @@ class RunOutput:
         try:
             if isinstance(ending, Suspended):
                 journals = {ending.run: done.journal, **done.children}
-                for line in suspension_lines(ending.run, journals, is_stored=self._is_stored):
+                for line in suspension_lines(ending.run, journals, is_resumable=self._is_resumable):
                     self._print_error(line)
             else:
                 for line in parked_lines(ending, done.journal):

@@ -313,6 +313,9 @@ class EarlierRuns(Struct, frozen=True, forbid_unknown_fields=True):
     """How often each batch of calls had the same results, by signature and results. Absent: no guard needs it."""
 
 
+StandIns: TypeAlias = Literal["cassette", "case"]
+
+
 class Parent(Struct, frozen=True, forbid_unknown_fields=True):
     """The parent of a sub-agent."""
 
@@ -350,6 +353,9 @@ class RunStarted(Observation, frozen=True, tag="run_started"):
     """The file of each command that the tools may start, as found when the run started."""
     session: Annotated[str | UnsetType, VOLATILE] = UNSET
     """The session of the run. Absent: none."""
+    stand_ins: Annotated[StandIns | UnsetType, VOLATILE] = UNSET
+    """What replaces a part of the real world: a cassette, or the stubs and faults of a case. Such a run cannot be
+    resumed. Absent: nothing does, or the whole run is replayed."""
 
 
 class MessageQueued(Observation, frozen=True, tag="message_queued"):

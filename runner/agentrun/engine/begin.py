@@ -23,7 +23,7 @@ from agentrun.canonical_json import fingerprint, sorted_json, text_hash
 from agentrun.compiler.package_file import PackageFile, seal_package
 from agentrun.compiler.prompts import complete_params, render_input, render_instructions, render_prompt
 from agentrun.core import model_texts as texts
-from agentrun.core.facts import RULES_VERSION, EarlierRuns, Record, RunStarted
+from agentrun.core.facts import RULES_VERSION, EarlierRuns, Record, RunStarted, StandIns
 from agentrun.core.messages import Assistant, Text, User
 from agentrun.core.package import Package, tool_command
 from agentrun.core.package_validation import validate_package
@@ -111,6 +111,7 @@ def make_run_started(
         seed=UNSET if request.seed is None else request.seed,
         programs=programs or UNSET,
         session=request.session or UNSET,
+        stand_ins=world.stand_ins,
     )
 
 
@@ -156,11 +157,28 @@ def refuse_changed_package(file: PackageFile) -> None:
         raise PackageError("package.fingerprint_mismatch", message, hint="compile the spec again", fields=fields)
 
 
-def check_resume(world: World, package: PackageFile) -> None:
-    """Raises `package.*`, `host.missing` and `provider.not_found` if the package cannot continue a run."""
+def check_resume(world: World, package: PackageFile, state: State) -> None:
+    """Raises `package.*`, `host.missing` and `provider.not_found` if the package cannot continue the run, and
+    `run.invalid_state` if nothing can."""
+    refuse_stand_ins(state.started)
     refuse_changed_package(package)
     validate_package(package.agent)
     refuse_missing_ports(world, package.agent)
+
+
+_STAND_INS: dict[StandIns, str] = {
+    "cassette": "it was started with replies from a cassette (--live-tools, --live-model or --record)",
+    "case": "it was started with the stubs or faults of a case",
+}
+
+
+def refuse_stand_ins(started: RunStarted) -> None:
+    """Raises `run.invalid_state` for a run that was not wholly live: the rest of it would be."""
+    if started.stand_ins is not UNSET:
+        message = f"the run {started.run} cannot be continued: {_STAND_INS[started.stand_ins]}"
+        hint = f"see what is open with `agentrun show {started.run}`, then run the agent again"
+        fields = {"run": started.run, "expected": "live", "actual": started.stand_ins}
+        raise RequestError("run.invalid_state", message, hint=hint, fields=fields)
 
 
 def refuse_missing_ports(world: World, package: Package) -> None:

@@ -109,10 +109,10 @@ async def _run_package(
 async def resume_in_world(world: World, package: PackageFile, announce: Announce = announce_nothing) -> FinishedRun:
     """Continue a run of another process. Raises the errors of `check_resume` and `World.prepare`, `run.not_found`,
     `session.busy` and `journal.*` before anything is done. A run that is finished has its outcome."""
-    check_resume(world, package)
     log = open_run_log(world)
     if log.state.stopped is not None:
         return finished_run(world, package, outcome_of(log.state))
+    check_resume(world, package, log.state)
     await announce()
     await world.prepare()
     world.journals.keep(world.run, package)

@@ -202,7 +202,7 @@ class Runtime:
             raise wrong_state_error(run, "suspended", "processing")
         package = with_package or stored_package(journals, run)
         world = world_of_run(self._world(), run)
-        check_resume(world, package)
+        check_resume(world, package, state)
         assert self._events is not None
         if not self._events.has_run(run):
             self._events.add_history(run, records)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from agentrun.core.facts import Record
+from agentrun.core.facts import Record, StandIns
 from agentrun.core.package import Package, Route, Sink
 from agentrun.core.package_tools import AgentTool, McpTool, Tool
 from agentrun.engine import ports
@@ -53,6 +53,8 @@ class World(Struct, frozen=True, kw_only=True):
     """Answers approval questions. None: the run is suspended until an answer comes from outside."""
     listen: Listener = lambda run, news: None
     replayed: bool = False
+    stand_ins: StandIns | UnsetType = UNSET
+    """What replaces a part of a live world. Unset: nothing."""
     run: str = ""
     path: str = ""
     """The ids of the calls that lead from the top-level run to this one, such as `c1.0.c2.1`."""

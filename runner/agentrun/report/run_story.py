@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from agentrun.core.facts import ChildStarted, RunResumed, RunStopped
+from agentrun.core.facts import ChildStarted, RunResumed, RunStopped, StandIns
 from agentrun.core.outcome import outcome_of
 from agentrun.core.package import Package
 from agentrun.core.state import State, pending_effects
@@ -41,6 +42,12 @@ def _renderer(journal: ReadJournal, packages: Mapping[str, Package]) -> RunRende
     return RunRenderer(packages.get(journal.started.package), details=True)
 
 
+_STAND_INS: dict[StandIns, str] = {
+    "cassette": "partly from a cassette",
+    "case": "with the stubs or faults of a case",
+}
+
+
 def _head(journal: ReadJournal, state: State) -> Iterator[OutputLine]:
     started = journal.started
     last = journal.records[-1].fact
@@ -52,6 +59,7 @@ def _head(journal: ReadJournal, state: State) -> Iterator[OutputLine]:
     texts.append(plural(len(journal.records), "record"))
     texts += [f"resumed {plural(resumes, 'time')}"] if resumes else []
     texts += ["replayed"] if started.replayed else []
+    texts += [] if started.stand_ins is UNSET else [_STAND_INS[started.stand_ins]]
     yield make_line(", ".join([*texts, f"package {short_text(started.package[:_SHORT_FINGERPRINT])}"]), "dim")
 
 

@@ -31,8 +31,8 @@ def parked_lines(parked: Parked, records: Sequence[Record]) -> Iterator[str]:
     yield resume_command(parked.run)
 
 
-def suspension_lines(run: str, journals: Mapping[str, Sequence[Record]], *, is_stored: bool) -> Iterator[str]:
-    """`journals`: of the run and its sub-agents. `is_stored`: whether the run can be resumed."""
+def suspension_lines(run: str, journals: Mapping[str, Sequence[Record]], *, is_resumable: bool) -> Iterator[str]:
+    """`journals`: of the run and its sub-agents. `is_resumable`: whether the run can be resumed."""
     states = {name: fold(records) for name, records in journals.items()}
     lost = [(name, call) for name, state in states.items() for call in state.calls if call.status == "lost"]
     waits = [text for name, state in states.items() for text in _waits(state, "" if name == run else f" of {name}")]
@@ -41,7 +41,7 @@ def suspension_lines(run: str, journals: Mapping[str, Sequence[Record]], *, is_s
     for name, call in lost:
         yield f"suspended: it is not known whether {_label(call)}{'' if name == run else f' of {name}'} took effect"
         yield f"  it was started {_started(journals[name], call)}; no result of it is known"
-        if is_stored:
+        if is_resumable:
             settle = f"agentrun settle {name} {call.id}"
             yield "  find out what happened, and then:"
             yield f"  → {settle} --retry          run it again"
@@ -49,7 +49,7 @@ def suspension_lines(run: str, journals: Mapping[str, Sequence[Record]], *, is_s
             yield f"  → {settle} --stop           do not run it: end the run"
         else:
             yield "  → find out what happened before you run it again"
-    if waits and is_stored:
+    if waits and is_resumable:
         yield f"  → {resume_command(run)}"
 
 

@@ -21,9 +21,12 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec.structs import replace
 
+from msgspec import UNSET, UnsetType
+
 from agentrun.cassette.interactions import Interaction
 from agentrun.cassette.player import Player
 from agentrun.cassette.redaction import redact_interaction, redact_text
+from agentrun.core.facts import StandIns
 from agentrun.core.package import Package, tool_command
 from agentrun.engine import cassette_ports
 from agentrun.engine.crew_registry import CrewRegistry
@@ -69,6 +72,7 @@ async def live_world(
     listen: Listener = lambda run, news: None,
     settings: Settings | None = None,
     clients: HttpClients | None = None,
+    stand_ins: StandIns | UnsetType = UNSET,
 ) -> AsyncIterator[World]:
     """The world of a live run. Raises `host.missing`, `provider.not_found`, `package.invalid`.
 
@@ -76,6 +80,7 @@ async def live_world(
     `settings`: those of the run, if the caller has read them. `printed` is called with the output of Python tools;
     `write` prints a line to standard output, for a sink.
     `clients`: those of the runtime; None: the world is the only one of its runtime, and closes its client.
+    `stand_ins`: what the caller puts in place of a part of this world.
     """
     settings = settings or live_settings(package, project.root)
     redactor = Redactor(known_secrets(package, settings.variables()))
@@ -108,6 +113,7 @@ async def live_world(
             executors=executors,
             approver=approver,
             listen=listen,
+            stand_ins=stand_ins,
             run=run,
             programs=programs,
             redactor=redactor,
