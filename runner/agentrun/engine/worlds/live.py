@@ -19,9 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from msgspec.structs import replace
-
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from agentrun.cassette.interactions import Interaction
 from agentrun.cassette.player import Player
@@ -78,9 +77,8 @@ async def live_world(
 
     `models`: whether to create the models. `parts`: the package with the tools, hooks and sinks to create; None: all.
     `settings`: those of the run, if the caller has read them. `printed` is called with the output of Python tools;
-    `write` prints a line to standard output, for a sink.
-    `clients`: those of the runtime; None: the world is the only one of its runtime, and closes its client.
-    `stand_ins`: what the caller puts in place of a part of this world.
+    `write` prints a line to standard output, for a sink. `clients`: those of the runtime; None: the world is the only
+    one of its runtime, and closes its client. `stand_ins`: what the caller puts in place of a part of this world.
     """
     settings = settings or live_settings(package, project.root)
     redactor = Redactor(known_secrets(package, settings.variables()))
