@@ -41,9 +41,9 @@ from agentrun.cassette.request_diff import describe_differences
 from agentrun.cassette.writer import REQUEST_HEADERS, CassetteSerializer
 from agentrun.core.package import RedactionRule
 from agentrun.core.policy import compile_mask
+from agentrun.credentials import NamedCredentials, find_credentials
 from agentrun.errors import CassetteError, storage_failed
 from agentrun.files import ProjectTree
-from agentrun.net.environment import NamedCredentials, find_credentials
 from agentrun.redactor import Redactor, placeholder
 from agentrun.secret import Secret, find_secrets, looks_random, names_credential
 from agentrun.wire import HttpCall, HttpReply

@@ -10,7 +10,7 @@ LAYERS: list[set[str]] = [
     {"compiler", "journal"},
     {"providers"},
     {"core", "spec"},
-    {"distribution", "files"},
+    {"distribution", "files", "credentials"},
     {"errors", "canonical_json", "wire", "secret", "redactor"},
 ]
 GROUND = LAYERS[-1]

@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 
-from agentrun.cli.console import environment_redactor
 from agentrun.cli.group import run_command
 from agentrun.testing.provider import ScriptedProvider
-from agentrun.testing.suite import failure_text
 
 HEAD = 'agentrun: "1"\ncases:\n'
 CASES = "specs/desk.cases.yaml"
@@ -70,13 +68,9 @@ class Suite:
             self._monkeypatch.setenv(name, value)
 
     def test(self, *args: str) -> SuiteOutput:
-        """The command, as in a process of its own: what is known of the environment is looked up anew."""
+        """The command, as in a process of its own."""
         self._capsys.readouterr()
-        _clear_redactor_caches()
-        try:
-            code = run_command(["test", *args])
-        finally:
-            _clear_redactor_caches()
+        code = run_command(["test", *args])
         out, err = self._capsys.readouterr()
         return SuiteOutput(code, out, err)
 
@@ -89,8 +83,3 @@ class Suite:
         with ScriptedProvider(turns) as server:
             self.setenv(OPENAI_API_KEY=KEY, OPENAI_BASE_URL=f"{server.url}/v1")
             yield server
-
-
-def _clear_redactor_caches() -> None:
-    for secrets in (environment_redactor, failure_text._environment_redactor):
-        secrets.cache_clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -117,26 +118,24 @@ def test_failure_shows_the_answer_of_the_run(suite: Suite) -> None:
     assert "    turn 3\n      Done, 20.50 is paid back.\n" in suite.test().out
 
 
-def test_a_secret_of_the_environment_is_not_shown(suite: Suite) -> None:
-    suite.setenv(SHOP_API_KEY="correct-horse-battery")
+@pytest.mark.parametrize("args", [[], ["--json"], ["--junit", "-"]], ids=["text", "json", "junit"])
+def test_environment_does_not_change_the_output(suite: Suite, args: list[str]) -> None:
     wanted = f"correct-horse-battery {KEY}"
-    suite.write(f"  - {{name: default, assert: [{{type: contains, value: {wanted}}}]}}\n")
-    for args in ([], ["--json"], ["--junit", "-"]):
-        ran = suite.test(*args)
-        assert ran.code == 1
-        assert "battery" not in ran.out
-        assert KEY not in ran.out
-
-
-@pytest.mark.parametrize("word", ["skip", "xfail"])
-def test_environment_secret_in_a_skip_or_xfail_reason_is_redacted(suite: Suite, word: str) -> None:
+    suite.write(
+        f"  - {{name: default, assert: [{{type: contains, value: {wanted}}}]}}\n",
+        "  - {name: later, cassette: default, skip: correct-horse-battery}\n",
+    )
+    ran = suite.test(*args)
     suite.setenv(SHOP_API_KEY="correct-horse-battery")
-    suite.write(f"  - {{name: default, {word}: correct-horse-battery, assert: [{{type: contains, value: nowhere}}]}}\n")
-    for args in ([], ["--json"], ["--junit", "-"]):
-        ran = suite.test(*args)
-        assert ran.code == 0
-        assert "[redacted:SHOP_API_KEY]" in ran.out
-        assert "battery" not in ran.out
+    again = suite.test(*args)
+    assert ran.code == again.code == 1
+    assert without_times(ran.out) == without_times(again.out)
+    assert "battery" in ran.out
+    assert KEY not in ran.out
+
+
+def without_times(text: str) -> str:
+    return re.sub(r'(seconds": ?|time="|in )[0-9.]+', r"\1", text)
 
 
 @pytest.mark.parametrize("times", ["2", "5"])

@@ -53,15 +53,15 @@ def test_changed_journal_is_shown_before_update_accepts_it(suite: Suite) -> None
     assert suite.test().code == 0
 
 
-def test_journal_with_an_environment_secret_is_not_written(suite: Suite) -> None:
-    """The recording holds it: it was made where the variable was not set."""
+def test_credential_of_the_environment_does_not_change_a_journal(suite: Suite) -> None:
     suite.write(SNAPSHOT_CASE)
+    suite.test("--update")
+    before = suite.accepted()
     suite.setenv(SHOP_API_KEY="Please refund 20 of order 1042.")
-    ran = suite.test("--update")
-    assert ran.code == 1
-    assert "was not written because the journal contains the value of SHOP_API_KEY" in ran.out
-    assert "refund 20" not in ran.out
-    assert not suite.snapshots.exists()
+    assert suite.test().code == 0
+    (suite.snapshots / "default.journal").unlink()
+    assert suite.test("--update").code == 0
+    assert suite.accepted() == before
 
 
 def test_update_writes_no_snapshot_without_the_assertion(suite: Suite) -> None:

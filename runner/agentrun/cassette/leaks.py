@@ -19,7 +19,7 @@ from agentrun.cassette.interactions import Cassette, Interaction
 from agentrun.cassette.parsed_interaction import parse_reply
 from agentrun.cassette.parsed_request import parse_request
 from agentrun.core.messages import Reply
-from agentrun.net.environment import find_credentials
+from agentrun.credentials import find_credentials
 from agentrun.redactor import SHORTEST_SECRET, Redactor
 from agentrun.secret import Secret, find_secrets, placeholder_name
 

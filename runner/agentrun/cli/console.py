@@ -1,6 +1,6 @@
 """Printing for all commands: problems, errors, JSON lines and progress.
 
-Rule 1  Credentials of the environment are never printed, wherever they come from.
+Rule 1  Credentials of the environment are never printed, wherever they come from. Only a replay does not know them.
 Rule 2  Nothing printed controls the terminal: control characters and invisible ones are escaped.
 Rule 3  The fields of an error are for programs. They appear with `--json` only.
 """
@@ -12,17 +12,15 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
 
 import click
 import msgspec
 
+from agentrun.credentials import find_credentials, hidden_secrets
 from agentrun.errors import AgentrunError, SpecError
 from agentrun.files import write_user_file
-from agentrun.net.environment import NamedCredentials, find_credentials
-from agentrun.redactor import Redactor
 from agentrun.secret import mask
 from agentrun.spec.problems import DocumentError, Problem, escape_invisible, render_problem
 
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     from agentrun.engine.env_file import EnvFile
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_hidden: NamedCredentials = []
 
 
 class ProgressOutput(Protocol):
@@ -48,16 +45,9 @@ class ProgressOutput(Protocol):
     def close(self) -> None: ...
 
 
-@cache
-def environment_redactor() -> Redactor:
-    """Redacts the credentials of the environment, found by their values."""
-    return Redactor(find_credentials(os.environ) + _hidden)
-
-
 def hide_env_file(file: EnvFile) -> None:
     """Redact the credentials of a `.env` file too, in everything that this process prints from now on."""
-    _hidden.extend(find_credentials(file.reveal_all(), file.given))
-    environment_redactor.cache_clear()
+    hidden_secrets.add(find_credentials(file.reveal_all(), file.given))
 
 
 def json_option(command: _Command) -> _Command:
@@ -97,7 +87,7 @@ def show_problems(problems: Iterable[Problem], *, as_json: bool) -> None:
         return
     color = wants_color(sys.stderr)
     for problem in problems:
-        click.echo(environment_redactor().redact_text(render_problem(problem, color=color)), err=True, color=color)
+        click.echo(hidden_secrets.redactor.redact_text(render_problem(problem, color=color)), err=True, color=color)
 
 
 def show_error(error: AgentrunError, *, as_json: bool) -> None:
@@ -112,11 +102,11 @@ def show_error(error: AgentrunError, *, as_json: bool) -> None:
 
 def safe_text(text: str) -> str:
     """Text that may be printed: secrets are masked, control characters escaped."""
-    return escape_invisible(mask(environment_redactor().redact_text(text)))
+    return escape_invisible(mask(hidden_secrets.redactor.redact_text(text)))
 
 
 def json_line(data: Any) -> str:
-    return escape_json(msgspec.json.encode(environment_redactor().redact_data(data)).decode())
+    return escape_json(msgspec.json.encode(hidden_secrets.redactor.redact_data(data)).decode())
 
 
 def escape_json(line: str) -> str:

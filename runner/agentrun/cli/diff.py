@@ -13,7 +13,6 @@ import click
 from msgspec.structs import replace
 
 from agentrun.cli.console import (
-    environment_redactor,
     json_line,
     json_option,
     print_stderr,
@@ -22,6 +21,7 @@ from agentrun.cli.console import (
     wants_color,
 )
 from agentrun.cli.options import ExistingPath, profile_option
+from agentrun.credentials import hidden_secrets
 from agentrun.errors import AgentrunError, SpecError
 from agentrun.redactor import mask_except_placeholders
 from agentrun.report.change import ChangeStatus, RunChange, changes_markdown, diff_lines, folder_markdown, inline_code
@@ -134,12 +134,12 @@ def _diff(a: ComparedPath, b: ComparedPath, profile: str | None, *, as_json: boo
     from agentrun.cassette.parsed_interaction import load_redacted
 
     def load(path: Path) -> ParsedCassette:
-        return load_redacted(path, environment_redactor())
+        return load_redacted(path, hidden_secrets.redactor)
 
     def compare_specs(one: Path, two: Path) -> tuple[RunChange, ...]:
         return tuple(map(_to_change, _compare_agents(one, two, None)))
 
-    compare = FileDiff(environment_redactor(), load, compare_specs)
+    compare = FileDiff(hidden_secrets.redactor, load, compare_specs)
     try:
         if kind == "folder":
             found = compare.compare_folders(a.real, b.real)
@@ -208,7 +208,7 @@ def _compare_agents(a: Path, b: Path, profile: str | None) -> list[PackageDiffer
 
 def _redact_difference(difference: PackageDifference) -> PackageDifference:
     """The difference without credentials of the environment, in case a spec contains one."""
-    redactor = environment_redactor()
+    redactor = hidden_secrets.redactor
     before, after = redactor.redact_data(difference.before), redactor.redact_data(difference.after)
     return replace(difference, path=redactor.redact_text(difference.path), before=before, after=after)
 
@@ -318,7 +318,7 @@ def _mask_data(value: Any, key: str = "") -> Any:
             return (
                 MASK
                 if names_credential(key)
-                else mask_except_placeholders(mask(environment_redactor().redact_text(value)))
+                else mask_except_placeholders(mask(hidden_secrets.redactor.redact_text(value)))
             )
         case dict():
             return {mask(str(name)): _mask_data(item, str(name)) for name, item in value.items()}

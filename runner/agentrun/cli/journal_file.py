@@ -73,13 +73,13 @@ def write_journal(path: Path, done: FinishedRun) -> None:
 
 
 def _journal_bytes(records: Iterable[Record]) -> bytes:
-    from agentrun.cli.console import environment_redactor
+    from agentrun.credentials import hidden_secrets
     from agentrun.engine.fact_redaction import redact_struct
     from agentrun.journal.storage import MemoryJournal
 
     journal = MemoryJournal()
     for record in records:
-        journal.append(replace(record, prev=journal.head, fact=redact_struct(environment_redactor(), record.fact)))
+        journal.append(replace(record, prev=journal.head, fact=redact_struct(hidden_secrets.redactor, record.fact)))
     return journal.text()
 
 

@@ -109,10 +109,10 @@ def pin_mcp_servers(specs: Sequence[Spec]) -> tuple[dict[str, dict[str, PinnedTo
     import asyncio
 
     from agentrun.core.package import tool_command
+    from agentrun.credentials import find_credentials
     from agentrun.engine.env_file import read_project_env_file
     from agentrun.engine.live_providers import part_variables
     from agentrun.engine.settings import load_settings
-    from agentrun.net.environment import find_credentials
     from agentrun.redactor import Redactor
     from agentrun.tools.mcp_connection import McpEnvironment
     from agentrun.tools.mcp_pins import declared_servers, pin_tools

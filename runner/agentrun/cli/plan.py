@@ -156,8 +156,8 @@ def make_plan(
         yes=options["yes"],
         command=_command_line(spec, case, options),
     )
-    if case is None:
-        return plan, message, dict(params)
+    if case is None or (mode != "replay" and message is not None):  # a case has placeholders instead of secrets
+        return plan, message, {**({} if case is None else case.params), **params}
     return plan, message if case.input is UNSET else case.input, case.params
 
 

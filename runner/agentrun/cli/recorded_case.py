@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import UNSET
 
-from agentrun.cli.console import environment_redactor
+from agentrun.cassette.redaction import equals_except_placeholders
 from agentrun.compiler.cases import cases_path
 from agentrun.compiler.package_file import PackageFile
 from agentrun.compiler.prompts import complete_params, render_input
@@ -60,8 +60,7 @@ def require_case_values(
     own_message = render_input(package, own_params) if case.input is UNSET else case.input
     values = [] if message is None else [("message", own_message, message)]
     values += [(f"param {name}", own_params.get(name), value) for name, value in params.items()]
-    redact = environment_redactor().redact_data
-    if different := [each for each in values if each[1] not in (each[2], redact(each[2]))]:
+    if different := [each for each in values if not equals_except_placeholders(each[1], each[2])]:
         raise other_values_error(spec, case, different)
 
 
@@ -83,20 +82,21 @@ def other_values_error(spec: Path, case: Case, different: Iterable[tuple[str, An
 def matching_cases(
     cases: list[Case], package: Package, profile: str | None, message: str | None, params: Mapping[str, Any]
 ) -> list[Case]:
-    """The cases with this message, params and profile. Cases have placeholders where the run has secrets."""
+    """The cases with this message, params and profile. Cases have placeholders where the run has secrets; those that
+    are equal without them come first."""
     values = complete_params(package, params)
-    wanted = (message if message is not None else render_input(package, values), values)
-    hidden = cast(tuple[Any, ...], environment_redactor().redact_data(wanted))
+    wanted = [message if message is not None else render_input(package, values), values]
     plain = [case for case in cases if case.is_plain_replay]
     own = [case for case in plain if (None if case.profile is UNSET else case.profile) == profile]
-    return [case for case in own if _case_input(case, package) in (wanted, hidden)]
+    found = [case for case in own if equals_except_placeholders(_case_input(case, package), wanted)]
+    return sorted(found, key=lambda case: _case_input(case, package) != wanted)
 
 
-def _case_input(case: Case, package: Package) -> tuple[Any, ...] | None:
+def _case_input(case: Case, package: Package) -> list[Any] | None:
     """The message and the params of a case. None: they are not valid for the agent."""
     try:
         values = complete_params(package, case.params)
-        return (render_input(package, values) if case.input is UNSET else case.input), values
+        return [render_input(package, values) if case.input is UNSET else case.input, values]
     except RequestError:
         return None
 

@@ -10,8 +10,9 @@ import click
 
 from agentrun.cli import options as cli_options
 from agentrun.cli.approval_options import approve_option, make_approver, terminal_approver
-from agentrun.cli.console import document_problems, environment_redactor, hide_env_file, json_option
+from agentrun.cli.console import document_problems, hide_env_file, json_option
 from agentrun.cli.run_files import find_run, run_argument, show_run_error, working_project
+from agentrun.credentials import hidden_secrets
 from agentrun.errors import AgentrunError, SpecError
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def _finished(records: tuple[Record, ...], package: PackageFile) -> FinishedRun:
     from agentrun.core.outcome import outcome_of
     from agentrun.engine.run import FinishedRun
 
-    redaction = RunRedaction(package.agent.replay.redact, environment_redactor())
+    redaction = RunRedaction(package.agent.replay.redact, hidden_secrets.redactor)
     return FinishedRun(ending=outcome_of(fold(records)), journal=records, children={}, redaction=redaction)
 
 

@@ -16,6 +16,7 @@ from agentrun.cli import options as cli_options
 from agentrun.cli.approval_options import approve_option, make_approver, terminal_approver, yes_option
 from agentrun.cli.completion import complete_case_names
 from agentrun.cli.console import hide_env_file, json_option
+from agentrun.credentials import hidden_secrets
 from agentrun.errors import HostError, SpecError
 
 if TYPE_CHECKING:
@@ -137,8 +138,7 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
         plan, message, params = make_plan(
             compiled.spec, file.agent, cases, case, message=message, params=params, profile=profile, options=options
         )
-    if plan.mode != "replay":
-        plan = _with_settings(plan, file.agent, options["grace"] if options["on_signal"] == "park" else None)
+    plan = _with_settings(plan, file.agent, options["grace"] if options["on_signal"] == "park" else None)
     if options["yes"] and plan.mode != "record":
         raise click.UsageError("--yes needs --mode record or --record")
     if plan.journal is not None:
@@ -163,8 +163,11 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
 
 
 def _with_settings(plan: RunPlan, package: Package, grace: int | None) -> RunPlan:
-    """The plan with the settings of the environment and of `.env`, whose values are never printed. `grace`: None if
-    signals cancel the run."""
+    """The plan with the settings of the environment and of `.env`, whose values are never printed. A replay has none.
+    `grace`: None if signals cancel the run."""
+    if plan.mode == "replay":
+        hidden_secrets.ignore_environment()
+        return plan
     from msgspec.structs import replace
 
     from agentrun.engine.live_providers import live_settings

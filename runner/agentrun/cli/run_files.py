@@ -124,12 +124,12 @@ def redact_family(family: RunFamily) -> RunFamily:
     """The journals without the credentials of this environment, which another process may not have known."""
     from msgspec.structs import replace
 
-    from agentrun.cli.console import environment_redactor
+    from agentrun.credentials import hidden_secrets
     from agentrun.engine.fact_redaction import redact_struct
     from agentrun.journal.family import ReadJournal
 
     def redact(journal: ReadJournal) -> ReadJournal:
-        records = (replace(each, fact=redact_struct(environment_redactor(), each.fact)) for each in journal.records)
+        records = (replace(each, fact=redact_struct(hidden_secrets.redactor, each.fact)) for each in journal.records)
         return replace(journal, records=tuple(records))
 
     return replace(

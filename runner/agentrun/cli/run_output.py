@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from agentrun.cli.console import (
     discard_output,
-    environment_redactor,
     escape_json,
     json_line,
     safe_text,
@@ -27,6 +26,7 @@ from agentrun.core.fault import Fault
 from agentrun.core.outcome import Outcome, Parked, Suspended
 from agentrun.core.package import Package
 from agentrun.core.run_end import delivery_key
+from agentrun.credentials import hidden_secrets
 from agentrun.engine.approvals import HOW_TO_ANSWER
 from agentrun.engine.fact_redaction import redact_struct
 from agentrun.engine.ports import ReplyDelta, ToolProgress, TransientEvent
@@ -93,7 +93,7 @@ class RunOutput:
     def listen(self, run: str, news: Record | TransientEvent) -> None:
         """Show a record or a transient event. Values that the user gave to a replay are redacted here."""
         if isinstance(news, Record):
-            news = replace(news, fact=redact_struct(environment_redactor(), news.fact))
+            news = replace(news, fact=redact_struct(hidden_secrets.redactor, news.fact))
         if self._as_json:
             match news:
                 case Record():
@@ -124,7 +124,7 @@ class RunOutput:
             delivery = msgspec.json.decode(line)
             click.echo(json_line({"run": self._deliveries[delivery["key"]], "delivery": delivery}))
         else:
-            click.echo(escape_json(environment_redactor().redact_text(line)))
+            click.echo(escape_json(hidden_secrets.redactor.redact_text(line)))
 
     def show_printed(self, tool: str, text: str) -> None:
         """Show the first lines that a tool printed."""
@@ -141,7 +141,7 @@ class RunOutput:
 
     def end(self, done: FinishedRun) -> None:
         self.close()
-        outcome = redact_struct(environment_redactor(), done.ending)
+        outcome = redact_struct(hidden_secrets.redactor, done.ending)
         if self._as_json:
             kind = type(outcome).__name__.lower()
             data = {**msgspec.to_builtins(outcome), "tier": done.tier, "exit": done.exit_code}

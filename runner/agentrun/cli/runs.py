@@ -14,7 +14,6 @@ import msgspec
 
 from agentrun.cli.completion import complete_runs
 from agentrun.cli.console import (
-    environment_redactor,
     escape_json,
     json_line,
     json_option,
@@ -23,6 +22,7 @@ from agentrun.cli.console import (
 )
 from agentrun.cli.options import ListGroup, now_option, parse_duration
 from agentrun.cli.run_files import find_run, working_project
+from agentrun.credentials import hidden_secrets
 from agentrun.engine.request import wrong_state_error
 from agentrun.errors import RequestError
 from agentrun.report.formatting import format_count, format_dollars
@@ -200,7 +200,7 @@ def _parse_time(option: str, text: str | None, now: int) -> int | None:
 
 def json_lines(runs: Sequence[RunSummary]) -> Iterator[str]:
     texts = "\n".join(text for run in runs for text in _texts(run))
-    if environment_redactor().redact_text(texts) != texts:
+    if hidden_secrets.redactor.redact_text(texts) != texts:
         return (json_line(_json_object(run)) for run in runs)
     return (escape_json(msgspec.json.encode(_json_object(run)).decode()) for run in runs)
 
@@ -235,7 +235,7 @@ def _iso_time(milliseconds: int) -> str:
 
 def text_lines(runs: Sequence[RunSummary]) -> list[str]:
     text = "\n".join(table_lines([_cells(run) for run in runs]))
-    return environment_redactor().redact_text(text).split("\n")
+    return hidden_secrets.redactor.redact_text(text).split("\n")
 
 
 def _cells(run: RunSummary) -> list[str]:

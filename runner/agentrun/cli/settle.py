@@ -87,15 +87,15 @@ def _user() -> str:
 
 def _settle(store: FileStore, run: str, fact: CallSettled) -> str:
     """Record a decision. Return the name of the call. Raises `run.invalid_state`, `session.busy`."""
-    from agentrun.cli.console import environment_redactor
     from agentrun.core.state import find_call
+    from agentrun.credentials import hidden_secrets
     from agentrun.engine.answers import settle_call
     from agentrun.engine.begin import refuse_stand_ins
     from agentrun.engine.driver import RunLog
     from agentrun.engine.event_loop import SystemClock
     from agentrun.engine.fact_redaction import redact_struct
 
-    log = RunLog(store.open(run), SystemClock(), clean=partial(redact_struct, environment_redactor()))
+    log = RunLog(store.open(run), SystemClock(), clean=partial(redact_struct, hidden_secrets.redactor))
     refuse_stand_ins(log.state.started)
     found = find_call(log.state, fact.call)
     settle_call(log, fact)

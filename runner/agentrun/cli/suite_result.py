@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from agentrun.cli.console import environment_redactor
+from agentrun.credentials import hidden_secrets
 from agentrun.engine.spending import Spending
 from agentrun.errors import code_of
 from agentrun.redactor import mask_except_placeholders
@@ -62,7 +62,7 @@ class SuiteResult(Struct, kw_only=True):
 
     def add_recorded(self, found: LocatedCase, recorded: RecordingResult) -> None:
         calls = tuple(
-            mask_except_placeholders(environment_redactor().redact_excerpt(call)) for call in recorded.failed_calls
+            mask_except_placeholders(hidden_secrets.redactor.redact_excerpt(call)) for call in recorded.failed_calls
         )
         case = RecordedCase(id=found.id, spent=recorded.spent, failed_calls=calls, is_saved=recorded.is_saved)
         self.recorded.append(case)
@@ -217,4 +217,4 @@ def _redact_change(change: CaseChange) -> CaseChange:
 
 
 def _redact_text(text: str) -> str:
-    return mask_except_placeholders(environment_redactor().redact_excerpt(text)) if text else text
+    return mask_except_placeholders(hidden_secrets.redactor.redact_excerpt(text)) if text else text

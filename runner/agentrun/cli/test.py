@@ -18,6 +18,7 @@ from agentrun.cli.approval_options import approve_option, check_approve_option, 
 from agentrun.cli.completion import complete_tags
 from agentrun.cli.console import json_option, print_stderr, safe_text
 from agentrun.cli.options import check_file_name, live_options
+from agentrun.credentials import hidden_secrets
 from agentrun.engine.ci import in_ci
 from agentrun.spec.safe_text import plural
 
@@ -235,6 +236,8 @@ def command(paths: tuple[str, ...], **options: Any) -> int:
     Exit codes: 0 all passed, 1 an assertion failed, 3 a cassette is missing or out of date, 2 a file is unreadable. If
     several apply, the first of 1, 3 and 2 counts.
     """
+    if not _is_live(options):
+        hidden_secrets.ignore_environment()
     refuse_conflicting_options(options)
     paths = paths or (".",)
     if options["watch"]:

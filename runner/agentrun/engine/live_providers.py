@@ -18,6 +18,7 @@ from agentrun.core.effects import ModelRequest, route_name
 from agentrun.core.messages import Transcript
 from agentrun.core.package import Package, Route, Sink, credential_texts
 from agentrun.core.package_tools import Tool
+from agentrun.credentials import NamedCredentials, find_credentials
 from agentrun.engine.env_file import read_env_file, read_project_env_file
 from agentrun.engine.models import HttpProvider
 from agentrun.engine.ports import Provider
@@ -121,14 +122,14 @@ def _is_address(text: str) -> bool:
     return parts.scheme in ("http", "https") and bool(parts.hostname) and text.isascii() and text.isprintable()
 
 
-def known_secrets(package: Package, environment: Mapping[str, str]) -> net_environment.NamedCredentials:
+def known_secrets(package: Package, environment: Mapping[str, str]) -> NamedCredentials:
     """The secret values of the environment, each with its name."""
     named = {
         name
         for name in _named_variables(package, addresses=False)
         if name not in NOT_SECRET_VARIABLES and not name.startswith(_NOT_SECRET_PREFIXES)
     }
-    return net_environment.find_credentials(environment, named)
+    return find_credentials(environment, named)
 
 
 def _named_variables(package: Package, *, addresses: bool = True) -> Iterator[str]:

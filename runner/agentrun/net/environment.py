@@ -1,5 +1,4 @@
-"""Environment variables in a request: `${NAME}` in its address and headers, its credential, and the search for
-credentials in an environment.
+"""Environment variables in a request: `${NAME}` in its address and headers, and its credential.
 
 Rule 1  A value is filled in just before sending. Requests of codecs, journals and cassettes contain only names.
 Rule 2  No error shows the value of a header or a credential. If a server repeats a value in an error reply, it is
@@ -9,18 +8,16 @@ Rule 3  A tool sends its headers, body and credential only to the origin that wa
 
 from __future__ import annotations
 
-import binascii
-import json
 import re
-from base64 import b64decode
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, TypeAlias
-from urllib.parse import unquote, urljoin, urlsplit
+from typing import TypeAlias
+from urllib.parse import urljoin, urlsplit
 
 from msgspec.structs import replace
 
 from agentrun.errors import AgentrunError
+from agentrun.redactor import SHORTEST_SECRET
 from agentrun.secret import MASK, Secret, find_secrets, names_credential
 from agentrun.wire import HttpCall, HttpReply
 
@@ -30,35 +27,11 @@ Lookup: TypeAlias = Callable[[str], Secret]
 AddressOverrides: TypeAlias = Mapping[str, str]
 """Addresses that an environment variable replaces: the declared beginning of an address → the variable."""
 
-MIN_SECRET_LENGTH = 8
-"""Shorter values are not treated as secrets, because hiding them would damage every text."""
-
 _FOR_ANYBODY = ("accept", "accept-language", "user-agent")
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,127})\}")
 HOST_VARIABLE = re.compile(rf"(?:https?://)?{_VARIABLE.pattern}")
 """The beginning of an address with a variable as host."""
-NamedCredentials = list[tuple[str, Secret]]
-_LINE = 24
-"""A shorter line can occur in any text, unless it is part of a private key."""
-_SCHEMES = ("basic", "bearer", "token", "apikey")
-_HARMLESS_VARIABLES = {"PWD", "GPG_KEY"}
-"""The working directory, whose name looks like a password, and a public key that images of Python name."""
-_word = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_PASSWORD_WORDS = {"pass", "pwd", "sshpass"}
-_PASSWORD_ENDINGS = ("password", "passwd", "passphrase")
-"""Also of words without a border: PGPASSWORD."""
-_CREDENTIAL_WORDS = {
-    *("secrets", "tokens", "key", "keys", "credential", "credentials", "creds", "auth", "dsn", "cookie", "private"),
-    "cert",
-}
-_CREDENTIAL_ENDINGS = ("secret", "token", "apikey")
-_HARMLESS_ENDINGS = {
-    *("algorithm", "count", "dir", "directory", "enabled", "expiry", "file", "folder", "host", "id", "length", "limit"),
-    *("method", "mode", "name", "path", "policy", "port", "size", "sock", "socket", "timeout", "ttl", "type", "uri"),
-    *("url", "user", "username", "version"),
-}
-"""The last word of a variable that is about a credential, such as SSH_AUTH_SOCK or PRIVATE_KEY_FILE."""
 
 
 def variables_in(text: str) -> list[str]:
@@ -170,79 +143,9 @@ def _location_with_variable(variable: str, home: str, base: str, location: str) 
 def mask_reply(reply: HttpReply, call: HttpCall, lookup: Lookup) -> HttpReply:
     """An error reply with the values of the request's variables masked."""
     values = {lookup(name).reveal() for name in request_variables(call)}
-    values = {value for value in values if len(value) >= MIN_SECRET_LENGTH}
+    values = {value for value in values if len(value) >= SHORTEST_SECRET}
     fields, body = reply.headers, reply.body
     for value in sorted(values, key=len, reverse=True):
         fields = tuple((name, text.replace(value, MASK)) for name, text in fields)
         body = body.replace(value.encode(), MASK.encode())
     return HttpReply(reply.status, fields, body)
-
-
-def find_credentials(environment: Mapping[str, str], named: Container[str] = ()) -> NamedCredentials:
-    """The credentials of an environment, each with its name. `named`: variables that are credentials in any case."""
-    found: dict[str, str] = {}
-    for name in sorted(environment.keys() - _HARMLESS_VARIABLES):
-        text = environment[name].strip()
-        if name in named or names_credential(name) or _may_be_credential(name, text):
-            for value in (text, *_credential_parts(text)):
-                found.setdefault(value, name)
-        for start, end, _ in find_secrets(text, name):
-            for value in (text[start:end], unquote(text[start:end])):
-                found.setdefault(value, name)
-    return [(name, Secret(value)) for value, name in found.items() if len(value) >= MIN_SECRET_LENGTH]
-
-
-def _may_be_credential(name: str, value: str) -> bool:
-    """Whether one of the words of a name is that of a credential: DB_PASS, OPENAI_KEY, API_KEY_PROD, PASSWORD1."""
-    words = [word.lower() for word in _word.findall(name)]
-    if not words or words[-1] in _HARMLESS_ENDINGS:
-        return False
-    if any(word in _PASSWORD_WORDS or word.endswith(_PASSWORD_ENDINGS) for word in words):
-        return True
-    is_named = any(word in _CREDENTIAL_WORDS or word.endswith(_CREDENTIAL_ENDINGS) for word in words)
-    return is_named and not value.isalpha()  # such as `production`
-
-
-def _credential_parts(value: str) -> Iterator[str]:
-    """The parts of a credential that are credentials on their own."""
-    scheme, space, rest = value.partition(" ")
-    if space and scheme.lower() in _SCHEMES:
-        value = _decode_base64(rest) if scheme.lower() == "basic" else rest
-        yield from (rest, value)
-    lines = [line.strip() for line in value.splitlines()]
-    if len(lines) > 1:
-        least = MIN_SECRET_LENGTH if value.startswith("-----BEGIN") else _LINE
-        yield from (line for line in lines if len(line) >= least and not line.startswith("-----"))
-    if value[:1] in ("{", "["):
-        yield from _credentials_in_json(_parse_json(value))
-    elif "://" not in value and not any(map(str.isspace, value)):
-        yield value.partition(":")[2]
-
-
-def _credentials_in_json(data: Any, key: str = "") -> Iterator[str]:
-    """The credentials in a JSON document."""
-    match data:
-        case dict():
-            for name, item in data.items():
-                yield from _credentials_in_json(item, name)
-        case list():
-            for item in data:
-                yield from _credentials_in_json(item, key)
-        case str():
-            if names_credential(key):
-                yield from (data, *_credential_parts(data))
-            yield from (data[start:end] for start, end, _ in find_secrets(data))
-
-
-def _decode_base64(text: str) -> str:
-    try:
-        return b64decode(text, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
-        return ""
-
-
-def _parse_json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None

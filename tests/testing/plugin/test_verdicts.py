@@ -143,24 +143,17 @@ def test_cassette_path_that_is_a_directory_fails(project: Project) -> None:
     result.stdout.fnmatch_lines(["*the cassette cassettes/desk/default.yaml cannot be read: it is a directory"])
 
 
-def test_credentials_and_control_characters_are_not_shown(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    from agentrun.testing.suite.failure_text import _environment_redactor
-
-    monkeypatch.setenv("SHOP_TOKEN", "tulip-garden-9917")
-    _environment_redactor.cache_clear()
-    secret = r"tulip-garden-9917 \e[31m"
+def test_keys_and_control_characters_are_not_shown(project: Project) -> None:
+    secret = r"sk-proj-abcdefghij0123456789 \e[31m"
     project.cases(
         f'name: default, assert: [{{type: contains, value: "{secret}"}}]',
         f'name: later, skip: "{secret}"',
         f'name: known, xfail: "{secret}", {BAD}',
         f'name: better, xfail: "{secret}"',
     )
-    try:
-        said = project.run("-rA").stdout.str()
-    finally:
-        _environment_redactor.cache_clear()
+    said = project.run("-rA").stdout.str()
     assert "contains: " in said
-    assert "tulip-garden-9917" not in said.split("FAILURES")[1]
+    assert "sk-proj-abcdefghij0123456789" not in said.split("FAILURES")[1]
     assert "\x1b" not in said
 
 

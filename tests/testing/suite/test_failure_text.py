@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentrun.testing.suite import failure_text
+from agentrun.credentials import hidden_secrets
 from agentrun.testing.suite.failure_text import render_failure
 from agentrun.testing.suite.verdict import CaseFailure, CaseVerdict
 
@@ -49,7 +49,7 @@ def test_message_and_hint_lines_are_indented() -> None:
 @pytest.mark.parametrize("place", ["message", "detail", "hint", "steps"])
 def test_credentials_and_control_characters_are_not_shown(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     monkeypatch.setenv("SHOP_TOKEN", "tulip-garden-9917")
-    failure_text._environment_redactor.cache_clear()
+    hidden_secrets.read_environment()
     foreign = "a tulip-garden-9917 \x1b[31m sk-proj-abcdefghij0123456789ABCDEFGHIJ z tulip-ga…"
     given = {"message": "m", "detail": "d", "hint": "h"}
     steps = foreign if place == "steps" else "s"
@@ -58,7 +58,7 @@ def test_credentials_and_control_characters_are_not_shown(monkeypatch: pytest.Mo
     try:
         text = render_failure(verdict(failure, steps=steps))
     finally:
-        failure_text._environment_redactor.cache_clear()
+        hidden_secrets.ignore_environment()
     assert "tulip" not in text
     assert "\x1b" not in text
     assert "abcdefghij0123456789" not in text

@@ -26,6 +26,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentrun.compiler.cases import cassette_owner
+from agentrun.credentials import hidden_secrets
 from agentrun.errors import SpecError
 from agentrun.spec.problems import render_problem
 from agentrun.testing.plugin.options import (
@@ -66,6 +67,7 @@ def replay_runner_for(config: pytest.Config) -> CaseRunner:
 
 def _live_runner(make_runner: Callable[[LiveCallbacks], CaseRunner], descriptions: dict[str, str]) -> CaseRunner:
     """`descriptions` gets a description of each recording, by the id of the case."""
+    hidden_secrets.read_environment()
 
     def describe(located: LocatedCase, text: str) -> None:
         descriptions[located.id] = text

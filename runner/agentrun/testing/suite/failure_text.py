@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from functools import cache
 
 from agentrun.core.facts import ChildStarted, Record
 from agentrun.core.outcome import Outcome
+from agentrun.credentials import hidden_secrets
 from agentrun.engine.run import FinishedRun, journal_run_id
-from agentrun.net.environment import find_credentials
-from agentrun.redactor import Redactor, mask_except_placeholders
+from agentrun.redactor import mask_except_placeholders
 from agentrun.report.formatting import OutputLine, make_paragraph
 from agentrun.report.run_renderer import RunTreeRenderer
 from agentrun.spec.problems import escape_invisible
@@ -45,7 +43,7 @@ def _story_lines(
 def render_failure(verdict: CaseVerdict) -> str:
     """A case that did not pass, as plain text: the failures, the steps of the run, and the details.
 
-    It has no control characters and no credentials of the environment.
+    It has no control characters, and in a recording no credentials of the environment.
     """
     parts = ["\n".join(_failure_lines(verdict))]
     if verdict.steps:
@@ -90,15 +88,5 @@ def _indent_lines(text: str) -> Iterator[str]:
 
 def safe_lines(text: str) -> list[str]:
     """The lines of a text without secrets and control characters."""
-    masked = mask_except_placeholders(_environment_redactor().redact_excerpt(text))
+    masked = mask_except_placeholders(hidden_secrets.redactor.redact_excerpt(text))
     return [escape_invisible(line) for line in masked.split("\n")]
-
-
-def find_credential(text: str) -> str | None:
-    """The name of the first environment variable whose secret value is in a text."""
-    return _environment_redactor().find_first(text)
-
-
-@cache
-def _environment_redactor() -> Redactor:
-    return Redactor(find_credentials(os.environ))

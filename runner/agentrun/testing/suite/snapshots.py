@@ -2,7 +2,7 @@
 
 Rule 1  A journal is accepted only if the case has a `journal-snapshot` assertion and passes otherwise. A case with
         `xfail` keeps its snapshot.
-Rule 2  No credential of the environment is written. A cassette that was recorded elsewhere may contain one.
+Rule 2  A recording writes no credential of the environment. A replay writes what its cassette has.
 Rule 3  A case or Python test can have several: `<case>.journal` and `<case>.<name>.journal`. A run passes if it equals
         one of them. There are at most five, because a case that accepts all tests nothing.
 Rule 4  A name has the form of the names in a spec, so it has no dot: the name of a file says which case it belongs to.
@@ -27,6 +27,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from agentrun.compiler.cases import CASES_FILE_SUFFIX
+from agentrun.credentials import hidden_secrets
 from agentrun.engine.run import FinishedRun
 from agentrun.errors import RequestError, StorageError
 from agentrun.files import ProjectTree
@@ -40,7 +41,6 @@ from agentrun.spec.v1.assertions import NEGATION_PREFIX, JournalSnapshot
 from agentrun.spec.v1.field_types import NAME_PATTERN
 from agentrun.store.process_lock import lock_project_files
 from agentrun.testing.suite.discovery import LocatedCase
-from agentrun.testing.suite.failure_text import find_credential
 from agentrun.testing.suite.verdict import CaseFailure, CaseVerdict, SnapshotMatch
 
 MAX_DIFF_LINES = 200
@@ -230,7 +230,7 @@ def new_snapshot(
     """The file to write so that a journal is accepted. None: it is accepted. Raises `input.rejected` if there would be
     too many, and `storage.failed` if the journal contains a credential."""
     new = journal_to_write(snapshot_path(located), accepted, now, add)
-    name = None if new is None else find_credential(now)
+    name = None if new is None else hidden_secrets.redactor.find_first(now)
     if new is not None and name is not None:
         message = f"{display_path(new.path)} was not written because the journal contains the value of {name}"
         hint = f"record the case again while {name} is set: the cassette then has a placeholder instead"

@@ -7,7 +7,7 @@ from base64 import b64encode
 
 import pytest
 
-from agentrun.net.environment import find_credentials
+from agentrun.credentials import find_credentials
 
 PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkq\nshort==\n-----END PRIVATE KEY-----"
 
