@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from agentrun.cassette.interactions import Cassette, Interaction
-from agentrun.cassette.match import MatchTier, match_key
+from agentrun.cassette.match import match_key
+from agentrun.cassette.match_tiers import MatchTier
 from agentrun.cassette.player import Player, unused_error
 from agentrun.cassette.redaction import RunRedaction
 from agentrun.cassette.request_diff import describe_differences

@@ -1,4 +1,4 @@
-"""Match tiers and keys. A request matches a recorded one if run path, method, declared endpoint and JSON are equal.
+"""Match keys: a request matches a recorded one if its run path, method, declared endpoint and JSON body are equal.
 
 Whitespace, the order of keys, the notation of a whole number (`0`, `0.0`, `0e0`) and headers do not count.
 
@@ -8,19 +8,15 @@ Volatile fields are named by dotted paths (`FieldPath`), which may begin with `b
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 import msgspec
 
 from agentrun.canonical_json import NOT_JSON, read_json, sorted_json
+from agentrun.cassette.match_tiers import MatchTier
 from agentrun.spec.v1.field_types import replace_at_path
 from agentrun.wire import HttpCall
 
-MatchTier: TypeAlias = Literal["exact", "normalised"]
-"""From the most to the least exact: equal, or equal except for the volatile fields of the spec."""
-MATCH_TIERS: tuple[MatchTier, ...] = get_args(MatchTier)
-DEFAULT_TIER: MatchTier = "normalised"
-"""The least exact tier that is accepted if nothing else is requested."""
 MatchKey: TypeAlias = tuple[str, str, str, bytes]
 _VOLATILE = "volatile"
 

@@ -20,16 +20,8 @@ from functools import partial
 from typing import TypeAlias
 
 from agentrun.cassette.interactions import Cassette, Interaction
-from agentrun.cassette.match import (
-    DEFAULT_TIER,
-    MATCH_TIERS,
-    TIER_KEYS,
-    MatchKey,
-    MatchTier,
-    match_key,
-    sent_key,
-    spelled_key,
-)
+from agentrun.cassette.match import TIER_KEYS, MatchKey, match_key, sent_key, spelled_key
+from agentrun.cassette.match_tiers import DEFAULT_TIER, MATCH_TIERS, MatchTier
 from agentrun.cassette.miss_context import MissContext, OverruledAnswer
 from agentrun.cassette.miss_explanation import describe_call, explain_miss
 from agentrun.cassette.redaction import RunRedaction

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from agentrun.cassette.match import DEFAULT_TIER, MATCH_TIERS
+from agentrun.cassette.match_tiers import DEFAULT_TIER, MATCH_TIERS
 from agentrun.cli.completion import complete_param_names, complete_profiles
 from agentrun.spec.v1.field_types import DURATION_PATTERN, NAME_RULE, is_valid_name, milliseconds
 

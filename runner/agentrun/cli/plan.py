@@ -15,7 +15,7 @@ import click
 from msgspec import UNSET, Struct
 
 from agentrun.cassette.file import cassette_exists
-from agentrun.cassette.match import DEFAULT_TIER, MatchTier
+from agentrun.cassette.match_tiers import DEFAULT_TIER, MatchTier
 from agentrun.cli.recorded_case import case_cassette_path, matching_cases, nothing_recorded_error, require_case_values
 from agentrun.compiler.prompts import complete_params
 from agentrun.compiler.spec_reader import Spec

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from agentrun.canonical_json import sorted_json, text_hash
-from agentrun.cassette.match import MatchTier
+from agentrun.cassette.match_tiers import MatchTier
 from agentrun.cassette.player import Player, unused_error
 from agentrun.cassette.redaction import RunRedaction
 from agentrun.compiler.package_file import PackageFile

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agentrun.cassette.match import DEFAULT_TIER, MATCH_TIERS
+from agentrun.cassette.match_tiers import DEFAULT_TIER, MATCH_TIERS
 from agentrun.testing.plugin import options
 
 if TYPE_CHECKING:

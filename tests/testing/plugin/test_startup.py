@@ -43,7 +43,7 @@ def test_plugin_without_cases_imports_no_heavy_module(project: Project) -> None:
     assert said["ours"].split() == [
         "agentrun",
         "agentrun.cassette",
-        "agentrun.cassette.match",
+        "agentrun.cassette.match_tiers",
         "agentrun.engine",
         "agentrun.engine.ci",
         "agentrun.testing",

@@ -21,7 +21,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from agentrun.cassette.file import cassette_exists, load_cassette
-from agentrun.cassette.match import MatchTier
+from agentrun.cassette.match_tiers import MatchTier
 from agentrun.compiler.cases import cassette_owner, expects_outcome
 from agentrun.compiler.prompts import complete_params
 from agentrun.core.outcome import Outcome

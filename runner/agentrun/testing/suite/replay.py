@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from agentrun.cassette.file import cassette_exists, load_cassette
 from agentrun.cassette.interactions import Cassette
-from agentrun.cassette.match import DEFAULT_TIER, MatchTier
+from agentrun.cassette.match_tiers import DEFAULT_TIER, MatchTier
 from agentrun.cassette.miss_context import MissContext, changed_sections, make_miss_context
 from agentrun.cassette.player import FaultInjectionPlayer, Player
 from agentrun.cassette.redaction import RunRedaction

@@ -17,7 +17,7 @@ from traceback import extract_tb
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentrun.cassette.match import DEFAULT_TIER, MatchTier
+from agentrun.cassette.match_tiers import DEFAULT_TIER, MatchTier
 from agentrun.errors import AgentrunError
 from agentrun.testing.suite import snapshots
 from agentrun.testing.suite.case_changes import make_change
