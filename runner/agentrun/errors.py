@@ -4,7 +4,7 @@
     ├── SpecError                 mistakes in a spec: lists every problem with its place                   exit 2
     ├── PackageError              a compiled package is damaged, foreign or has another fingerprint        exit 2
     ├── HostError                 the machine lacks something that the package needs                       exit 2
-    ├── RequestError              the request is invalid, or the session is busy                           exit 2 or 9
+    ├── RequestError              the request is invalid, or the session is busy or not finished      exit 2, 8 or 9
     ├── ProviderError             the model provider failed                                                exit 6
     ├── ToolError                 a tool failed in a way that ends the run                                 exit 6 or 8
     ├── LimitError                a budget, a guard or the context window stopped the run                  exit 5
@@ -49,14 +49,14 @@ _GROUPS: dict[tuple[RetryClass, int], str] = {
         "guard.parallel_tools guard.repeated_call guard.cycle guard.repeated_batch guard.stagnation guard.empty_outcome"
     ),
     ("not_retryable", 4): "tool.execution tool.timeout tool.denied",
-    ("user", 8): "tool.indeterminate",
+    ("user", 8): "tool.indeterminate session.unfinished",
     ("user", 4): (
         "policy.denied policy.interrupted approval.denied approval.timed_out approval.unavailable approval.cancelled"
     ),
     ("user", 2): "input.rejected session.not_found",
     ("repair", 2): "input.admission_failed run.not_found run.invalid_state run.invalid_continuation",
     ("retryable", 9): "session.busy",
-    ("not_retryable", 2): "run.duplicate",
+    ("not_retryable", 2): "run.duplicate session.duplicate",
     ("host", 7): "storage.failed storage.untrusted",
     ("repair", 1): "audit.diverged",
     ("user", 3): "cassette.miss cassette.damaged cassette.unused",
@@ -140,6 +140,11 @@ def run_duplicate_error(run: str) -> RequestError:
 
 def run_not_found_error(run: str) -> RequestError:
     return RequestError("run.not_found", f"there is no run {run}", fields={"run": run})
+
+
+def session_duplicate_error(name: str) -> RequestError:
+    message = f"a session with the name {name} already exists"
+    return RequestError("session.duplicate", message, fields={"session": name})
 
 
 class ProviderError(AgentrunError):

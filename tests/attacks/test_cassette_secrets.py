@@ -41,7 +41,7 @@ def test_record_live_and_replay_leak_no_secret(tmp_path: Path) -> None:
         assert trap.run("record", *record, "--journal", "record.jsonl", environment=given) == 0
         live = ("canary.yaml", *EVERYTHING, "--mode", "live")
         assert trap.run("as JSON", *live, "--journal", "live.jsonl", "--json", environment=given) == 0
-        assert trap.run("in a session", *live, "--session", "mine", "-q", "--journal", "-", environment=given) == 0
+        assert trap.run("in a session", *live, "--new-session", "mine", "-q", "--journal", "-", environment=given) == 0
         assert trap.in_terminal("in a terminal", *live, environment=given) == 0
         assert trap.run("live tools", "canary.yaml", "--case", "all", "--live-tools", environment=given) == 3
     for words in (b"turn 3", b"[redacted:OPENAI_API_KEY]", b"recorded: cassettes/canary/all.yaml"):

@@ -275,7 +275,7 @@ def test_approval_for_the_session_covers_only_the_same_arguments(shop: Project) 
 
 
 def test_question_says_session_when_the_run_has_one(shop: Project) -> None:
-    with shop.provider(ONCE) as (_, environment), at_terminal(shop, environment, "--session", "mine") as person:
+    with shop.provider(ONCE) as (_, environment), at_terminal(shop, environment, "--new-session", "mine") as person:
         person.until("s  yes, for all identical questions in this session")
 
 

@@ -48,7 +48,7 @@ def run(shop: Project, *args: str) -> tuple[CommandResult, int]:
     "args",
     [
         ("--mode", "live", "--journal", "journal.jsonl"),
-        ("--mode", "live", "--session", "mine"),
+        ("--mode", "live", "--new-session", "mine"),
         ("--mode", "record", "--yes", "--journal", "journal.jsonl"),
     ],
     ids=["live", "session", "record"],

@@ -23,7 +23,7 @@ RECORD = ("--mode", "record", "--yes")
 REPLAY = ("--mode", "replay")
 NEW = ("--record", "new", "--yes")
 LIVE_TOOLS = ("--live-tools",)
-SESSION = ("--session", "ada")
+SESSION = ("--session", "ada", "--create")
 JOURNAL = ("--journal", "nowhere/run.jsonl")
 WARNING = ("budgets: {turns: 8, tokens: 20k, time: 5m}\n", "")
 """A spec without budgets has a warning."""

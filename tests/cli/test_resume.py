@@ -527,12 +527,12 @@ def test_store_that_another_person_made_is_not_resumed(bank: Bank, command: tupl
 def test_interrupted_run_of_a_session_blocks_it_until_it_is_settled(bank: Bank) -> None:
     with bank.provider(PAYS + "  - text: Again.\n"):
         bank.hold("pay")
-        run = bank.killed(lambda: bool(bank.traces()), "bank.yaml", "--session", "s")
+        run = bank.killed(lambda: bool(bank.traces()), "bank.yaml", "--new-session", "s")
         bank.release("pay")
         done = bank.command("bank.yaml", "--session", "s")
-        assert done.code == 9
-        assert "pay (c1.0) was started, and it is not known whether it took effect" in done.err
-        assert f"agentrun resume {run}" in done.err
+        assert done.code == 8
+        assert f"session.unfinished: run {run} of this session was cut in `pay` (c1.0): resume or settle it" in done.err
+        assert f"agentrun resume {run}, or agentrun settle {run} c1.0" in done.err
         assert bank.command("settle", run, "c1.0", "--result", "ok").out == "Paid.\n"
         assert bank.command("bank.yaml", "Again?", "--session", "s").out == "Again.\n"
     assert bank.traces()[0] == "pay one"

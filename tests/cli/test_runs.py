@@ -184,7 +184,7 @@ def test_closed_pipe_ends_the_command_quietly(root: Path) -> None:
 def test_live_runs_are_listed_with_what_they_spent_and_wait_for(tmp_path: Path) -> None:
     shop = Project(tmp_path)
     with shop.provider() as (_, environment):
-        completed = shop.run("--mode", "live", "--approve", "all", "--session", "desk", **environment)
+        completed = shop.run("--mode", "live", "--approve", "all", "--new-session", "desk", **environment)
         rules = "{id: pays, allow: refund}\n    - {id: money, defer: refund, when: args.amount > 10.0"
         shop.edit("shop.yaml", "{id: money, ask: refund", rules)
         deferred = shop.run("--mode", "live", **environment)
@@ -246,7 +246,7 @@ def test_rm_removes_a_run_with_its_sub_agents(family: Path) -> None:
 
 
 def test_rm_prints_json(family: Path) -> None:
-    assert runs(family, "rm", "run-b", "--json").lines() == [{"run": "run-b", "session": None, "removed": True}]
+    assert runs(family, "rm", "run-b", "--json").lines() == [{"run": "run-b", "removed": True}]
     refused = runs(family, "rm", "run-c", "--json")
     assert (refused.code, refused.lines()[0]["error"]["fields"]["run"]) == (2, "run-c")
 
@@ -255,12 +255,11 @@ def test_rm_prints_json(family: Path) -> None:
     ("args", "code", "said"),
     [
         (["run-b", "run-c"], 2, "run.invalid_state: the run run-c is interrupted, but it must be finished for this"),
-        (["run-b", "run-a"], 2, "which is removed as a whole: agentrun runs rm --session chat"),
+        (["run-b", "run-a"], 2, "which is removed as a whole: agentrun sessions rm chat"),
         (["run-b", "run-d.c1.0"], 2, "run-d.c1.0 is the run of a sub-agent; remove the run that started it: run-d"),
         (["run-b", "run-x"], 2, "run.not_found"),
         (["run-b", "run-"], 2, "5 runs begin with"),
-        (["run-b", "--session", "none"], 2, "session.not_found"),
-        ([], 2, "name a run, or a session with --session"),
+        ([], 2, "Missing argument 'RUN...'"),
         (["../run-b"], 2, "run.not_found"),
     ],
 )
@@ -268,19 +267,6 @@ def test_rm_removes_nothing_if_it_refuses_one(family: Path, args: list[str], cod
     before = names(family)
     done = runs(family, "rm", *args)
     assert (done.code, said in done.err, names(family)) == (code, True, before), done.err
-
-
-def test_rm_removes_a_session_as_a_whole(family: Path) -> None:
-    assert runs(family, "rm", "--session", "chat").err == "2 runs removed\n"
-    assert names(family) == ["run-b", "run-c", "run-d", "run-d.c1.0"]
-    assert os.listdir(family / ".agentrun/sessions") == []
-
-
-def test_rm_of_an_unfinished_session_needs_force(family: Path) -> None:
-    store_runs(family, ("run-e", AT, (run_started(run="run-e", session="chat"),)))
-    refused = runs(family, "rm", "--session", "chat")
-    assert (refused.code, "add --force" in refused.err, "run-a" in names(family)) == (2, True, True)
-    assert runs(family, "rm", "--session", "chat", "--force").err == "3 runs removed\n"
 
 
 def test_rm_force_removes_unfinished_and_running_runs(family: Path) -> None:

@@ -32,34 +32,36 @@ def shop(tmp_path: Path) -> Project:
 
 def test_session_run_gets_the_messages_of_earlier_runs(shop: Project) -> None:
     with shop.provider(STORY) as (server, environment):
-        first = shop.run("I am Ada.", "--session", "ada", **environment)
+        first = shop.run("I am Ada.", "--new-session", "ada", **environment)
         second = shop.run("What is my name?", "--session", "ada", "--journal", "copy.jsonl", **environment)
         assert (first.out, second.out) == ("Hello, Ada.\n", "Ada.\n"), second.err
         sent = json.loads(server.requests[1].body)["messages"]
         assert [message["content"] for message in sent[1:]] == ["I am Ada.", "Hello, Ada.", "What is my name?"]
-        other = shop.run("I am Bob.", "--session", "bob", **environment)
+        other = shop.run("I am Bob.", "--session", "bob", "--create", **environment)
         assert other.out == "Hello, Ada.\n", "another session begins anew"
-    assert first.err.startswith("live: session ada (requests go to openai")
+    assert first.err.startswith("live: new session ada (requests go to openai")
+    assert second.err.startswith("live: session ada (requests go to openai")
     one, two = stored_runs(shop, "ada")
     assert (shop.root / "copy.jsonl").read_bytes() == journal_of(shop, two).read_bytes()
-    assert json.loads(journal_of(shop, one).read_bytes().splitlines()[0])["fact"]["session"] == "ada"
+    assert "predecessor" not in started(shop, one)
+    assert (started(shop, two)["session"], started(shop, two)["predecessor"]) == ("ada", one)
     assert (shop.root / ".agentrun" / ".gitignore").read_text() == "*\n"
 
 
 def test_dedupe_refuses_a_repeated_message_in_one_session(shop: Project) -> None:
     shop.edit("shop.yaml", "budgets:", "admission: {dedupe: true}\nbudgets:")
     with shop.provider(STORY) as (server, environment):
-        assert shop.run("Hello", "--session", "ada", **environment).code == 0
+        assert shop.run("Hello", "--new-session", "ada", **environment).code == 0
         again = shop.run(" Hello ", "--session", "ada", **environment)
         assert (again.code, "input.rejected" in again.err, len(server.requests)) == (2, True, 1)
-        assert shop.run("Hello", "--session", "bob", **environment).code == 0
+        assert shop.run("Hello", "--new-session", "bob", **environment).code == 0
 
 
 def test_session_in_use_is_busy_until_its_process_ends(shop: Project) -> None:
     slow = STORY.replace('text: "Hello, Ada."', 'text: "Hello, Ada."\n    faults: [{delay: 60s}]')
     with shop.provider(slow) as (server, environment):
         first = subprocess.Popen(
-            [SCRIPT, "shop.yaml", "Hi", "--session", "ada"],
+            [SCRIPT, "shop.yaml", "Hi", "--new-session", "ada"],
             cwd=shop.root,
             env={"PATH": os.environ["PATH"], "HOME": str(shop.root), **environment},
             stderr=subprocess.DEVNULL,
@@ -74,9 +76,9 @@ def test_session_in_use_is_busy_until_its_process_ends(shop: Project) -> None:
     (run,) = stored_runs(shop, "ada")
     with shop.provider(STORY) as (_, environment):
         after = shop.run("Hi again", "--session", "ada", **environment)
-        assert (after.code, f"the run {run} of the session ada is not finished" in after.err) == (9, True), after.err
-        assert f"agentrun resume {run}" in after.err
-        assert shop.run("Hi again", "--session", "bob", **environment).code == 0
+        why = f"session.unfinished: run {run} of this session was cut in a request, a hook or a delivery: resume it"
+        assert (after.code, why in after.err, f"→ agentrun resume {run}" in after.err) == (8, True, True), after.err
+        assert shop.run("Hi again", "--new-session", "bob", **environment).code == 0
 
 
 @pytest.mark.parametrize(
@@ -90,7 +92,7 @@ def test_session_in_use_is_busy_until_its_process_ends(shop: Project) -> None:
 )
 def test_session_with_a_damaged_journal_stops_with_its_code(shop: Project, change: Any, code: str) -> None:
     with shop.provider(STORY) as (server, environment):
-        shop.run("I am Ada.", "--session", "ada", **environment)
+        shop.run("I am Ada.", "--new-session", "ada", **environment)
         journal = journal_of(shop, *stored_runs(shop, "ada"))
         if change is None:
             shutil.rmtree(journal.parent)
@@ -104,13 +106,19 @@ def stored_runs(shop: Project, session: str) -> list[str]:
     return (shop.root / ".agentrun" / "sessions" / session / "runs").read_text(encoding="utf-8").split()
 
 
+def started(shop: Project, run: str) -> dict[str, Any]:
+    fact: dict[str, Any] = json.loads(journal_of(shop, run).read_bytes().splitlines()[0])["fact"]
+    return fact
+
+
 def journal_of(shop: Project, run: str) -> Path:
     return shop.root / ".agentrun" / "runs" / run / "journal.jsonl"
 
 
 @pytest.mark.parametrize("name", ["", "Ada", "a/b", "..", "a" * 65, "1a", "a b"])
 def test_invalid_session_name_is_refused(shop: Project, name: str) -> None:
-    assert shop.run("Hi", "--session", name).code == 2
+    for option in ("--session", "--new-session"):
+        assert "is not a valid name" in shop.run("Hi", option, name).err
 
 
 @pytest.mark.parametrize("args", [["--mode", "record"], ["--mode", "replay"], ["--record", "all"], ["--live-tools"]])

@@ -90,10 +90,10 @@ def test_refused_run_leaves_no_directory(shop: Project) -> None:
 def test_variable_turns_the_store_off(shop: Project) -> None:
     with shop.provider(ANSWER) as (_, environment):
         done = shop.run("Hi", AGENTRUN_STORE="none", **environment)
-        refused = shop.run("Hi", "--session", "ada", AGENTRUN_STORE="none", **environment)
+        refused = shop.run("Hi", "--new-session", "ada", AGENTRUN_STORE="none", **environment)
     assert (done.code, "runs are stored" in done.err) == (0, False)
     assert not (shop.root / ".agentrun").exists()
-    assert (refused.code, "--session needs a store, but AGENTRUN_STORE is none" in refused.err) == (2, True)
+    assert (refused.code, "a session needs a store, but AGENTRUN_STORE is none" in refused.err) == (2, True)
     assert "note  store: runs are not stored" in agentrun("doctor", cwd=shop.root, AGENTRUN_STORE="none").out
 
 
@@ -273,7 +273,7 @@ def test_new_run_is_stored_in_a_store_that_is_not_trusted(shop: Project) -> None
     with shop.provider(ANSWER) as (_, environment):
         for home in ("one", "two"):
             assert shop.run("Hi", **environment, HOME=str(shop.root / home)).code == 0
-        done = shop.run("Hi", "--session", "ada", **environment, HOME=str(shop.root / "two"))
+        done = shop.run("Hi", "--new-session", "ada", **environment, HOME=str(shop.root / "two"))
         assert done.code == 0, "a new session has nothing to follow"
         again = shop.run("Hi", "--session", "ada", **environment, HOME=str(shop.root / "two"))
         assert (again.code, "storage.untrusted" in again.err) == (7, True)

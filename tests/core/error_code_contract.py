@@ -38,6 +38,8 @@ input.rejected                                                  | input_id reaso
 input.admission_failed                                          | input_id reason     | P | 2
 session.not_found                                               | session             | U | 2
 session.busy                                                    | session             | R | 9
+session.duplicate                                               | session             | N | 2
+session.unfinished                                              | session run         | U | 8
 run.not_found                                                   | run                 | P | 2
 run.duplicate                                                   | run                 | N | 2
 run.invalid_state run.invalid_continuation                      | expected actual     | P | 2
@@ -86,6 +88,8 @@ CODES_OF_OTHER_LAYERS = {
     "input.admission_failed": "engine: admission, before the run exists",
     "session.not_found": "engine: sessions",
     "session.busy": "engine: sessions",
+    "session.duplicate": "engine and store: sessions",
+    "session.unfinished": "engine: sessions",
     "run.not_found": "engine: the runtime object",
     "run.duplicate": "engine: the runtime object",
     "run.invalid_state": "engine: the runtime object",

@@ -102,7 +102,7 @@ class KilledRun:
         write_agents(folder, world.url)
         world.reset(folder / "notes.txt")
         if agent == "session":
-            self.start_command += ["--session", "ada"]
+            self.start_command += ["--session", "ada", "--create"]
             code, text = self.execute(self.start_command, None)
             assert code == 0, text
             self._earlier.update(self._journals())

@@ -12,7 +12,7 @@ from agentrun.compiler.package_file import seal_package
 from agentrun.core.facts import RunStopped
 from agentrun.spec.project import Project
 from agentrun.store.files import FileStore
-from agentrun.store.sessions import read_session
+from agentrun.store.sessions import open_session
 from agentrun.testing.doubles import Crash
 
 from ..journal.journals import RUN_STOPPED, run_started
@@ -67,7 +67,7 @@ def test_removal_that_is_interrupted_leaves_whole_runs(tmp_path: Path, remove: C
                 assert isinstance(store.records(run)[-1].fact, RunStopped)
                 assert store.package(run, PACKAGE.fingerprint) == PACKAGE
                 assert store.blobs(run).get(store.blobs(run).put(b"large")) == b"large"
-        assert len(read_session(store, "ada")) <= sum(run in store for run in ("run-1", "run-2"))
+        assert len(open_session(store, "ada")) <= sum(run in store for run in ("run-1", "run-2"))
         store.close()
         for run in ("run-1", "run-2"):
             if store.run_directory(run).exists():

@@ -199,14 +199,16 @@ def test_approval_for_the_session_answers_only_the_same_question() -> None:
 # --- one at a time --------------------------------------------------------------------------------------------
 
 
-def test_session_with_an_open_run_is_busy() -> None:
+def test_run_that_waits_comes_before_the_next_message() -> None:
     talk = SessionHome(calls("pay", n=1), text("Done."), text("Next."))
     waiting = talk.say("One?", ASKING_AGENT)
     assert isinstance(waiting, Suspended)
     with pytest.raises(AgentrunError) as caught:
         talk.say("Two?", ASKING_AGENT)
-    assert (caught.value.code, caught.value.exit_code, caught.value.retry) == ("session.busy", 9, "retryable")
-    assert (caught.value.fields["session"], caught.value.fields["run"]) == ("s", "r1")
+    assert (caught.value.code, caught.value.exit_code, caught.value.retry) == ("session.unfinished", 8, "user")
+    assert caught.value.message == "run r1 of this session waits for an approval of `pay` (c1.0): answer it"
+    assert caught.value.fields == {"session": "s", "run": "r1", "calls": ["c1.0"], "input_id": "r2.1"}
+    assert "r2" not in talk.journals
     handle = talk.runtime.resume("r1")
     handle.answer(waiting.questions[0], "approved", "me")
     assert isinstance(talk.wait(handle), Outcome)
@@ -220,13 +222,20 @@ def test_unknown_session_is_not_found() -> None:
     assert (caught.value.code, caught.value.exit_code) == ("session.not_found", 2)
     assert caught.value.fields["session"] == "nowhere"
     assert home.journals.runs == ()
+    home.runtime.sessions.create("somewhere")
+    with pytest.raises(AgentrunError, match=r"session\.not_found") as caught:
+        home.start(session="somwhere")
+    assert caught.value.hint == 'did you mean "somewhere"?'
 
 
 def test_duplicate_session_name_is_refused() -> None:
     sessions = Sessions()
     sessions.create("s")
-    with pytest.raises(ValueError, match="'s'"):
+    assert ("s" in sessions, "t" in sessions) == (True, False)
+    with pytest.raises(AgentrunError) as caught:
         sessions.create("s")
+    assert (caught.value.code, caught.value.exit_code) == ("session.duplicate", 2)
+    assert caught.value.fields == {"session": "s"}
 
 
 # --- duplicates -----------------------------------------------------------------------------------------------

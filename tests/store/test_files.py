@@ -24,7 +24,7 @@ from agentrun.journal import storage
 from agentrun.spec.project import Project
 from agentrun.store.files import FileStore
 from agentrun.store.process_lock import ProcessLock
-from agentrun.store.sessions import read_session
+from agentrun.store.sessions import open_session
 
 from ..journal.journals import RUN_STOPPED, WITH_TOOLS, model_asked, replied, run_started
 from ..packages import package
@@ -96,8 +96,8 @@ def test_first_record_that_cannot_be_written_leaves_no_trace_in_its_session(
     with monkeypatch.context() as patch:
         patch.setattr(storage, "MAX_JOURNAL_BYTES", 10)
         assert error_of(lambda: append(store.open("run-2"), run_started(session="ada"))).code == "storage.failed"
-    assert [entry.run for entry in store.session_runs("ada")] == ["run-1"]
-    assert len(read_session(store, "ada")) == 1
+    assert [entry.run for entry in store.sessions.runs("ada")] == ["run-1"]
+    assert len(open_session(store, "ada")) == 1
 
 
 def test_existing_run_is_not_started_again(project: Project, store: FileStore) -> None:

@@ -58,14 +58,14 @@ def test_session_is_removed_whole_90_days_after_its_last_run(store: FileStore, a
     finished_run(store, "run-1", session="ada", at=NOW - 500 * DAY)
     finished_run(store, "run-2", session="ada", at=NOW - age)
     assert pruned(store) == (["run-1", "run-2"] if is_kept else [])
-    assert (store.session_directory("ada")).exists() == is_kept
+    assert (store.sessions.directory("ada")).exists() == is_kept
 
 
 def test_session_run_is_kept_if_the_list_of_the_session_is_lost(store: FileStore) -> None:
     finished_run(store, "run-1", session="ada", at=1)
-    (store.session_directory("ada") / "runs").unlink()
+    (store.sessions.directory("ada") / "runs").unlink()
     assert pruned(store) == ["run-1"]
-    assert [entry.run for entry in store.session_runs("ada")] == ["run-1"], "it is made again"
+    assert [entry.run for entry in store.sessions.runs("ada")] == ["run-1"], "it is made again"
 
 
 def test_session_with_an_active_run_is_kept(store: FileStore, tmp_path: Path) -> None:
@@ -103,4 +103,4 @@ def test_removed_run_of_a_session_is_no_damage(store: FileStore) -> None:
     finished_run(store, "run-1", session="ada")
     finished_run(store, "run-2", session="ada")
     store.remove("run-1")
-    assert [(entry.run, entry.removed) for entry in store.session_runs("ada")] == [("run-1", True), ("run-2", False)]
+    assert [(entry.run, entry.removed) for entry in store.sessions.runs("ada")] == [("run-1", True), ("run-2", False)]

@@ -6,7 +6,7 @@ Rule 2  Nothing is compiled or imported: the values come from the text of the fi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from agentrun.errors import AgentrunError
 
 if TYPE_CHECKING:
     from agentrun.spec.v1.cases import Case
+    from agentrun.store.files import FileStore
 
 
 def complete_case_names(context: click.Context, _param: click.Parameter, begun: str) -> list[str]:
@@ -45,7 +46,12 @@ def complete_param_names(context: click.Context, _param: click.Parameter, begun:
 
 def complete_runs(_context: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
     """RUN: the runs in the store of the working directory."""
-    return [CompletionItem(run) for run in _starting_with(begun, _stored_runs())]
+    return [CompletionItem(run) for run in _starting_with(begun, _stored(lambda store: store.runs()))]
+
+
+def complete_sessions(_context: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    """The sessions in the store of the working directory."""
+    return _starting_with(begun, _stored(lambda store: store.sessions.names()))
 
 
 def complete_runs_and_files(context: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
@@ -53,13 +59,13 @@ def complete_runs_and_files(context: click.Context, param: click.Parameter, begu
     return [*complete_runs(context, param, begun), CompletionItem(begun, type="file")]
 
 
-def _stored_runs() -> list[str]:
+def _stored(names: Callable[[FileStore], list[str]]) -> list[str]:
     from agentrun.spec.problems import DocumentError
     from agentrun.spec.project import find_working_project
     from agentrun.store.files import FileStore
 
     with suppress(AgentrunError, DocumentError, OSError):
-        return FileStore(find_working_project(Path.cwd())).runs()
+        return names(FileStore(find_working_project(Path.cwd())))
     return []
 
 

@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "store": "Show where runs are stored, and trust a store.",
     "cassette": "List, show, audit and prune cassettes.",
     "runs": "List and remove stored runs.",
+    "sessions": "List, show, fork and remove sessions.",
     "provider": "Serve a script as a model provider on this machine.",
     "schema": "Print or write the JSON Schemas for editors.",
     "doctor": "Check the installation and the environment.",

@@ -18,20 +18,21 @@ from agentrun.cli.recorded_case import make_fault_injection, make_player, warn_u
 from agentrun.cli.run_output import RunOutput
 from agentrun.cli.stdout_guard import guard_stdout
 from agentrun.compiler.package_file import PackageFile
-from agentrun.core.facts import Record
+from agentrun.core.facts import Record, RunStopped
 from agentrun.engine.approvals import HOW_TO_ANSWER, NoApprover, unanswered_targets
 from agentrun.engine.memory import Journals, MemoryJournals
 from agentrun.engine.ports import Approver, Blobs
 from agentrun.engine.request import Request, new_run_id
-from agentrun.engine.run import FinishedRun, run_in_world
+from agentrun.engine.run import FinishedRun, journal_run_id, run_in_world
+from agentrun.engine.sessions import refuse_continuation, restore_session
 from agentrun.engine.world import World, wrap
 from agentrun.engine.worlds.live import live_world, mixed_world
 from agentrun.errors import StorageError
 from agentrun.spec.safe_text import join_words
 from agentrun.store.files import FileStore
-from agentrun.store.owner import is_claimed, refuse_untrusted
+from agentrun.store.owner import is_claimed
 from agentrun.store.retention import prune_store
-from agentrun.store.sessions import read_session
+from agentrun.store.sessions import open_session
 
 if TYPE_CHECKING:
     from agentrun.cassette.player import Player
@@ -53,7 +54,7 @@ def run_live(plan: RunPlan, request: Request, approver: Approver | None, output:
             return await run_in_world(wrap(world, *wrappers), replace(request, run=name), before, announce)
 
     with guard_stdout(output.show_printed), open_store(plan, output) as store:
-        done = interrupts.run(run(store, _earlier_runs(store, request)))
+        done = interrupts.run(run(store, _earlier_runs(store, plan, request)))
     warn_unused_faults(faults, output)
     if plan.mode != "live-model":
         warn_unanswered(done, output)
@@ -118,15 +119,17 @@ def open_store(plan: RunPlan, output: RunOutput) -> Iterator[FileStore | None]:
         yield store
 
 
-def _earlier_runs(store: FileStore | None, request: Request) -> Sequence[Sequence[Record]]:
+def _earlier_runs(store: FileStore | None, plan: RunPlan, request: Request) -> Sequence[Sequence[Record]]:
     if request.session is None:
         return ()
     if store is None:
-        raise click.UsageError("--session needs a store, but AGENTRUN_STORE is none")
-    store.lock_session(request.session)
-    if store.session_runs(request.session):
-        refuse_untrusted(store.project)
-    return read_session(store, request.session)
+        raise click.UsageError("a session needs a store, but AGENTRUN_STORE is none")
+    runs = open_session(store, request.session, plan.session_start)
+    if runs:
+        session = restore_session(request.session, {journal_run_id(records): records for records in runs})
+        unfinished = (records for records in runs if not isinstance(records[-1].fact, RunStopped))
+        refuse_continuation(session, request, next(unfinished, runs[-1]))
+    return runs
 
 
 def warn_unanswered(done: FinishedRun, output: RunOutput) -> None:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from agentrun.cassette.match_tiers import DEFAULT_TIER, MATCH_TIERS
-from agentrun.cli.completion import complete_param_names, complete_profiles
+from agentrun.cli.completion import complete_param_names, complete_profiles, complete_sessions
 from agentrun.spec.v1.field_types import DURATION_PATTERN, NAME_RULE, is_valid_name, milliseconds
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -86,6 +86,11 @@ param_option = click.option(
     multiple=True,
     shell_complete=complete_param_names,
     help="Set a param, e.g. order_id=7.",
+)
+
+
+force_option = click.option(
+    "--force", is_flag=True, help="Remove runs that are not finished too, even if a process works on them."
 )
 
 
@@ -195,6 +200,45 @@ def check_session_name(_: click.Context, __: click.Parameter, value: str | None)
     if value is not None and not is_valid_name(value):
         raise click.BadParameter(f"{value!r} is not a valid name: {NAME_RULE}")
     return value
+
+
+def session_options(command: _Command) -> _Command:
+    """--session, --new-session, --create and --any-agent."""
+    for option in (
+        click.option(
+            "--any-agent",
+            is_flag=True,
+            help="With --session: continue the session even if only other agents have runs in it.",
+        ),
+        click.option("--create", is_flag=True, help="With --session: begin the session if there is none."),
+        click.option(
+            "--new-session",
+            metavar="NAME",
+            callback=check_session_name,
+            help="Begin a session with this name. Always live.",
+        ),
+        click.option(
+            "--session",
+            metavar="NAME",
+            callback=check_session_name,
+            shell_complete=complete_sessions,
+            help="Continue the conversation of this session. Always live.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def resolve_session(options: dict[str, Any]) -> None:
+    """Combine the options of a session: `session` is its name, `session_start` says whether it must exist."""
+    new = options.pop("new_session")
+    flags = [name for name in ("create", "any_agent") if options[name]]
+    if new is not None and options["session"] is not None:
+        raise click.UsageError("--new-session cannot be combined with --session")
+    if flags and options["session"] is None:
+        raise click.UsageError(f"--{flags[0].replace('_', '-')} needs --session")
+    options["session_start"] = "new" if new is not None else "create" if options["create"] else "continue"
+    options["session"] = options["session"] if new is None else new
 
 
 def is_utf8(text: str) -> bool:

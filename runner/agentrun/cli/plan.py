@@ -32,6 +32,7 @@ from agentrun.spec.v1.field_types import NAME_RULE, is_valid_name
 
 if TYPE_CHECKING:
     from agentrun.engine.settings import Settings
+    from agentrun.store.sessions import SessionStart
 
 RunMode: TypeAlias = Literal["replay", "live", "record", "live-tools", "live-model"]
 
@@ -66,6 +67,8 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     """The settings of a run that is not a replay."""
     grace: int | None = None
     """The milliseconds that running effects have when a signal parks the run. Null: signals cancel it."""
+    session_start: SessionStart = "continue"
+    """Whether the session of the run must exist."""
 
     @property
     def has_real_tools(self) -> bool:
@@ -110,10 +113,8 @@ def make_plan(
     profile: str | None,
     options: Mapping[str, Any],
 ) -> tuple[RunPlan, str | None, dict[str, Any]]:
-    """The plan, and the message and the params of the run. `case`: the existing case that `--case` names.
-
-    Raises `cassette.miss`, `input.rejected`, `storage.failed`.
-    """
+    """The plan, and the message and the params of the run. `case`: the existing case that `--case` names. Raises
+    `cassette.miss`, `input.rejected`, `storage.failed`."""
     mode = _choose_mode(options)
     if case is not None:
         require_case_values(spec.path, package, case, message, params)
@@ -140,7 +141,7 @@ def make_plan(
         is_there = cassette_exists(path)
     plan = RunPlan(
         mode=mode,  # type: ignore[arg-type]  # auto was resolved
-        why=_explain_mode(mode, spec, package, case, path, live_because, options["session"])
+        why=_explain_mode(mode, spec, package, case, path, live_because, options)
         + ("" if mode == "live" else _mention_same_input([each.name for each in found if each != case])),
         live_because=live_because,
         spec=spec,
@@ -155,6 +156,7 @@ def make_plan(
         approve=options["approve"],
         yes=options["yes"],
         command=_command_line(spec, case, options),
+        session_start=options["session_start"],
     )
     if case is None or (mode != "replay" and message is not None):  # a case has placeholders instead of secrets
         return plan, message, {**({} if case is None else case.params), **params}
@@ -191,7 +193,8 @@ def _choose_mode(options: Mapping[str, Any]) -> str:
             used += [f"--mode {mode}"] if mode not in ("auto", "live") else []
             flags = {"--record": record, "--live-tools": live_tools, "--live-model": live_model}
             used += [name for name, value in flags.items() if value]
-            text = f"--session cannot be combined with {' or '.join(used)}: session runs are always live"
+            flag = "--new-session" if options["session_start"] == "new" else "--session"
+            text = f"{flag} cannot be combined with {' or '.join(used)}: session runs are always live"
             raise click.UsageError(text)
         if in_ci() and mode == "auto":
             raise click.UsageError("session runs are always live; in CI add --mode live to allow that")
@@ -264,7 +267,7 @@ def _explain_mode(
     case: Case | None,
     path: Path | None,
     live_because: str | None,
-    session: str | None,
+    options: Mapping[str, Any],
 ) -> str:
     to = describe_destinations(package)
     name = "" if case is None else f"case {case.name}"
@@ -278,5 +281,6 @@ def _explain_mode(
             return f"tools from {shown} ({name}); requests go to {to}"
         case "record":
             return f"{shown} ({name}; requests go to {to}, tools run for real)"
-    reason = live_because or ("--mode live" if session is None else f"session {session}")
+    session = f"{'new ' * (options['session_start'] == 'new')}session {options['session']}"
+    reason = live_because or ("--mode live" if options["session"] is None else session)
     return f"{reason} (requests go to {to}, tools run for real)"

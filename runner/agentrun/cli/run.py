@@ -83,12 +83,7 @@ def _read_attachment(path: Path) -> Attachment:
     "it never runs live.",
 )
 @cli_options.live_options
-@click.option(
-    "--session",
-    metavar="NAME",
-    callback=cli_options.check_session_name,
-    help="Continue the conversation of this session, or start it. Always live.",
-)
+@cli_options.session_options
 @approve_option
 @yes_option
 @click.option(
@@ -115,6 +110,8 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
       agentrun specs/support.yaml --record new --yes          record what is missing, without asking
       agentrun specs/support.yaml --record from:3             record again from interaction 3 on
       agentrun specs/support.yaml --case approval --json      print one JSON object per line
+      agentrun specs/support.yaml "Hi" --new-session ada      begin a conversation
+      agentrun specs/support.yaml "And now?" --session ada    continue it
       agentrun specs/support.yaml --approve all --mode live   approve everything
       agentrun specs/support.yaml --approve answers.yaml      answer some in advance, ask for the rest
       agentrun specs/support.yaml --approve ask --mode live   ask at the terminal
@@ -125,6 +122,7 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
     from agentrun.compiler.prompts import locate_render_errors
     from agentrun.engine.request import Request
 
+    cli_options.resolve_session(options)
     if more := click.get_current_context().args:
         raise click.UsageError(f"put the message in quotes: {quote(' '.join([message or '', *more]))}")
     message = _read_message(message)
@@ -153,13 +151,9 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
         params=params,
         attachments=tuple(map(_read_attachment, options["attached"])),
         session=options["session"],
+        any_agent=options["any_agent"],
     )
-    recording = None
-    if plan.mode == "record":
-        from agentrun.cli.record import make_recording
-
-        recording = make_recording(plan, request)
-    return _run_plan(plan, request, approver, output, recording)
+    return _run_plan(plan, request, approver, output)
 
 
 def _with_settings(plan: RunPlan, package: Package, grace: int | None) -> RunPlan:
@@ -177,13 +171,16 @@ def _with_settings(plan: RunPlan, package: Package, grace: int | None) -> RunPla
     return replace(plan, settings=settings, grace=grace if plan.is_resumable else None)
 
 
-def _run_plan(
-    plan: RunPlan, request: Request, approver: Approver | None, output: RunOutput, recording: CassetteRecording | None
-) -> int:
+def _run_plan(plan: RunPlan, request: Request, approver: Approver | None, output: RunOutput) -> int:
     from agentrun.cli.journal_file import streams_journal, write_journal
     from agentrun.cli.run_output import add_failure_hint, add_start_hint
     from agentrun.compiler.prompts import locate_render_errors
 
+    recording = None
+    if plan.mode == "record":
+        from agentrun.cli.record import make_recording
+
+        recording = make_recording(plan, request)
     try:
         with locate_render_errors(plan.spec):
             done = _run_in_mode(plan, request, approver, output, recording)

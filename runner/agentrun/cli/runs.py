@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, get_args
 
 import click
 import msgspec
 
-from agentrun.cli.completion import complete_runs
+from agentrun.cli.completion import complete_runs, complete_sessions
 from agentrun.cli.console import (
     escape_json,
     json_line,
@@ -20,13 +19,13 @@ from agentrun.cli.console import (
     print_stderr,
     table_lines,
 )
-from agentrun.cli.options import ListGroup, now_option, parse_duration
+from agentrun.cli.options import ListGroup, force_option, now_option, parse_duration
 from agentrun.cli.run_files import find_run, working_project
 from agentrun.credentials import hidden_secrets
 from agentrun.engine.request import wrong_state_error
-from agentrun.errors import RequestError
 from agentrun.report.formatting import format_count, format_dollars
-from agentrun.spec.problems import escape_invisible, quote_text
+from agentrun.spec.problems import escape_invisible
+from agentrun.spec.project import Project
 from agentrun.spec.safe_text import plural
 from agentrun.store.files import FileStore
 from agentrun.store.index import RunFilter, RunIndex
@@ -58,7 +57,13 @@ def command() -> None:
 @click.option("--agent", metavar="NAME", multiple=True, help="Only runs of this agent.")
 @click.option("--status", type=click.Choice(get_args(StoredStatus)), multiple=True, help="Only runs with this status.")
 @click.option("--code", metavar="CODE", multiple=True, help="Only runs that ended with this code, such as budget.cost.")
-@click.option("--session", metavar="NAME", multiple=True, help="Only runs of this session.")
+@click.option(
+    "--session",
+    metavar="NAME",
+    multiple=True,
+    shell_complete=complete_sessions,
+    help="Only runs that were started in this session.",
+)
 @click.option("--since", metavar="TIME", help="Only runs that started at this time or later: 2h, 7d, 2026-01-31.")
 @click.option("--until", metavar="TIME", help="Only runs that started before this time.")
 @click.option("--sub-agents", is_flag=True, help="Also list the runs of sub-agents.")
@@ -121,48 +126,47 @@ def list_runs_command(
     return 0
 
 
-@command.command("rm", short_help="Remove runs and sessions from the store.")
-@click.argument("names", metavar="[RUN]...", nargs=-1, shell_complete=complete_runs)
-@click.option("--session", "sessions", metavar="NAME", multiple=True, help="Remove this session with all its runs.")
-@click.option("--force", is_flag=True, help="Remove runs that are not finished too, even if a process works on them.")
+@command.command("rm", short_help="Remove runs from the store.")
+@click.argument("names", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_runs)
+@force_option
 @json_option
-def remove_runs_command(names: tuple[str, ...], sessions: tuple[str, ...], force: bool, as_json: bool) -> int:
+def remove_runs_command(names: tuple[str, ...], force: bool, as_json: bool) -> int:
     """Remove runs from the store, with their sub-agents. They cannot be restored.
 
-    RUN is the id of a run, or the beginning of it. A run of a session is removed together with its session. Nothing is
-    removed if one of the runs cannot be removed.
+    RUN is the id of a run, or the beginning of it. A run of a session is removed together with its session, with
+    `agentrun sessions rm`. Nothing is removed if one of the runs cannot be removed.
 
     \b
     Examples:
       agentrun runs rm 5f0c 81aa
-      agentrun runs rm --session support-ada
     """
-    if not names and not sessions:
-        raise click.UsageError("name a run, or a session with --session")
     project = working_project()
     with FileStore(project) as store:
-        runs = {run.run: run for run in RunIndex(project).select(RunFilter(sub_agents=True))}
-        single = [_removable_run(runs, name) for name in dict.fromkeys(find_run(store, name) for name in names)]
-        grouped = [run for name in dict.fromkeys(sessions) for run in _session_runs(store, runs, name)]
-        for run in () if force else (*single, *grouped):
-            if run.status in UNFINISHED_STATUSES:
-                error = wrong_state_error(run.run, "finished", run.status)
-                error.hint = "to remove it anyway, add --force; nothing was removed"
-                raise error
-        for run in single:
+        runs = index_by_id(project)
+        wanted = [_removable_run(runs, name) for name in dict.fromkeys(find_run(store, name) for name in names)]
+        if not force:
+            refuse_unfinished(wanted)
+        for run in wanted:
             store.remove(run.run, force=force)
-        for name in dict.fromkeys(sessions):
-            store.remove_session(store.session_directory(name).name, force=force)
-        for run in grouped:
-            with suppress(RequestError):  # it was in the list of the session
-                store.remove(run.run, force=force)
-    removed = [*single, *grouped]
     if as_json:
-        for run in removed:
-            click.echo(json_line({"run": run.run, "session": run.session, "removed": True}))
+        for run in wanted:
+            click.echo(json_line({"run": run.run, "removed": True}))
     else:
-        print_stderr(f"{plural(len(removed), 'run')} removed")
+        print_stderr(f"{plural(len(wanted), 'run')} removed")
     return 0
+
+
+def index_by_id(project: Project) -> dict[str, RunSummary]:
+    return {run.run: run for run in RunIndex(project).select(RunFilter(sub_agents=True))}
+
+
+def refuse_unfinished(runs: Iterable[RunSummary]) -> None:
+    """Raises `run.invalid_state` if one of the runs that are to be removed is not finished."""
+    for run in runs:
+        if run.status in UNFINISHED_STATUSES:
+            error = wrong_state_error(run.run, "finished", run.status)
+            error.hint = "to remove it anyway, add --force; nothing was removed"
+            raise error
 
 
 def _removable_run(runs: Mapping[str, RunSummary], name: str) -> RunSummary:
@@ -173,16 +177,9 @@ def _removable_run(runs: Mapping[str, RunSummary], name: str) -> RunSummary:
     if run.session is not None:
         session = shlex.quote(escape_invisible(run.session))
         raise click.UsageError(
-            f"{name} belongs to a session, which is removed as a whole: agentrun runs rm --session {session}"
+            f"{name} belongs to a session, which is removed as a whole: agentrun sessions rm {session}"
         )
     return run
-
-
-def _session_runs(store: FileStore, runs: Mapping[str, RunSummary], name: str) -> list[RunSummary]:
-    found = [run for run in runs.values() if run.session == name and run.parent is None]
-    if not found and not store.session_directory(name).is_dir():
-        raise RequestError("session.not_found", f"there is no session {quote_text(name)}", fields={"session": name})
-    return found
 
 
 def _parse_time(option: str, text: str | None, now: int) -> int | None:
@@ -219,8 +216,8 @@ def _json_object(run: RunSummary) -> dict[str, Any]:
         "status": run.status,
         "code": run.code,
         "session": run.session,
-        "started": _iso_time(run.started),
-        "ended": None if run.ended is None else _iso_time(run.ended),
+        "started": iso_time(run.started),
+        "ended": None if run.ended is None else iso_time(run.ended),
         "spent": {"cost": run.cost, "tokens": run.tokens},
         "turns": run.turns,
         "parent": run.parent,
@@ -229,7 +226,7 @@ def _json_object(run: RunSummary) -> dict[str, Any]:
     }
 
 
-def _iso_time(milliseconds: int) -> str:
+def iso_time(milliseconds: int) -> str:
     return f"{datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec='milliseconds')[:-6]}Z"
 
 
@@ -239,7 +236,7 @@ def text_lines(runs: Sequence[RunSummary]) -> list[str]:
 
 
 def _cells(run: RunSummary) -> list[str]:
-    notes = [run.code or "", *map(_describe_wait, run.waits_for)]
+    notes = [run.code or "", *map(describe_wait, run.waits_for)]
     if run.session is not None:
         notes.append(f"session {run.session}")
     return [
@@ -254,6 +251,6 @@ def _cells(run: RunSummary) -> list[str]:
     ]
 
 
-def _describe_wait(wait: WaitReason) -> str:
+def describe_wait(wait: WaitReason) -> str:
     subject = wait.subject if wait.tool is None else f"{wait.tool} ({wait.subject})"
     return _WAITS[wait.kind].format(subject)

@@ -102,5 +102,5 @@ def _describe(project: Project, unfinished: list[RunSummary]) -> dict[str, Any]:
         "why": None if found is None else found[1],
         "runs": len(store.root_runs()),
         "unfinished": len(unfinished),
-        "sessions": sum(map(bool, store.sessions().values())),
+        "sessions": len(store.sessions.names()),
     }

@@ -356,6 +356,8 @@ class RunStarted(Observation, frozen=True, tag="run_started"):
     stand_ins: Annotated[StandIns | UnsetType, VOLATILE] = UNSET
     """What replaces a part of the real world: a cassette, or the stubs and faults of a case. Such a run cannot be
     resumed. Absent: nothing does, or the whole run is replayed."""
+    predecessor: Annotated[str | UnsetType, VOLATILE] = UNSET
+    """The run before this one in its session; of a fork, it can be a run of another session. Absent: none."""
 
 
 class MessageQueued(Observation, frozen=True, tag="message_queued"):

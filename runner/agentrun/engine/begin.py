@@ -31,7 +31,7 @@ from agentrun.core.policy import PolicyDecision, condition_variables, evaluate_p
 from agentrun.core.state import State
 from agentrun.engine.driver import RunLog, open_run_log
 from agentrun.engine.request import Request, store_attachments
-from agentrun.engine.sessions import Session, earlier_runs
+from agentrun.engine.sessions import Session, earlier_runs, refuse_continuation
 from agentrun.engine.world import World, find_missing_port
 from agentrun.errors import AgentrunError, PackageError, PolicyError, RequestError, run_duplicate_error
 
@@ -55,13 +55,14 @@ def check_start(
     policy: StartPolicy = PackagePolicy(),  # noqa: B008  # it has no state
 ) -> RunStarted:
     """The first fact of a run that may start. `read`: the journals of the runs of the session; None: those of the
-    world. Raises `host.missing`, `provider.not_found`, `input.*`, `run.invalid_continuation`, `policy.*`,
-    `run.duplicate`."""
+    world. Raises `host.missing`, `provider.not_found`, `input.*`, `run.invalid_continuation`, `session.unfinished`,
+    `policy.*`, `run.duplicate`."""
     refuse_missing_ports(world, package)
-    earlier, admitted = _admit_request(
-        package, request, world.run, session or Session(), read or world.journals.records
-    )
+    session = session or Session()
+    earlier, admitted = _admit_request(package, request, world.run, session, read or world.journals.records)
     started = make_run_started(world, package, request, admitted, earlier)
+    if session.name is not None and session.runs:
+        started = replace(started, predecessor=session.runs[-1])
     _refuse_by_policy(package, started, policy)
     if world.run in world.journals:
         raise run_duplicate_error(world.run)
@@ -190,10 +191,12 @@ def refuse_missing_ports(world: World, package: Package) -> None:
 def _admit_request(
     package: Package, request: Request, run: str, session: Session, read: Callable[[str], Iterable[Record]]
 ) -> tuple[EarlierRuns, AdmittedRequest]:
-    """Raises `input.rejected`, `run.invalid_continuation`, `input.admission_failed`."""
+    """Raises `input.rejected`, `run.invalid_continuation`, `session.unfinished`, `input.admission_failed`."""
     input_id = f"{run}.1"
     try:
-        before = earlier_runs(session.runs, package, read)
+        if session.runs:
+            refuse_continuation(session, request, tuple(read(session.runs[-1])))
+        before = earlier_runs(session, package, read)
         before = replace(before, messages=(*before.messages, *request.history))
         admitted = admit(package, request.message, request.params, goes_on=request.goes_on)
         if admitted.message is None:

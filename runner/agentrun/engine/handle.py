@@ -137,12 +137,13 @@ class RunHandle:
         """Park the run: no new effects are started, and running effects may end within `grace` milliseconds. `wait`
         returns a `Parked`, and the run can be resumed. If the run is finished or suspended, this does nothing."""
         check_grace(grace)
-        if self.is_worked_on or self._is_about_to_work:
+        if self.is_active:
             self._world.crews.park(grace)
 
     @property
-    def _is_about_to_work(self) -> bool:
-        if self._task is not None and not self._task.done():
+    def is_active(self) -> bool:
+        """Whether the run is worked on, or is about to be."""
+        if self.is_worked_on or (self._task is not None and not self._task.done()):
             return True
         return self._ended is None and self._error is None and self.outcome is None
 

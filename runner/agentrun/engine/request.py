@@ -48,6 +48,8 @@ class Request(Struct, frozen=True, kw_only=True):
     """The tool call of the parent run. Null: the run has no parent."""
     session: str | None = None
     """The name of an existing session."""
+    any_agent: bool = False
+    """Whether the agent may continue a session in which only other agents have runs. It reads their conversation."""
     history: tuple[Message, ...] = ()
     """An earlier conversation that is not in the session."""
     output: dict[str, Any] | None = None
@@ -56,7 +58,8 @@ class Request(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_text("agent", self.agent)
         check_type("package", self.package, (PackageFile, str), "a package or its fingerprint")
-        check_type("goes_on", self.goes_on, bool, "a bool")
+        for name in ("goes_on", "any_agent"):
+            check_type(name, getattr(self, name), bool, "a bool")
         for name in ("message", "seed"):
             if getattr(self, name) is not None:
                 check_text(name, getattr(self, name))

@@ -165,13 +165,19 @@ class Runtime:
 
     def _session(self, request: Request, run: str) -> Session:
         try:
-            return self.sessions.find(request.session, self._is_over)
+            session = self.sessions.find(request.session)
+            if session.runs:
+                self._refuse_busy(session)
         except RequestError as error:
             error.fields["input_id"] = f"{run}.1"
             raise
+        return session
 
-    def _is_over(self, run: str) -> bool:
-        return run not in self._runs or self._runs[run].outcome is not None
+    def _refuse_busy(self, session: Session) -> None:
+        handle = self._runs.get(session.runs[-1])
+        if handle is not None and handle.is_active:
+            fields = {"session": session.name, "run": handle.run}
+            raise RequestError("session.busy", f"another run of the session {session.name} is active", fields=fields)
 
     def _ports(self, run: str) -> tuple[Journals, StartPolicy]:
         """The ports that every run needs. Raises `host.missing` for the first that is missing."""

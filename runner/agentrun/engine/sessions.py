@@ -1,8 +1,10 @@
 """Sessions in memory: lists of runs, and the history that the next run gets.
 
-Rule 1  A session has one run at a time.
-Rule 2  Every run numbers its calls from the start, so in later runs the id of a call contains its run: r1.c1.0.
-Rule 3  If a run compacted its history, the runs before it are not read.
+Rule 1  A session has one run at a time. A run that is not finished comes first.
+Rule 2  Only an agent that already has a run in the session continues it, unless the request says otherwise.
+Rule 3  Every run numbers its calls from the start, so in later runs the id of a call contains its run: r1.c1.0.
+Rule 4  If a run compacted its history, the runs before it are not read.
+Rule 5  A fork has the history of another session, but its own approvals and its own inputs.
 """
 
 from __future__ import annotations
@@ -14,19 +16,23 @@ from msgspec.structs import replace
 
 from agentrun.canonical_json import text_hash
 from agentrun.core.evolve import fold
-from agentrun.core.facts import ContextCompacted, EarlierRuns, Record, RunStarted
+from agentrun.core.facts import ContextCompacted, EarlierRuns, Record, RunStarted, RunStopped
 from agentrun.core.messages import Assistant, Message, Text, ToolCall, ToolResult, text_of
 from agentrun.core.outcome import answer_of
 from agentrun.core.package import Package, SessionSettings
-from agentrun.core.state import State
+from agentrun.core.state import CallState, CallStatus, State, pending_effects
 from agentrun.engine.argument_checks import check_name
-from agentrun.errors import RequestError
+from agentrun.engine.request import Request
+from agentrun.errors import RequestError, session_duplicate_error
+from agentrun.spec.problems import did_you_mean
+from agentrun.spec.safe_text import join_words
 
 
 class Session:
     def __init__(self, name: str | None = None) -> None:
         self.name = name
         self.runs: list[str] = []
+        self.agents: set[str] = set()
         self._seen: set[str] = set()
 
     def has_seen(self, text: str) -> bool:
@@ -37,8 +43,13 @@ class Session:
 
     def add(self, started: RunStarted) -> None:
         self.runs.append(started.run)
-        if started.input is not None:
+        self.agents.add(started.agent)
+        if started.input is not None and self.is_home_of(started):
             self.remember(text_of(started.input.parts))
+
+    def is_home_of(self, started: RunStarted) -> bool:
+        """Whether a run was started in this session, and not in the one that it was forked from."""
+        return self.name is None or self.name == started.session
 
 
 def restore_session(name: str | None, journals: Mapping[str, Sequence[Record]]) -> Session:
@@ -55,26 +66,77 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
 
     def create(self, name: str) -> Session:
+        """Begin a session. Raises `session.duplicate`."""
         check_name("name", name)
         if name in self._sessions:
-            raise ValueError(f"a session with the name {name!r} already exists")
+            raise session_duplicate_error(name)
         self._sessions[name] = Session(name)
         return self._sessions[name]
 
-    def find(self, name: str | None, is_over: Callable[[str], bool]) -> Session:
+    def __contains__(self, name: object) -> bool:
+        return name in self._sessions
+
+    def find(self, name: str | None) -> Session:
+        """Raises `session.not_found`."""
         if name is None:
             return Session()
         if name not in self._sessions:
-            message, hint = f"there is no session {name!r}", "create it with runtime.sessions.create"
-            raise RequestError("session.not_found", message, hint=hint, fields={"session": name})
-        session = self._sessions[name]
-        if session.runs and not is_over(session.runs[-1]):
-            fields = {"session": name, "run": session.runs[-1]}
-            raise RequestError("session.busy", f"another run of the session {name!r} is not finished", fields=fields)
-        return session
+            hint = did_you_mean(name, self._sessions) or "create it with runtime.sessions.create"
+            fields = {"session": name}
+            raise RequestError("session.not_found", f"there is no session {name!r}", hint=hint, fields=fields)
+        return self._sessions[name]
 
 
-def earlier_runs(runs: Sequence[str], package: Package, read: Callable[[str], Iterable[Record]]) -> EarlierRuns:
+def refuse_continuation(session: Session, request: Request, last: Sequence[Record]) -> None:
+    """Raises `session.unfinished` and `run.invalid_continuation`. `last`: the journal of the last run, or of one
+    that is not finished."""
+    if session.name is None:
+        return
+    if not isinstance(last[-1].fact, RunStopped):
+        raise unfinished_error(session.name, last)
+    if request.agent not in session.agents and not request.any_agent:
+        agents = ", ".join(sorted(session.agents))
+        message = f"the session {session.name} is a conversation with {agents}, not with {request.agent}"
+        hint = "begin another session, or add --any-agent (in Python: any_agent=True): the agent then reads all of it"
+        fields = {"session": session.name, "expected": agents, "actual": request.agent, "run": session.runs[-1]}
+        raise RequestError("run.invalid_continuation", message, hint=hint, fields=fields)
+
+
+def unfinished_error(session: str, records: Iterable[Record]) -> RequestError:
+    """`session.unfinished`: what the next message of a session says about a run that is not finished."""
+    state = fold(records)
+    run, pending = state.started.run, pending_effects(state)
+    calls = {status: [call for call in state.calls if call.status == status] for status in _OPEN_STATUSES}
+    cut, asked = [*calls["started"], *calls["lost"]], [call for call in calls["asking"] if call.gate.question]
+    hint = f"agentrun resume {run}"
+    if cut:
+        text = f"was cut in {_labels(cut)}: resume or settle it"
+        hint += f", or agentrun settle {run} {cut[0].id}"
+    elif pending:
+        text = "was cut in a request, a hook or a delivery: resume it"
+    elif asked:
+        text = f"waits for an approval of {_labels(asked)}: answer it"
+    elif state.gate.question is not None and state.gate.answer is None:
+        text = f"waits for an approval of its {state.gate.subject}: answer it"
+    elif calls["deferred"]:
+        text = f"waits, because a rule deferred {_labels(calls['deferred'])}: resume it"
+    elif calls["asleep"]:
+        text = f"waits for the sub-agent {_labels(calls['asleep'])}: resume it"
+    else:
+        text = "was interrupted: resume it"
+    fields = {"session": session, "run": run, "calls": [call.id for call in cut or asked]}
+    return RequestError("session.unfinished", f"run {run} of this session {text}", hint=hint, fields=fields)
+
+
+_OPEN_STATUSES: tuple[CallStatus, ...] = ("started", "lost", "asking", "deferred", "asleep")
+
+
+def _labels(calls: Iterable[CallState]) -> str:
+    return join_words([f"`{call.tool}` ({call.id})" for call in calls])
+
+
+def earlier_runs(session: Session, package: Package, read: Callable[[str], Iterable[Record]]) -> EarlierRuns:
+    runs = session.runs
     if not runs:
         return EarlierRuns()
     settings, guards = package.session, package.guards
@@ -87,7 +149,7 @@ def earlier_runs(runs: Sequence[str], package: Package, read: Callable[[str], It
         messages=() if settings.history == "none" else _history(recent, settings, read),
         texts=last.detector.texts.totals(),
         batches=last.detector.batches.totals(),
-        grants=last.grants,
+        grants=last.grants if session.is_home_of(last.started) else (),
         result_batches=last.detector.result_batches.totals() if compares_session else UNSET,
     )
 
@@ -98,15 +160,22 @@ def _history(
     messages: list[Message] = []
     for run in reversed(runs):
         records = tuple(read(run))
-        state = fold(records)
         if settings.history == "answers":
-            messages[:0] = _question_and_answer(state)
+            messages[:0] = _question_and_answer(fold(records))
             continue
-        compacted = any(isinstance(record.fact, ContextCompacted) for record in records)
-        messages[:0] = _conversation(state, whole=compacted)
-        if compacted:
+        messages[:0] = added_messages(records)
+        if _is_compacted(records):
             break
     return tuple(messages)
+
+
+def added_messages(records: Sequence[Record]) -> list[Message]:
+    """The messages that a run adds to the history of its session. If it compacted the history: all messages since."""
+    return _conversation(fold(records), whole=_is_compacted(records))
+
+
+def _is_compacted(records: Sequence[Record]) -> bool:
+    return any(isinstance(record.fact, ContextCompacted) for record in records)
 
 
 def _question_and_answer(state: State) -> list[Message]:

@@ -18,16 +18,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
-from functools import partial
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Self
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from agentrun.canonical_json import data_hash
 from agentrun.compiler.package_file import MAX_PACKAGE_BYTES, PackageFile, package_bytes, parse_package
-from agentrun.core.facts import Record, RunStarted, RunStopped
+from agentrun.core.facts import Record, RunStopped
 from agentrun.errors import RequestError, StorageError, run_duplicate_error, run_not_found_error
 from agentrun.journal.records import GENESIS_HASH, is_terminal_line, read_records
 from agentrun.journal.storage import (
@@ -45,14 +44,7 @@ from agentrun.spec.source_files import display_path
 from agentrun.store.owner import claim_store
 from agentrun.store.process_lock import LockBusy, ProcessLock, ignore_store_in_git
 from agentrun.store.run_ids import is_run_id, root_run
-from agentrun.store.session_order import (
-    SessionEntry,
-    add_to_order,
-    mark_removed,
-    read_order,
-    remove_from_order,
-    session_directory,
-)
+from agentrun.store.session_lists import SessionLists, session_name
 
 RUN_DAYS = 30
 MAX_FINISHED_RUNS = 1000
@@ -82,9 +74,7 @@ class FileStore:
         self._sync = sync
         self._notify = notify
         self._locks: dict[str, ProcessLock] = {}
-        self._session_locks: dict[str, ProcessLock] = {}
-        self._held_sessions: dict[str, str] = {}
-        """The session of each run that this process works on."""
+        self.sessions = SessionLists(project, self.root_runs, self.first_record)
         self._journals: dict[str, StoredJournal] = {}
         self._packages: dict[str, PackageFile] = {}
         """Packages that are written with the next record of their run."""
@@ -195,7 +185,7 @@ class FileStore:
         except BaseException:
             if not was_locked:
                 self._release(root)
-                self._release_session(run)
+                self.sessions.release(run)
             raise
 
     def blobs(self, run: str) -> RunBlobs:
@@ -205,39 +195,47 @@ class FileStore:
             self._blobs[root] = RunBlobs(self, self.run_directory(root) / "blobs")
         return self._blobs[root]
 
-    def remove(self, run: str, *, force: bool = False, names: Iterable[str] | None = None) -> None:
-        """Remove a run with its sub-agents. Its session remembers that it was removed. `force`: even if a process works
-        on it, which then ends with an error. `names`: the runs to search for sub-agents; None: all. Raises
-        `run.not_found`, `session.busy`."""
+    def remove(self, run: str, *, force: bool = False) -> None:
+        """Remove a run with its sub-agents. Its sessions remember that it was removed. `force`: even if a process works
+        on it, which then ends with an error. Raises `run.not_found`, `session.busy`."""
         if not is_run_id(run) or not self.run_directory(run).is_dir():
             raise run_not_found_error(run)
         self._lock_to_remove(run, force)
         try:
-            if name := self.session_of(run):
-                mark_removed(self._tree, self.session_directory(name), run)
-            self._remove_directories(run, self.runs() if names is None else names)
+            with self.sessions.changes():
+                self.sessions.mark_removed(run)
+            self._remove_directories(run, self.runs())
         finally:
             self._release(run)
 
-    def remove_session(self, directory: str, *, force: bool = False) -> None:
-        """Remove a session with all its runs. `force`: as for one run. Raises `session.busy`."""
-        path = self.project.store_directory / "sessions" / directory
-        lock = ProcessLock(self._tree, path / "lock")
+    def remove_loose(self, run: str, sub_agents: Iterable[str]) -> None:
+        """Remove a run that is in no session, with those of the sub-agents that are its own. Raises `session.busy`."""
+        self._lock(run)
         try:
-            lock.acquire(f"a run of the session {directory} is not finished")
-        except LockBusy:
-            if not force:
-                raise
-        try:
-            for entry in read_order(self._tree, path) or ():
-                if not entry.removed and self.run_directory(entry.run).is_dir():
-                    self._lock_to_remove(entry.run, force)
-                    mark_removed(self._tree, path, entry.run)
-                    self._remove_directories(entry.run, self.runs())
-                    self._release(entry.run)
-            self._tree.remove_directory(path)
+            self._remove_directories(run, sub_agents)
         finally:
-            lock.release()
+            self._release(run)
+
+    def remove_session(self, name: str, *, force: bool = False) -> list[str]:
+        """Remove a session with its runs, and return them. Runs that another session has too are kept. `force`: as for
+        one run. Raises `session.busy`."""
+        removed = []
+        with suppress(RequestError) if force else nullcontext():
+            self.sessions.lock(name)
+        try:
+            with self.sessions.changes():
+                shared = self.sessions.runs_of_others(name)
+                for run in self.sessions.all_runs(name):
+                    if run not in shared and self.run_directory(run).is_dir():
+                        self._lock_to_remove(run, force)
+                        self.sessions.mark_removed(run, [name])
+                        self._remove_directories(run, self.runs())
+                        self._release(run)
+                        removed.append(run)
+                self.sessions.remove(name)
+        finally:
+            self.sessions.unlock(name)
+        return removed
 
     def _lock_to_remove(self, run: str, force: bool) -> None:
         try:
@@ -265,8 +263,7 @@ class FileStore:
         self._journals.clear()
         for run in list(self._locks):
             self._release(run)
-        for name in list(self._session_locks):
-            self._session_locks.pop(name).release()
+        self.sessions.release_all()
 
     def __enter__(self) -> Self:
         return self
@@ -276,56 +273,20 @@ class FileStore:
 
     # --- sessions --------------------------------------------------------------------------------------------------
 
-    def sessions(self) -> dict[str, tuple[SessionEntry, ...]]:
-        """The runs of each session, by the name of its directory."""
-        directory = self.project.store_directory / "sessions"
-        return {name: read_order(self._tree, directory / name) or () for name in self._tree.names(directory)}
-
-    def session_directory(self, name: str) -> Path:
-        return session_directory(self.project.store_directory, name)
-
-    def session_runs(self, name: str) -> tuple[SessionEntry, ...]:
-        """The runs of a session in their order. A run that is not removed may lack its first record."""
-        order = read_order(self._tree, self.session_directory(name))
-        return tuple(map(SessionEntry, self._find_session_runs(name))) if order is None else order
-
     def lock_session(self, name: str, run: str | None = None) -> None:
         """Lock a session until the store is closed, or the run ends. Raises `session.busy`."""
-        if run is not None:
-            self._held_sessions[run] = name
-        if name in self._session_locks:
-            return
-        directory = self.session_directory(name)
         self._prepare()
-        lock = ProcessLock(self._tree, directory / "lock")
-        try:
-            lock.acquire("")
-        except LockBusy:
-            order = read_order(self._tree, directory)
-            fields = {"session": name, "run": order[-1].run if order else None}
-            message = f"another run of the session {name} is not finished"
-            hint = "wait until it ends, or use another session name"
-            raise RequestError("session.busy", message, hint=hint, fields=fields) from None
-        self._session_locks[name] = lock
-
-    def _release_session(self, run: str) -> None:
-        if (name := self._held_sessions.pop(run, None)) and name not in self._held_sessions.values():
-            self._session_locks.pop(name).release()
-
-    def _find_session_runs(self, name: str) -> list[str]:
-        if not self._tree.names(self.session_directory(name)):
-            return []
-        started = ((self._first_record(run), run) for run in self.root_runs())
-        mine = ((record.at, run) for record, run in started if record and _session_name(record) == name)
-        return [run for _, run in sorted(mine)]
+        self.sessions.lock(name, run)
 
     def session_of(self, run: str) -> str | None:
         """None: the run has no session, or its first record cannot be read."""
-        record = self._first_record(run)
-        return None if record is None else _session_name(record)
+        record = self.first_record(run)
+        return None if record is None else session_name(record)
 
-    def _first_record(self, run: str) -> Record | None:
+    def first_record(self, run: str) -> Record | None:
         """None: it cannot be read."""
+        if not is_run_id(run):
+            return None
         try:
             path = self.journal_path(run)
             line, end, _ = (self._tree.read(path, MAX_RECORD_BYTES) or b"").partition(b"\n")
@@ -351,10 +312,9 @@ class FileStore:
         """Write the blobs and the package of a new run, and an empty journal. `file`: the empty journal that a process
         left behind when it ended before the first record."""
         root = self._family(run)
-        if name := _session_name(first):
+        if name := session_name(first):
             self.lock_session(name, run)
-            earlier = partial(self._find_session_runs, name)
-            add_to_order(self._tree, self.session_directory(name), run, earlier, sync=self.syncs)
+            self.sessions.add(name, run, sync=self.syncs)
         if run == root:
             self.blobs(run).write_pending()
         self.write_package(run)
@@ -375,9 +335,9 @@ class FileStore:
 
     def undo_creation(self, run: str, first: Record) -> None:
         """Remove the directory of a run whose first record could not be written. It is locked."""
-        if name := _session_name(first):
+        if name := session_name(first):
             with suppress(StorageError):
-                remove_from_order(self._tree, self.session_directory(name), run)
+                self.sessions.forget(name, run)
         with suppress(StorageError):
             self._remove_directories(run)
         self._blobs.pop(run, None)
@@ -393,7 +353,7 @@ class FileStore:
         """The run has its terminal record."""
         self._journals.pop(run).close()
         self._release(run)
-        self._release_session(run)
+        self.sessions.release(run)
 
     def read_blob(self, path: Path) -> bytes | None:
         return self._tree.read(path, MAX_BLOB_BYTES + 1)
@@ -464,11 +424,6 @@ def _last_line(runs: int, run: str) -> bytes:
     finally:
         os.close(descriptor)
     return b""
-
-
-def _session_name(first: Record) -> str | None:
-    session = first.fact.session if isinstance(first.fact, RunStarted) else UNSET
-    return None if session is UNSET else session
 
 
 class StoredJournal:
