@@ -21,7 +21,7 @@ from random import Random
 from agentrun.errors import AgentrunError
 from agentrun.spec.project import Project
 from agentrun.store.files import FileStore
-from agentrun.store.sessions import read_session
+from agentrun.store.sessions import open_session
 
 from ..journal.journals import run_started
 from ..store.stored_runs import append
@@ -35,7 +35,7 @@ MAX_DELAY = 0.002
 
 
 def start_session(store: FileStore) -> None:
-    read_session(store, "ada")
+    open_session(store, "ada")
 
 
 def create_run(store: FileStore) -> None:

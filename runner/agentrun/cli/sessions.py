@@ -88,7 +88,7 @@ def show_session_command(session: str, as_json: bool) -> int:
     \b
     Examples:
       agentrun sessions show ada
-      agentrun sessions show ada --json | jq -r '.messages[] | select(.type == "user").parts[0].text'
+      agentrun sessions show ada --json | jq -r '.messages[] | select(.role == "user").parts[0].text'
     """
     project = _project()
     store = FileStore(project)
