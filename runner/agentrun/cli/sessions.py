@@ -10,12 +10,13 @@ import click
 import msgspec
 
 from agentrun.cli.completion import complete_runs, complete_sessions
-from agentrun.cli.console import environment_redactor, json_line, json_option, print_stderr, table_lines
+from agentrun.cli.console import json_line, json_option, print_stderr, table_lines
 from agentrun.cli.options import ListGroup, check_session_name, force_option
 from agentrun.cli.run_files import find_run, show_run_error, working_project
 from agentrun.cli.runs import describe_wait, index_by_id, iso_time, refuse_unfinished
 from agentrun.core.facts import RunStopped
 from agentrun.core.messages import Assistant, Message, ToolResult, User, text_of
+from agentrun.credentials import hidden_secrets
 from agentrun.engine.sessions import added_messages, unfinished_error
 from agentrun.errors import RequestError, StorageError
 from agentrun.report.formatting import format_count, format_dollars, preview_text
@@ -65,7 +66,7 @@ def list_sessions_command(as_json: bool) -> int:
             click.echo(json_line(session.as_json()))
     elif sessions:
         text = "\n".join(table_lines([session.cells() for session in sessions]))
-        click.echo(environment_redactor().redact_text(text))
+        click.echo(hidden_secrets.redactor.redact_text(text))
     else:
         print_stderr("no sessions found")
     return 0
@@ -94,7 +95,7 @@ def show_session_command(session: str, as_json: bool) -> int:
     store = FileStore(project)
     found = StoredSession(_existing(store, session), store, index_by_id(project))
     if not as_json:
-        click.echo(environment_redactor().redact_text(found.title))
+        click.echo(hidden_secrets.redactor.redact_text(found.title))
     code = 0
     for entry in found.entries:
         messages: list[Message] = []
@@ -110,7 +111,7 @@ def show_session_command(session: str, as_json: bool) -> int:
             click.echo(json_line(found.run_json(entry, messages)))
         else:
             lines = (found.run_line(entry), *(f"  {line}" for each in messages for line in _message_lines(each)))
-            click.echo(environment_redactor().redact_text("\n".join(lines)))
+            click.echo(hidden_secrets.redactor.redact_text("\n".join(lines)))
         if error is not None:
             show_run_error(entry.run, error, as_json=as_json)
     return code
