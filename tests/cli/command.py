@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,8 @@ def start(
 
 
 def _environment(cwd: Path, env: dict[str, str]) -> dict[str, str]:
-    return {"PATH": os.environ["PATH"], "HOME": str(cwd), "PYTHONWARNINGS": "error", **env}
+    home = tempfile.gettempdir() if cwd == ROOT else str(cwd)  # nothing new may be left in the checkout
+    return {"PATH": os.environ["PATH"], "HOME": home, "PYTHONWARNINGS": "error", **env}
 
 
 SMALL = """\
