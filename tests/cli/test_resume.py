@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import threading
@@ -188,6 +189,10 @@ budgets: {turns: 4}
 ASKS_CHILD = story("calls: [{tool: teller, args: {message: Pay.}}]", "text: All done.")
 
 
+def statuses(bank: Bank) -> dict[str, str]:
+    return {line["run"]: line["status"] for line in bank.command("runs", "--sub-agents", "--json").lines()}
+
+
 def test_run_cut_in_a_sub_agent_continues_in_the_sub_agent(bank: Bank) -> None:
     (bank.root / "boss.yaml").write_text(CHILD)
     bank.hold("pay")
@@ -201,7 +206,10 @@ def test_run_cut_in_a_sub_agent_continues_in_the_sub_agent(bank: Bank) -> None:
         assert done.code == 8
         assert f"suspended: it is not known whether pay (c1.0) of {child} took effect" in done.err
         assert f"  → agentrun settle {child} c1.0 --retry          run it again" in done.err
-        done = bank.command("settle", child, "c1.0", "--result", "paid")
+        assert statuses(bank) == {run: "waiting", child: "waiting"}
+        assert bank.command("settle", child, "c1.0", "--result", "paid", "--no-resume").code == 0
+        assert statuses(bank) == {run: "interrupted", child: "interrupted"}, "nobody has to decide any more"
+        done = bank.command("resume", run)
         assert (done.code, done.out) == (0, "All done.\n"), done.err
         assert "\n      ← pay, result set by" in bank.command("show", run).out
         for name in (run, child):
@@ -529,13 +537,29 @@ def test_interrupted_run_of_a_session_blocks_it_until_it_is_settled(bank: Bank) 
         bank.hold("pay")
         run = bank.killed(lambda: bool(bank.traces()), "bank.yaml", "--new-session", "s")
         bank.release("pay")
-        done = bank.command("bank.yaml", "--session", "s")
-        assert done.code == 8
-        assert f"session.unfinished: run {run} of this session was cut in `pay` (c1.0): resume or settle it" in done.err
-        assert f"agentrun resume {run}, or agentrun settle {run} c1.0" in done.err
+        for _ in range(2):
+            done = bank.command("bank.yaml", "--session", "s")
+            assert done.code == 8
+            said = f"session.unfinished: run {run} of this session was cut in `pay` (c1.0): resume or settle it"
+            assert said in done.err
+            assert f"agentrun resume {run}, or agentrun settle {run} c1.0" in done.err
+            assert bank.command("resume", run).code == 8, "the second time the call is known to be lost"
         assert bank.command("settle", run, "c1.0", "--result", "ok").out == "Paid.\n"
         assert bank.command("bank.yaml", "Again?", "--session", "s").out == "Again.\n"
     assert bank.traces()[0] == "pay one"
+
+
+def test_session_whose_run_was_cut_in_a_request_continues_after_it(bank: Bank) -> None:
+    slow = 'text: "A long answer, in pieces."\n    chunk: 4\n    faults: [{gap: 60s, drip: 200}]'
+    with bank.provider(story("text: First.", slow, "text: Third.")) as server:
+        assert bank.command("bank.yaml", "One", "--session", "s").out == "First.\n"
+        run = bank.killed(lambda: len(server.requests) == 2, "bank.yaml", "Two", "--session", "s")
+        done = bank.command("bank.yaml", "Three", "--session", "s")
+        assert (done.code, f"the run {run} of the session s is not finished\n" in done.err) == (9, True), done.err
+        assert bank.command("resume", run).out == "A long answer, in pieces.\n"
+        assert bank.command("bank.yaml", "Three", "--session", "s").out == "Third.\n"
+        said = [message["content"] for message in json.loads(server.requests[-1].body)["messages"]]
+    assert said == ["Be brief.", "One", "First.", "Two", "A long answer, in pieces.", "Three"]
 
 
 def test_unfinished_journal_is_not_overwritten(bank: Bank) -> None:

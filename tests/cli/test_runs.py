@@ -5,8 +5,9 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import sqlite3
 import subprocess
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from agentrun.core.fault import Fault
 from agentrun.errors import StorageError
 from agentrun.spec.project import Project as SpecProject
 from agentrun.store.files import FileStore
+from agentrun.store.index import _WRITE_ROW, _checksum
+from agentrun.store.run_summary import RunSummary
 
 from ..journal.journals import RUN_STOPPED, model_asked, replied, run_started
 from .command import SCRIPT, CommandResult, agentrun
@@ -47,8 +50,10 @@ def store_runs(root: Path, *journals: tuple[str, int, tuple[Fact, ...]]) -> None
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project with runs that ended differently, each an hour after the one before."""
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))  # as for the commands, so that the store is theirs
     failed = RunStopped("failed", fault=Fault("budget.cost", "too much"))
     reply = replied("Hello")
     store_runs(
@@ -278,6 +283,46 @@ def test_rm_force_removes_unfinished_and_running_runs(family: Path) -> None:
         with pytest.raises(StorageError, match="the journal cannot be written"):
             journal.append(Record(journal.seq + 1, AT, journal.epoch, journal.head, replied("Hello")))
     assert "run-c" not in names(family)
+
+
+def finish_in_index(root: Path, run: str) -> None:
+    """The index says that the run is completed, and is right about everything else."""
+    listed(root)
+    with closing(sqlite3.connect(root / ".agentrun/index.sqlite")) as database, database:
+        found = database.execute("SELECT * FROM runs WHERE run = ?", (run,)).fetchone()
+        row = dict(zip(RunSummary.__struct_fields__, found, strict=False)) | {"status": "completed", "ended": AT}
+        values = (*row.values(), *found[len(row) : -1])
+        database.execute(_WRITE_ROW, (*values, _checksum(values)))
+    assert {each["run"]: each["status"] for each in listed(root)}[run] == "completed"
+
+
+def test_rm_believes_the_files_and_not_the_index(family: Path) -> None:
+    finish_in_index(family, "run-c")
+    refused = runs(family, "rm", "run-c")
+    assert (refused.code, "the run run-c is interrupted" in refused.err) == (2, True), refused.err
+    assert "run-c" in names(family)
+
+
+def test_rm_removes_what_is_no_run(family: Path) -> None:
+    (family / ".agentrun/runs/run-z").mkdir()
+    assert runs(family, "rm", "run-z").code == 2
+    assert runs(family, "rm", "run-z", "--force").code == 0
+    assert "run-z" not in names(family)
+
+
+def test_dash_believes_the_files_and_not_the_index(family: Path) -> None:
+    finish_in_index(family, "run-c")
+    assert agentrun("show", "-", cwd=family).out.startswith("desk · run-c · not finished\n")
+
+
+def test_dash_skips_damaged_and_running_runs(family: Path) -> None:
+    store_runs(family, ("run-e", AT + 10, (run_started(run="run-e"),)), ("run-f", AT + 9, (run_started(run="run-f"),)))
+    store_runs(family, ("run-g", AT + 8, (run_started(run="run-g"),)))
+    with (family / ".agentrun/runs/run-e/journal.jsonl").open("r+b") as file:
+        file.write(b"[")
+    with FileStore(SpecProject(family)) as store:
+        store.open("run-f")
+        assert " · run-g · not finished\n" in agentrun("show", "-", cwd=family).out
 
 
 def test_rm_does_not_follow_links(family: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -69,12 +69,13 @@ def find_run(store: FileStore, word: str) -> str:
 
 
 def _last_unfinished(store: FileStore) -> str:
-    from agentrun.store.index import RunFilter, RunIndex
+    """From the files and not from the index: what is resumed has effects."""
+    from agentrun.store.run_summary import read_summary
 
-    found = RunIndex(store.project).select(RunFilter(status=("waiting", "interrupted"), limit=1))
-    if not found:
-        raise RequestError("run.not_found", "no run is waiting to be resumed", fields={"run": LAST_RUN})
-    return found[0].run
+    for run in store.unfinished_runs():
+        if read_summary(store, run).status in ("waiting", "interrupted"):
+            return run
+    raise RequestError("run.not_found", "no run is waiting to be resumed", fields={"run": LAST_RUN})
 
 
 def read_run(word: str, *, unknown: bool = True, keep_all: bool = True) -> tuple[RunFamily, list[Path]]:

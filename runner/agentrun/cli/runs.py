@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, get_args
 
@@ -30,7 +30,7 @@ from agentrun.spec.safe_text import plural
 from agentrun.store.files import FileStore
 from agentrun.store.index import RunFilter, RunIndex
 from agentrun.store.run_ids import root_run
-from agentrun.store.run_summary import UNFINISHED_STATUSES, RunSummary, StoredStatus, WaitKind, WaitReason
+from agentrun.store.run_summary import UNFINISHED_STATUSES, RunSummary, StoredStatus, WaitKind, WaitReason, read_summary
 
 DEFAULT_LIMIT = 50
 _WAITS: dict[WaitKind, str] = {
@@ -142,8 +142,7 @@ def remove_runs_command(names: tuple[str, ...], force: bool, as_json: bool) -> i
     """
     project = working_project()
     with FileStore(project) as store:
-        runs = index_by_id(project)
-        wanted = [_removable_run(runs, name) for name in dict.fromkeys(find_run(store, name) for name in names)]
+        wanted = [_removable_run(store, name) for name in dict.fromkeys(find_run(store, name) for name in names)]
         if not force:
             refuse_unfinished(wanted)
         for run in wanted:
@@ -169,9 +168,9 @@ def refuse_unfinished(runs: Iterable[RunSummary]) -> None:
             raise error
 
 
-def _removable_run(runs: Mapping[str, RunSummary], name: str) -> RunSummary:
-    """The summary of a run that is not part of anything else. Raises click.UsageError if it is."""
-    run = runs.get(name) or RunSummary(name, "", "damaged", 0, 0)
+def _removable_run(store: FileStore, name: str) -> RunSummary:
+    """The summary of a run that is not part of anything else, from its files. Raises click.UsageError if it is."""
+    run = read_summary(store, name)
     if run.parent is not None:
         raise click.UsageError(f"{name} is the run of a sub-agent; remove the run that started it: {root_run(name)}")
     if run.session is not None:

@@ -124,6 +124,13 @@ class FileStore:
                 found = _AT.match(line)
                 yield run, None if found is None else LastRecord(int(found[1]), is_terminal_line(line))
 
+    def unfinished_runs(self) -> Iterator[str]:
+        """The runs that users started and that have no terminal record, the latest first."""
+        ends = self.last_records(self.root_runs())
+        runs = (run for run, last in ends if last is None or not last.is_terminal)
+        started = ((record.at, run) for run in runs if (record := self._first_record(run)) is not None)
+        return (run for _, run in sorted(started, reverse=True))
+
     def package(self, run: str, fingerprint: str) -> PackageFile:
         if (kept := self._packages.get(run)) is not None and kept.fingerprint == fingerprint:
             return kept

@@ -38,7 +38,7 @@ from agentrun.spec.project import Project
 from agentrun.store.owner import is_claimed
 from agentrun.store.process_lock import hold_lock, is_lock_held
 from agentrun.store.run_ids import is_run_id, root_run
-from agentrun.store.run_summary import UNFINISHED_STATUSES, RunSummary, StoredStatus, summarize
+from agentrun.store.run_summary import UNFINISHED_STATUSES, RunSummary, StoredStatus, WaitReason, summarize
 
 INDEX_VERSION = 1
 """Another version is made again. To be changed with the meaning of a column."""
@@ -144,7 +144,7 @@ class RunIndex:
 
     def _select(self, database: sqlite3.Connection, runs: int, wanted: RunFilter) -> list[RunSummary]:
         self._refresh(database, runs)
-        found = (_with_lock(runs, summary) for summary in _query(database, wanted))
+        found = (_with_lock(runs, _with_sub_agents(database, summary)) for summary in _query(database, wanted))
         if wanted.status:
             found = (summary for summary in found if summary.status in wanted.status)
         return list(islice(found, wanted.limit))
@@ -256,6 +256,11 @@ def _query(database: sqlite3.Connection, wanted: RunFilter) -> list[RunSummary]:
     # Whether a run is running is not in the index, so that runs are counted later.
     limit = "" if is_open or wanted.limit is None else f" LIMIT {wanted.limit:d}"
     text = f"SELECT * FROM runs WHERE {' AND '.join(conditions)} ORDER BY started DESC, run DESC{limit}"  # noqa: S608  # the values are parameters
+    return _read_rows(database, text, values)
+
+
+def _read_rows(database: sqlite3.Connection, text: str, values: list[str | int]) -> list[RunSummary]:
+    """Raises sqlite3.DatabaseError if a row is damaged."""
     rows = database.execute(text, values).fetchall()
     if not all(is_run_id(row[0]) and row[-1] == _checksum(row[:-1]) for row in rows):
         raise sqlite3.DatabaseError("a row is damaged")
@@ -267,6 +272,19 @@ def _query(database: sqlite3.Connection, wanted: RunFilter) -> list[RunSummary]:
 def _checksum(row: _Row) -> int:
     """SQLite does not notice a changed byte inside a value."""
     return crc32(msgspec.msgpack.encode(row))
+
+
+def _with_sub_agents(database: sqlite3.Connection, summary: RunSummary) -> RunSummary:
+    """A run does not wait for a sub-agent that can continue. Its own journal does not say that."""
+    waits = [wait for wait in summary.waits_for if wait.kind != "sub-agent" or _waits(database, summary.run, wait)]
+    if len(waits) == len(summary.waits_for):
+        return summary
+    return replace(summary, waits_for=tuple(waits), status="waiting" if waits else "interrupted")
+
+
+def _waits(database: sqlite3.Connection, run: str, wait: WaitReason) -> bool:
+    (child,) = _read_rows(database, "SELECT * FROM runs WHERE run = ?", [f"{run}.{wait.subject}"]) or (None,)
+    return child is not None and _with_sub_agents(database, child).status == "waiting"
 
 
 def _with_lock(runs: int, summary: RunSummary) -> RunSummary:
