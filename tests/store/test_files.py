@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import get_args
 
 import pytest
 from msgspec.structs import replace
@@ -21,6 +22,7 @@ from agentrun.compiler.package_file import PackageFile, seal_package
 from agentrun.core.facts import RunResumed, ToolStarted
 from agentrun.errors import AgentrunError, RequestError, StorageError
 from agentrun.journal import storage
+from agentrun.journal.storage import SyncMode
 from agentrun.spec.project import Project
 from agentrun.store.files import FileStore
 from agentrun.store.process_lock import ProcessLock
@@ -356,6 +358,19 @@ def directory_of_another_user() -> Iterator[Path]:
             yield Path(name)
         finally:
             os.seteuid(0)
+
+
+@pytest.mark.parametrize("sync", get_args(SyncMode))
+def test_sub_agent_stops_before_its_next_effect_if_the_directory_of_its_root_vanishes(
+    project: Project, sync: SyncMode
+) -> None:
+    with FileStore(project, sync=sync) as store:
+        append(store.open("run-1"), run_started())
+        child = store.open("run-1.c1.0")
+        append(child, run_started(run="run-1.c1.0"), model_asked())
+        store.run_directory("run-1").rename(project.root / "moved")
+        append(child, replied("Hello"))
+        assert error_of(lambda: append(child, model_asked())).code == "storage.failed"
 
 
 def test_read_only_directory_stops_the_run_before_the_next_effect(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from agentrun.journal.family import RunFamily
     from agentrun.spec.project import Project
     from agentrun.store.files import FileStore
+    from agentrun.store.run_summary import RunSummary
 
 MAX_NAMED_RUNS = 5
 LAST_RUN = "-"
@@ -70,12 +71,27 @@ def find_run(store: FileStore, word: str) -> str:
 
 def _last_unfinished(store: FileStore) -> str:
     """From the files and not from the index: what is resumed has effects."""
-    from agentrun.store.run_summary import read_summary
-
     for run in store.unfinished_runs():
         if read_summary(store, run).status in ("waiting", "interrupted"):
             return run
     raise RequestError("run.not_found", "no run is waiting to be resumed", fields={"run": LAST_RUN})
+
+
+def read_summary(store: FileStore, run: str) -> RunSummary:
+    """The summary of a run from its files, without the index. A run without a record is damaged."""
+    from msgspec.structs import replace
+
+    from agentrun.errors import AgentrunError
+    from agentrun.store.run_summary import RunSummary, summarize
+
+    damaged = RunSummary(run, "", "damaged", 0, 0)
+    try:
+        contents = store.contents(run)
+        summary = summarize(run, contents.data, contents.records, contents.read_blob) or damaged
+    except AgentrunError as error:
+        return replace(damaged, code=error.code)
+    is_open = summary.status in ("waiting", "interrupted")
+    return replace(summary, status="running") if is_open and store.is_locked(run) else summary
 
 
 def read_run(word: str, *, unknown: bool = True, keep_all: bool = True) -> tuple[RunFamily, list[Path]]:

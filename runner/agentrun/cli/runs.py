@@ -20,7 +20,7 @@ from agentrun.cli.console import (
     table_lines,
 )
 from agentrun.cli.options import ListGroup, force_option, now_option, parse_duration
-from agentrun.cli.run_files import find_run, working_project
+from agentrun.cli.run_files import find_run, read_summary, working_project
 from agentrun.credentials import hidden_secrets
 from agentrun.engine.request import wrong_state_error
 from agentrun.report.formatting import format_count, format_dollars
@@ -30,7 +30,7 @@ from agentrun.spec.safe_text import plural
 from agentrun.store.files import FileStore
 from agentrun.store.index import RunFilter, RunIndex
 from agentrun.store.run_ids import root_run
-from agentrun.store.run_summary import UNFINISHED_STATUSES, RunSummary, StoredStatus, WaitKind, WaitReason, read_summary
+from agentrun.store.run_summary import UNFINISHED_STATUSES, RunSummary, StoredStatus, WaitKind, WaitReason
 
 DEFAULT_LIMIT = 50
 _WAITS: dict[WaitKind, str] = {

@@ -10,8 +10,8 @@ Rule 4  Every line ends with a newline. A last line without one was cut off duri
 Rule 5  A journal of the store has a file `head` beside it: number and hash of the last synced record. It is written in
         place and not synced, so it is never ahead of the journal, and it shows that later lines were cut off.
 Rule 6  Before each record, the file must have the size that this owner gave it. Before the intent of an effect, the
-        directory must still be there and writable. After each sync, and after the terminal record, the file must not
-        have been removed.
+        directory must still be there and writable, and for a sub-agent also that of its root. After each sync, and
+        after the terminal record, the file must not have been removed.
 Rule 7  In a journal of the store, the fact of a record over 256 KiB is a blob, which is written and synced before the
         line that refers to it. It counts for the size of the journal.
 """
@@ -63,12 +63,12 @@ HEAD_SIZE = 8 + 1 + 71 + 1
 _HEAD = re.compile(rb"([0-9]{8}) (sha256:[0-9a-f]{64})\n")
 _CALL_SUFFIXES = re.compile(rf"(\.{CALL_PATTERN})+")
 _CALLS_AT_END = re.compile(rf"(\.{CALL_PATTERN})+$")
-_INTENTS: frozenset[type] = frozenset(get_args(Intent))
+INTENTS: frozenset[type] = frozenset(get_args(Intent))
 _EFFECTIVE_IDS = os.access in os.supports_effective_ids
 _FACTS: frozenset[type] = frozenset(get_args(Fact))
 _SYNCED_FACTS: Mapping[SyncMode, frozenset[type]] = {
     "process": frozenset(),
-    "effects": _INTENTS | {RunStopped} | {kind for kind in _FACTS if issubclass(kind, Observation)},
+    "effects": INTENTS | {RunStopped} | {kind for kind in _FACTS if issubclass(kind, Observation)},
     "full": _FACTS,
 }
 
@@ -185,14 +185,14 @@ class FileJournal:
         if self._tree is None:
             return
         # Not fstat, which takes eight times as long right after a write.
-        is_intent = type(record.fact) in _INTENTS
-        found = self._check_directory() if is_intent else os.lseek(self._file, 0, os.SEEK_END)
+        is_intent = type(record.fact) in INTENTS
+        found = self.check_directory() if is_intent else os.lseek(self._file, 0, os.SEEK_END)
         if found != size:
             message = "the journal was changed by another process"
             raise StorageError("journal.stale_owner", message, fields={"seq": record.seq, "epoch": record.epoch})
 
-    def _check_directory(self) -> int:
-        """Return the size of the file."""
+    def check_directory(self) -> int:
+        """Return the size of the file. Raises `storage.failed` if its directory is not there or cannot be written."""
         path, directory = self._path_names
         try:
             status = os.stat(path, follow_symlinks=False)

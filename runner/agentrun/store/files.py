@@ -30,6 +30,7 @@ from agentrun.core.facts import Record, RunStopped
 from agentrun.errors import RequestError, StorageError, run_duplicate_error, run_not_found_error
 from agentrun.journal.records import GENESIS_HASH, is_terminal_line, read_records
 from agentrun.journal.storage import (
+    INTENTS,
     JOURNAL_NAME,
     MAX_BLOB_BYTES,
     MAX_RECORD_BYTES,
@@ -350,6 +351,11 @@ class FileStore:
         self._blobs.pop(run, None)
         self._release(run)
 
+    def check_directory(self, run: str) -> None:
+        """Raises `storage.failed` if the directory of a run that this process works on is gone or read-only."""
+        if (journal := self._journals.get(run)) is not None:
+            journal.check_directory()
+
     def update_index(self, run: str) -> None:
         with suppress(ImportError):
             from agentrun.store.index import RunIndex  # late: some installations of Python lack sqlite3
@@ -438,6 +444,7 @@ class StoredJournal:
 
     def __init__(self, store: FileStore, run: str, file: FileJournal | None) -> None:
         self.run = run
+        self._root = root_run(run)
         self._store = store
         self._file = file
         self._is_closed = False
@@ -467,6 +474,8 @@ class StoredJournal:
             self._store.update_index(self.run)
         else:
             self._store.write_package(self.run)
+            if self._root != self.run and type(record.fact) in INTENTS:
+                self._store.check_directory(self._root)
             self._file.append(record)
         if isinstance(record.fact, RunStopped):
             self._store.update_index(self.run)
@@ -482,6 +491,10 @@ class StoredJournal:
             self.close()
             self._store.undo_creation(self.run, record)
             raise
+
+    def check_directory(self) -> None:
+        if self._file is not None:
+            self._file.check_directory()
 
     def records(self) -> tuple[Record, ...]:
         return () if self._file is None else self._file.records()

@@ -21,9 +21,8 @@ from agentrun.core.evolve import MAYBE_CHARGED, fold
 from agentrun.core.facts import FACT_KINDS, Record
 from agentrun.core.messages import Usage
 from agentrun.core.state import CallStatus, State, pending_effects
-from agentrun.errors import AgentrunError, StorageError
+from agentrun.errors import StorageError
 from agentrun.journal.records import FactBlobReader, inline_fact, no_blobs
-from agentrun.store.files import FileStore
 
 StoredStatus: TypeAlias = Literal["running", "waiting", "interrupted", "completed", "failed", "cancelled", "damaged"]
 """running: a process works on it. waiting: a person must answer or decide, or a rule deferred something. interrupted:
@@ -128,18 +127,6 @@ class _KindLine(Struct):
 _decoder = msgspec.json.Decoder(_Line)
 _kind_decoder = msgspec.json.Decoder(_KindLine)
 _NOTHING = _Line(0, 0, _Fact(""))
-
-
-def read_summary(store: FileStore, run: str) -> RunSummary:
-    """The summary of a run from its files, without the index. A run without a record is damaged."""
-    damaged = RunSummary(run, "", "damaged", 0, 0)
-    try:
-        contents = store.contents(run)
-        summary = summarize(run, contents.data, contents.records, contents.read_blob) or damaged
-    except AgentrunError as error:
-        return replace(damaged, code=error.code)
-    is_open = summary.status in ("waiting", "interrupted")
-    return replace(summary, status="running") if is_open and store.is_locked(run) else summary
 
 
 def summarize(
