@@ -552,10 +552,10 @@ def test_interrupted_run_of_a_session_blocks_it_until_it_is_settled(bank: Bank) 
 def test_session_whose_run_was_cut_in_a_request_continues_after_it(bank: Bank) -> None:
     slow = 'text: "A long answer, in pieces."\n    chunk: 4\n    faults: [{gap: 60s, drip: 200}]'
     with bank.provider(story("text: First.", slow, "text: Third.")) as server:
-        assert bank.command("bank.yaml", "One", "--session", "s").out == "First.\n"
+        assert bank.command("bank.yaml", "One", "--new-session", "s").out == "First.\n"
         run = bank.killed(lambda: len(server.requests) == 2, "bank.yaml", "Two", "--session", "s")
         done = bank.command("bank.yaml", "Three", "--session", "s")
-        assert (done.code, f"the run {run} of the session s is not finished\n" in done.err) == (9, True), done.err
+        assert (done.code, f"session.unfinished: run {run} of this session " in done.err) == (8, True), done.err
         assert bank.command("resume", run).out == "A long answer, in pieces.\n"
         assert bank.command("bank.yaml", "Three", "--session", "s").out == "Third.\n"
         said = [message["content"] for message in json.loads(server.requests[-1].body)["messages"]]

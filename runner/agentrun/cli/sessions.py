@@ -12,7 +12,7 @@ import msgspec
 from agentrun.cli.completion import complete_runs, complete_sessions
 from agentrun.cli.console import json_line, json_option, print_stderr, table_lines
 from agentrun.cli.options import ListGroup, check_session_name, force_option
-from agentrun.cli.run_files import find_run, show_run_error, working_project
+from agentrun.cli.run_files import find_run, read_summary, show_run_error, working_project
 from agentrun.cli.runs import describe_wait, index_by_id, iso_time, refuse_unfinished
 from agentrun.core.facts import RunStopped
 from agentrun.core.messages import Assistant, Message, ToolResult, User, text_of
@@ -175,8 +175,8 @@ def remove_sessions_command(sessions: tuple[str, ...], force: bool, as_json: boo
     with FileStore(project) as store:
         names = [_existing(store, session) for session in dict.fromkeys(sessions)]
         if not force:
-            runs = index_by_id(project)
-            refuse_unfinished(runs[run] for name in names for run in store.sessions.all_runs(name) if run in runs)
+            runs = (run for name in names for run in store.sessions.all_runs(name) if run in store)
+            refuse_unfinished(read_summary(store, run) for run in runs)
         removed = {name: store.remove_session(name, force=force) for name in names}
     if as_json:
         for name, gone in removed.items():

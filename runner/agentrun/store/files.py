@@ -129,7 +129,7 @@ class FileStore:
         """The runs that users started and that have no terminal record, the latest first."""
         ends = self.last_records(self.root_runs())
         runs = (run for run, last in ends if last is None or not last.is_terminal)
-        started = ((record.at, run) for run in runs if (record := self._first_record(run)) is not None)
+        started = ((record.at, run) for run in runs if (record := self.first_record(run)) is not None)
         return (run for _, run in sorted(started, reverse=True))
 
     def package(self, run: str, fingerprint: str) -> PackageFile:
