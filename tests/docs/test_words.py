@@ -2,14 +2,16 @@
 
 Checked are the help of every command, the descriptions in JSON Schemas, the pages, the files that `agentrun init`
 writes, comments and descriptions of the example agents, the Makefile and other settings, and the messages: string
-literals in `runner/agentrun` that are not docstrings.
+literals in `runner/agentrun`. Docstrings and comments of the code are checked too.
 """
 
 from __future__ import annotations
 
 import ast
+import io
 import json
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ PACKAGE = ROOT / "runner" / "agentrun"
 
 FORBIDDEN_WORDS: dict[str, str] = {
     r"tells?|telling|told": "show, print, report, explain",
-    r"stands|stand (?:in|at|beside|there|here)": "is, are",
+    r"stands(?! for)|stand (?:in|at|beside|there|here)": "is, are",
     r"whoever": "anyone who, the caller",
     r"nobody": "no one, there is no …",
     r"mend(?:s|ed|ing)?": "fix, repair",
@@ -45,6 +47,8 @@ FORBIDDEN_WORDS: dict[str, str] = {
     r", also (?:as|at|by|for|from|in|of|on|the|to|with)": "including, and so does",
     r"without a question": "without asking",
     r"(?:another \w+|something else) than": "a different … from, other than",
+    r"the question whether": "whether",
+    r"somebody|anybody": "someone, anyone",
 }
 """Forbidden word (a regular expression) → what to write. Add to it when you find another one."""
 
@@ -75,9 +79,9 @@ FORBIDDEN = re.compile(rf"\b(?:{'|'.join(FORBIDDEN_WORDS)})\b", re.IGNORECASE)
 def find_words(text: str) -> list[str]:
     """Each forbidden word with the words around it and what to write."""
     found = []
-    text = VALUE.sub("``", text)
+    text = " ".join(VALUE.sub("``", text).split())
     for match in FORBIDDEN.finditer(text):
-        around = " ".join(text[max(match.start() - 40, 0) : match.end() + 40].split())
+        around = text[max(match.start() - 40, 0) : match.end() + 40]
         instead = next(good for bad, good in FORBIDDEN_WORDS.items() if re.fullmatch(bad, match[0], re.IGNORECASE))
         found.append(f"“{match[0]}” in “{around}”: write {instead}")
     return found
@@ -126,6 +130,16 @@ def literals(source: str) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
             yield node.lineno, node.value
+
+
+def remarks(source: str) -> Iterator[tuple[int, str]]:
+    """The line and the text of each docstring and comment."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, node.value.value
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
 
 
 def files(package: str) -> list[Path]:
@@ -189,6 +203,15 @@ def test_messages_have_no_forbidden_word(package: str) -> None:
     assert found == []
 
 
+@pytest.mark.parametrize("package", PACKAGES)
+def test_docstrings_and_comments_have_no_forbidden_word(package: str) -> None:
+    found = []
+    for path in files(package):
+        for line, text in remarks(path.read_text(encoding="utf-8")):
+            found += [f"{path.relative_to(PACKAGE)}:{line}: {each}" for each in find_words(text)]
+    assert found == []
+
+
 # --- the checker itself ------------------------------------------------------------------------------------------
 
 
@@ -219,6 +242,9 @@ def test_messages_have_no_forbidden_word(package: str) -> None:
         "also if it fails",
         "without a question",
         "another model than",
+        "the question whether",
+        "what somebody wants",
+        "run, also\nof sub-agents",
     ],
 )
 def test_forbidden_word_is_found(text: str) -> None:
@@ -238,6 +264,7 @@ def test_forbidden_word_is_found(text: str) -> None:
         "`tell` or `stop`",
         "it also checks",
         "see also the",
+        "a placeholder stands for a value",
     ],
 )
 def test_similar_words_are_allowed(text: str) -> None:
@@ -247,6 +274,11 @@ def test_similar_words_are_allowed(text: str) -> None:
 def test_literals_excludes_docstrings() -> None:
     source = '"""doc tape"""\nx = f"a tape {y!r} b" "c"\n"""field tape"""\n\ndef f():\n    """tape"""\n    return "d"\n'
     assert sorted(literals(source)) == [(2, "a tape {} bc"), (7, "d")]
+
+
+def test_remarks_are_docstrings_and_comments() -> None:
+    source = '"""doc"""\nx = "a"  # why\n"""field"""\n\ndef f():\n    """inner"""\n'
+    assert sorted(remarks(source)) == [(1, "doc"), (2, "# why"), (3, "field"), (6, "inner")]
 
 
 def test_every_allowed_text_exists() -> None:

@@ -26,7 +26,7 @@ NO_REPLY = 599
 
 
 def is_recordable_failure(code: str) -> bool:
-    """Whether a request can fail with a code. A cassette must not claim failures of agentrun itself."""
+    """Whether a request can fail with a code. A cassette must not contain failures of agentrun itself."""
     return code.startswith("provider.") and code in ERROR_CODES and code != "provider.not_found"
 
 

@@ -65,7 +65,7 @@ def approval_sources(approve: str | None, output: ProgressOutput) -> ApprovalSou
 
 
 def refuse_without_consent(preview: RecordingPreview, output: ProgressOutput, *, yes: bool) -> None:
-    """Raise click.UsageError if a recording may do harm and nobody can agree to it."""
+    """Raise click.UsageError if a recording may do harm and there is no one to agree to it."""
     if preview.needs_consent and not yes and not can_ask_person(output):
         raise click.UsageError(f"{preview.reason()}; confirm it at a terminal, or add --yes")
 

@@ -54,7 +54,7 @@ def json_option(command: _Command) -> _Command:
     """`--json`: one JSON object per line, for errors too."""
 
     def remember(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
-        ctx.find_root().obj["json"] = value  # also when the command ends in an error
+        ctx.find_root().obj["json"] = value  # even when the command ends in an error
         return value
 
     text = "Print one JSON object per line instead of text."

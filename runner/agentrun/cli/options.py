@@ -90,7 +90,7 @@ param_option = click.option(
 
 
 force_option = click.option(
-    "--force", is_flag=True, help="Remove runs that are not finished too, even if a process works on them."
+    "--force", is_flag=True, help="Also remove runs that are not finished, even if a process works on them."
 )
 
 

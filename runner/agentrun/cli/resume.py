@@ -58,10 +58,10 @@ def command(run: str, **options: Any) -> int:
     finished. The project is the nearest folder above the working directory with `.agentrun`, `[tool.agentrun]` or
     `.git`.
 
-    Work that was cut off is named. Requests, and calls with `effect: read` or `idempotent`, are done again, calls with
-    the same key. A call with `effect: at_most_once` is not run again, because it may have taken effect: the run waits,
-    with exit code 8, and `agentrun settle` decides. The run continues with its own package, even if the spec has
-    changed since. If the run is finished, its outcome is printed.
+    Work that was cut off is named. Requests are sent again. Calls with `effect: read` or `idempotent` run again, with
+    the same idempotency key. A call with `effect: at_most_once` is not run again, because it may have taken effect: the
+    run waits, with exit code 8, and `agentrun settle` decides. The run continues with its own package, even if the spec
+    has changed since. If the run is finished, its outcome is printed.
 
     \b
     Examples:

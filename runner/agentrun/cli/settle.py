@@ -26,11 +26,11 @@ _TEXTS = {"retry": "it runs again", "result": "it has a result now", "stop": "th
 @click.option("--retry", is_flag=True, help="Run the call again.")
 @click.option("--result", metavar="TEXT", help="Do not run the call: TEXT is its result, and the model reads it.")
 @click.option("--stop", is_flag=True, help="Do not run the call: end the run with tool.indeterminate.")
-@click.option("--by", metavar="NAME", help="Who decides this. The default is the name of the user.")
+@click.option("--by", metavar="NAME", help="Who made the decision. The default is the name of the user.")
 @click.option("--no-resume", is_flag=True, help="Only record the decision, and do not continue the run.")
 @resume_options
 def command(run: str, call: str, retry: bool, result: str | None, stop: bool, by: str | None, **options: Any) -> int:
-    """Decide about CALL of RUN, which started and has no known result, and continue the run.
+    """Decide what to do with CALL of RUN, whose outcome is not known, and continue the run.
 
     RUN is named as for `agentrun resume`; CALL is the id of a call such as c1.0. A call of a sub-agent is settled in
     the run of the sub-agent, such as run-5f0c6d1e8a7b9c24.c1.0. Find out first whether the call took effect: agentrun

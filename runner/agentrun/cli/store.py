@@ -25,10 +25,10 @@ _UNFINISHED = RunFilter(status=tuple(status for status in get_args(StoredStatus)
 @json_option
 @click.pass_context
 def command(context: click.Context, as_json: bool) -> int:
-    """Show where runs are stored, for how long, and those that are not finished.
+    """Show where runs are stored, for how long, and which are not finished.
 
     Runs are resumed only from a trusted store: one that you made on this machine, and that only you can read. A store
-    that came with a repository is not trusted, because its runs could make agentrun do what somebody else wants.
+    that came with a repository is not trusted, because someone else may have written what its runs do next.
 
     \b
     Examples:
@@ -46,12 +46,12 @@ def command(context: click.Context, as_json: bool) -> int:
 
 
 @command.command("trust")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Trust the store without asking.")
 @json_option
 def trust_command(yes: bool, as_json: bool) -> int:
     """Trust the store of this project, after showing the runs that wait in it.
 
-    From then on, `agentrun resume` continues its runs. The rights of other users to the store are removed.
+    From then on, `agentrun resume` continues its runs. Other users lose their access to the store.
 
     \b
     Examples:

@@ -28,7 +28,7 @@ from agentrun.spec.project import Project
 from agentrun.spec.source_files import FileRefused, read_project_file
 
 MAX_MODULE_WORDS = 40_000
-"""Words and signs in one module: about 4,000 lines."""
+"""Tokens in one module: about 4,000 lines."""
 
 _word = re.compile(r"\w+|[^\w\s]|\n")
 MAX_PARAMETER_DESCRIPTION = 1000

@@ -39,7 +39,7 @@ _STEPS_PER_GENERATOR: Final = 12
 MAX_ROUND_PRECISION: Final = 1_000
 MAX_JSON_INDENT: Final = 8
 MAX_NUMBER_TEXT: Final = 4_300
-"""Characters of a text that is read as a number. Python refuses more digits, unless it is told otherwise."""
+"""Characters of a text that is read as a number. Python refuses more digits, unless it is set otherwise."""
 _LINE_ENDS: Final = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 _SAFE_IN_URLS: Final = (string.ascii_letters + string.digits + "_.-~/").encode()
 

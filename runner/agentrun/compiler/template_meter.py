@@ -314,7 +314,7 @@ def pay_format(meter: RenderMeter, text: str, given: Any) -> None:
             value = next(values, None) if name is None else given.get(name) if type(given) is dict else given
             longer = 10 if letter in "ra" else 5 if type(text) is Markup else 1
             size = meter.printed_size(value) * longer
-            meter.pay_characters(size)  # also if only a part is used: `%.1s`
+            meter.pay_characters(size)  # even if only a part is used: `%.1s`
             total += size
         elif letter != "%":
             next(values, None)

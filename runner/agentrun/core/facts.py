@@ -113,7 +113,7 @@ class ToolFinished(Observation, frozen=True, tag="tool_finished"):
     blob: Annotated[str | None, VOLATILE] = None
     """Hash of the whole text, if the model reads only a part of it. On a cassette, sensitive values are redacted."""
     spent: Annotated[ChildSpend | None, VOLATILE] = None
-    """What a sub-agent used. Its own journal has the details. After a crash it is more."""
+    """What a sub-agent used. Its own journal has the details, and more after a crash."""
 
 
 class ChildSuspended(Observation, frozen=True, tag="child_suspended"):
@@ -488,7 +488,7 @@ class CompactionFailed(Decision, frozen=True, tag="compaction_failed"):
 
 
 class OutputRefused(Decision, frozen=True, tag="output_refused"):
-    """The answer breaks its contract, and the model is asked to repair it."""
+    """The answer does not match its schema, and the model is asked to repair it."""
 
     turn: int
     """The turn of the answer."""
@@ -531,7 +531,7 @@ class RunStopped(Decision, frozen=True, tag="run_stopped"):
     """Why the run failed."""
     label: AnswerLabel | None = None
     output: Any | UnsetType = UNSET
-    """The parsed answer, if the agent has an output contract and the answer keeps it."""
+    """The parsed answer, if the agent has an output schema and the answer matches it."""
 
 
 class RunEnding(Decision, frozen=True, tag="run_ending"):

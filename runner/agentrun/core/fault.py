@@ -10,7 +10,7 @@ from agentrun.errors import AgentrunError
 
 
 class Fault(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
-    """What went wrong. The code decides the retry class and the exit code (`errors.ERROR_CODES`)."""
+    """What went wrong. The code decides the retry class and the exit code."""
 
     code: str
     message: str

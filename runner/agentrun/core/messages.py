@@ -53,7 +53,7 @@ class Image(_Part, frozen=True, tag="image"):
 
     media_type: str
     blob: str
-    """`sha256:` and the hash. The content port has the bytes."""
+    """`sha256:` and the hash of the bytes, which are stored separately."""
     size: int
     """Bytes."""
 
@@ -64,7 +64,7 @@ class File(_Part, frozen=True, tag="file"):
     name: str
     media_type: str
     blob: str
-    """`sha256:` and the hash. The content port has the bytes."""
+    """`sha256:` and the hash of the bytes, which are stored separately."""
     size: int
     """Bytes."""
 

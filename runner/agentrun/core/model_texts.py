@@ -2,7 +2,7 @@
 
 Constants with `{}` are templates for `str.format`. Texts of faults are without their code, see `with_code`.
 
-Rule 1  Changing a line here invalidates recorded cassettes: the next request has another text than the recorded one.
+Rule 1  Changing a line here invalidates recorded cassettes: the next request differs from the recorded one.
         `tests/golden/model_texts.txt` freezes every text. If you change one, add the former wording to
         `cassette/former_texts.py`, so that the miss on an old cassette is explained, and run `make cassettes`.
 Rule 2  A detail after a colon may be quoted from elsewhere (a library, a server, a tool) and is not frozen.

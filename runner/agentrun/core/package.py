@@ -129,7 +129,7 @@ class Policy(PackagePart, frozen=True):
 
 
 class Budgets(PackagePart, frozen=True):
-    """The budgets of a run. Every kind is listed in `BUDGET_KINDS`."""
+    """The budgets of a run."""
 
     turns: int
     """Model calls."""

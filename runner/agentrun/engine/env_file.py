@@ -1,7 +1,7 @@
 """The file `.env` in the root of a project, which live runs read.
 
 Rule 1  It sets only API keys of providers and variables that the spec names. It never sets a variable that changes
-        where requests go or what is executed, because a repository from somebody else can contain a `.env`. If it
+        where requests go or what is executed, because a repository from someone else can contain a `.env`. If it
         has an address or a setting of agentrun, the first line of the run says that it is not used.
 Rule 2  Variables of the environment win, also empty ones.
 Rule 3  A file that is tracked by git, a symbolic link, or owned by another user is not read.

@@ -27,7 +27,7 @@ class ReadJournal(Struct, frozen=True):
     has_head: bool
     """Whether a head file names the last record."""
     length: int
-    """The number of records, also of those that were not kept."""
+    """The number of records, including those that were not kept."""
     error: StorageError | None = None
 
     @property

@@ -1,6 +1,6 @@
 """Journal lines: one record each, chained by hashes.
 
-Rule 1  A line is compact JSON with sorted keys. A line that differs from the encoding of its record is damaged, also
+Rule 1  A line is compact JSON with sorted keys. A line that differs from the encoding of its record is damaged, even
         if only a space, the case of a hash digit or a duplicate key is different.
 Rule 2  `prev` is the hash of the previous line, or GENESIS_HASH in the first line. The hash of the last line is the
         head. Without the head it is not possible to notice that the last lines were changed or cut off.

@@ -113,7 +113,7 @@ class _ReplyStream(httpx.AsyncByteStream):
         if self._transport is not None and self._connection.is_idle():
             self._transport.release(self._connection)
             return
-        # Also if httpcore has marked it as closed: after two cancellations during the close it is still open.
+        # Even if httpcore has marked it as closed: after two cancellations during the close it is still open.
         await self._connection.aclose()
         if isinstance(self._pieces, AsyncGenerator):
             await self._pieces.aclose()

@@ -84,7 +84,7 @@ class FileStore:
     # --- reading ---------------------------------------------------------------------------------------------------
 
     def runs(self) -> list[str]:
-        """The ids of all runs, also of sub-agents. A directory may lack its first record."""
+        """The ids of all runs, including sub-agents. A directory may lack its first record."""
         return [name for name in self._tree.names(self._runs) if is_run_id(name)]
 
     def root_runs(self) -> list[str]:

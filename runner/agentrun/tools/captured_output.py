@@ -83,7 +83,7 @@ class CapturedOutput(io.RawIOBase):
 
 
 class _SwitchedStream:
-    """Replaces `sys.stdout` or `sys.stderr`: inside `capture_output()` it writes to another stream than outside."""
+    """Replaces `sys.stdout` or `sys.stderr`: inside `capture_output()` it writes to a different stream from outside."""
 
     def __init__(self, outside: Any) -> None:
         self._outside = CapturedOutput(0).stream if outside is None else outside  # a program without a console has None

@@ -120,7 +120,7 @@ class McpConnection:
                 try:
                     await self._ends.wait()
                 finally:
-                    self.mark_closed(texts.MCP_ENDED)  # before the session tells those who wait
+                    self.mark_closed(texts.MCP_ENDED)  # before the session informs those who wait
         except asyncio.CancelledError:
             self._end(texts.MCP_ENDED)
             raise
