@@ -44,7 +44,7 @@ FORBIDDEN_WORDS: dict[str, str] = {
     r"words and signs": "tokens",
     r"written down": "written as JSON",
     r"also (?:if|when|after|through|not|those|an?)": "even if, including",
-    r", also (?:as|at|by|for|from|in|of|on|the|to|with)": "including, and so does",
+    r", also (?:as|at|by|for|from|in(?:side)?|of|on|the|to|under|while|with(?:out)?)": "including, and so does, even",
     r"without a question": "without asking",
     r"(?:another \w+|something else) than": "a different … from, other than",
     r"the question whether": "whether",

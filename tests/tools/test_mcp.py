@@ -23,7 +23,7 @@ from agentrun.errors import HostError
 from agentrun.net.environment import Lookup
 from agentrun.tools import mcp
 from agentrun.tools.mcp import McpServers
-from agentrun.tools.mcp_traffic import MAX_SERVER_REQUESTS, McpProtocolError, MessageFilter
+from agentrun.tools.mcp_stdio import MAX_SERVER_REQUESTS, McpProtocolError, MessageFilter
 from agentrun.tools.progress import listen_to_progress
 
 from .hostile_commands import held_resources, processes_with, remaining_processes, token

@@ -18,8 +18,8 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from agentrun.cassette import json_spans
-from agentrun.cassette.body_texts import joined_list_texts, parse_json_document
 from agentrun.cassette.json_spans import BodyContents, Grouping, TextSpan
+from agentrun.cassette.leaks import joined_list_texts, parse_json_document
 from agentrun.redactor import Redactor
 
 _SIGNS = b"{}[],:"

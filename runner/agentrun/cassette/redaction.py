@@ -32,10 +32,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from agentrun.canonical_json import read_json
-from agentrun.cassette.body_texts import body_texts, data_texts
 from agentrun.cassette.interactions import Cassette, Interaction
 from agentrun.cassette.json_spans import GROUPINGS, is_json_document, parse_body
-from agentrun.cassette.leaks import find_leaked_values, find_leaks
+from agentrun.cassette.leaks import body_texts, data_texts, find_leaked_values, find_leaks
 from agentrun.cassette.redact_body import ByteEdit, ChunkedBody, apply_edits, redact_body
 from agentrun.core.package import RedactionRule
 from agentrun.core.policy import compile_mask

@@ -2,7 +2,7 @@
 
 Rule 1  An answer is for one question: it is bound by a hash to the tool, the arguments, the rules, the package and the
         run. For a question that is closed, stale or altered it is refused with `run.invalid_state`.
-Rule 2  The first answer counts, also while it waits for the run to record it.
+Rule 2  The first answer counts, even while it waits for the run to record it.
 """
 
 from __future__ import annotations

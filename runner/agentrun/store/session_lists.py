@@ -76,7 +76,7 @@ class SessionLists:
         return tuple(map(SessionEntry, self._find_runs(name))) if entries is None else entries
 
     def all_runs(self, name: str) -> list[str]:
-        """The runs of a session that are not removed, including those that its list lacks because someone changed it."""
+        """The runs of a session that are not removed, even if someone removed them from its list."""
         listed = (entry.run for entry in self.runs(name) if not entry.removed)
         return list(dict.fromkeys((*listed, *self._find_runs(name))))
 

@@ -29,7 +29,7 @@ from agentrun.secret import mask
 from agentrun.spec.problems import escape_invisible
 from agentrun.tools.mcp_connection import McpConnection, McpEnvironment, ServerNotStarted
 from agentrun.tools.mcp_http import McpExchange, current_exchange
-from agentrun.tools.mcp_traffic import McpProtocolError
+from agentrun.tools.mcp_stdio import McpProtocolError
 from agentrun.tools.progress import current_listener
 
 MAX_STARTS = 3

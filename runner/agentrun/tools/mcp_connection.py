@@ -30,8 +30,7 @@ from agentrun.distribution import version
 from agentrun.errors import AgentrunError
 from agentrun.net.environment import Lookup, fill_variables, is_header_value
 from agentrun.tools.mcp_http import McpExchange, current_exchange, streamable_http
-from agentrun.tools.mcp_stdio import McpStreams, open_stdio
-from agentrun.tools.mcp_traffic import McpProtocolError, MessageFilter
+from agentrun.tools.mcp_stdio import McpProtocolError, McpStreams, MessageFilter, open_stdio
 from agentrun.tools.progress import ProgressListener
 
 SAMPLING_REJECTED = types.ErrorData(code=-1, message="there is no model or person to ask")

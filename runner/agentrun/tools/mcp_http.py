@@ -31,8 +31,7 @@ from agentrun.errors import AgentrunError
 from agentrun.net.failures import NETWORK_ERRORS, network_failure
 from agentrun.net.guard import UrlOrigin, check_addresses, refuse_other_origins, url_origin
 from agentrun.net.transport import ADDRESSES_EXTENSION, PooledTransport
-from agentrun.tools.mcp_stdio import McpStreams
-from agentrun.tools.mcp_traffic import McpProtocolError, MessageFilter
+from agentrun.tools.mcp_stdio import McpProtocolError, McpStreams, MessageFilter
 from agentrun.wire import NetworkAccess
 
 MAX_REPLY_BYTES = 10 * 1024 * 1024

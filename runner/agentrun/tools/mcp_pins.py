@@ -33,7 +33,7 @@ from agentrun.spec.problems import Problem, did_you_mean, escape_invisible, quot
 from agentrun.spec.tree import place_at_path
 from agentrun.spec.v1 import tools as written
 from agentrun.tools.mcp_connection import ListedTool, McpConnection, McpEnvironment, ServerNotStarted
-from agentrun.tools.mcp_traffic import McpProtocolError
+from agentrun.tools.mcp_stdio import McpProtocolError
 
 McpPins = dict[str, dict[str, PinnedTool]]
 LEAVE_OUT_HINT = "leave this tool out of `tools:`"

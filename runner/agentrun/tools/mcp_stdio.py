@@ -1,14 +1,18 @@
-"""MCP servers as local programs: one message per line on standard input and output.
+"""MCP servers as local programs: one message per line on standard input and output. The filter of messages is shared
+with servers over HTTP.
 
 Rule 1  A line has at most 10 MiB. A longer line, or one that is not a message, ends the server.
 Rule 2  A reply without a matching request is dropped, and so is a second reply to the same request.
 Rule 3  To stop a server, its input is closed first. Then its whole process tree is killed (see `processes.py`).
+Rule 4  Notifications are dropped, except two kinds: a change of the list of tools is noted, and progress is passed on.
+        The number of requests that a server can send is limited.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -22,11 +26,13 @@ from mcp.types import JSONRPCMessage, jsonrpc_message_adapter
 from msgspec import Struct
 
 from agentrun.core import model_texts as texts
-from agentrun.tools.mcp_traffic import McpProtocolError, MessageFilter
 from agentrun.tools.processes import Process, open_folder, start_process
 
 McpStreams: TypeAlias = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], Any]
 
+MAX_SERVER_REQUESTS = 100
+"""The number of requests that a server can send at once. Ten more are allowed each second."""
+PROGRESS_EVERY = 0.1
 MAX_MESSAGE_LINE = 10 * 1024 * 1024
 SERVER_GRACE_MS = 2000
 """Milliseconds between SIGTERM and SIGKILL."""
@@ -35,6 +41,39 @@ EXIT_WAIT_SECONDS = 0.5
 MESSAGES_PER_TURN = 50
 """The number of messages after which other tasks can run."""
 _BUFFER_SIZE = 256
+
+
+class McpProtocolError(Exception):
+    """A server broke the protocol. The message says how."""
+
+
+class MessageFilter:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self.is_stale = False
+        """Whether the list of tools has changed since it was read."""
+        self._now = now
+        self._questions = float(MAX_SERVER_REQUESTS)
+        self._last = now()
+        self._progress = 0.0
+
+    def allows(self, method: str, *, asks: bool) -> bool:
+        """Whether a request or notification is passed on. Raises `McpProtocolError`."""
+        if asks:
+            self._count()
+            return True
+        if method == "notifications/tools/list_changed":
+            self.is_stale = True
+        if method != "notifications/progress" or self._now() < self._progress:
+            return False
+        self._progress = self._now() + PROGRESS_EVERY
+        return True
+
+    def _count(self) -> None:
+        now = self._now()
+        self._questions = min(self._questions + 10 * (now - self._last), MAX_SERVER_REQUESTS) - 1
+        self._last = now
+        if self._questions < 0:
+            raise McpProtocolError(texts.MCP_TOO_MANY_REQUESTS)
 
 
 class _Head(Struct):
