@@ -116,7 +116,7 @@ POLICY: Document = {
         },
         {"id": "rewrites", "modify": "run", "set": {"id": "checkout"}},
         {"id": "masks", "on": "tool_result", "modify": "*", "mask": ["token=[a-z]+", "pin=[0-9]+"]},
-        {"id": "waits", "defer": "refund", "when": "args.amount > 500.0"},
+        {"id": "waits", "defer": "refund", "when": "args.amount > 500.0", "until": "2h"},
         {"id": "refuses", "deny": "refund", "when": "args.amount > 900.0"},
         {"id": "ends", "interrupt": "run", "when": "args.id == 'root'"},
     ],

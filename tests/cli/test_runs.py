@@ -197,7 +197,7 @@ def test_live_runs_are_listed_with_what_they_spent_and_wait_for(tmp_path: Path) 
     two, one = listed(tmp_path)
     assert (one["status"], one["session"], one["turns"], one["agent"]) == ("completed", "desk", 3, "shop")
     assert (one["spent"], two["spent"]) == ({"cost": 0, "tokens": 45}, {"cost": 0, "tokens": 30})
-    waits = [{"kind": "deferral", "subject": "c2.0", "tool": "refund"}]
+    waits = [{"kind": "deferral", "subject": "c2.0", "tool": "refund", "until": None}]
     assert (two["status"], two["waits_for"]) == ("waiting", waits)
     assert "2 turns  refund (c2.0) is deferred\n" in runs(tmp_path, "--status", "waiting").out
 

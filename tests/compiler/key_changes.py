@@ -127,6 +127,7 @@ SECTIONS: dict[str, Document] = {
         "rules.3.on": "output",
         "rules.3.mask": ["pin=[0-9]+", "token=[a-z]+"],
         "rules.4.defer": "ref*",
+        "rules.4.until": "person",
         "rules.5.deny": "*fund",
         "rules.6.interrupt": "lookup",
     },

@@ -194,6 +194,7 @@ BROKEN_SPECS: dict[str, BrokenSpec] = {
         "model: {name: m, provider: opnai}", "spec.yaml:1:28", 'did you mean "openai"?'
     ),
     "spec.unknown_tool": BrokenSpec(rule("{id: r, ask: y}"), "spec.yaml:4:24", "tools: x"),
+    "spec.until": BrokenSpec(rule("{id: r, allow: x, until: 2h}"), "spec.yaml:4:29", "write `defer` instead"),
     "spec.unused_param": BrokenSpec("params: {p: {type: string}}", "spec.yaml:1:10", "remove it"),
     "spec.url": BrokenSpec(tool('{kind: http, description: d, url: "ftp://a.example/"}'), "spec.yaml:2:46", "https://"),
     "spec.version": BrokenSpec('agentrun: "2"', "spec.yaml:1:11", 'this agentrun supports "1"'),

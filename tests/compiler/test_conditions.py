@@ -82,6 +82,11 @@ def test_problem_points_at_the_token_in_every_yaml_style(style: str) -> None:
         ('args["zzz"] == 1', "2:13+3", 'argument "zzz" is not declared', "known: name, x"),
         ("params . b == 1", "2:16+1", 'param "b" is not declared', "known: a"),
         ("size(args.x)", "2:7+12", "a condition must be true or false, but this is a whole number", "compare it"),
+        ("now > '2026-12-24'", "2:11+1", "> does not work on a time and text", "timestamp('2026-"),
+        ("now > 12", "2:11+1", "> does not work on a time and a whole number", "duration('2h')"),
+        ("now", "2:7+3", "a condition must be true or false, but this is a time", "compare it"),
+        ("now - now", "2:7+9", "a condition must be true or false, but this is a duration", "compare it"),
+        ("now.getHour() > 8", "2:11+7", 'there is no function "getHour"', 'did you mean "getHours"?'),
         ("'yes'", "2:8+3", 'unknown variable "yes"', "variables: args, params"),
     ],
 )
@@ -116,6 +121,8 @@ def test_only_the_first_syntax_error_is_reported() -> None:
         "matches(args.name, '^a')",
         "calls.anything > 1 && 'server.tool' in calls",
         "duration('1h') > duration('1m')",
+        "now.getHours() < 9 || now.getDayOfWeek('+01:00') in [0, 6]",
+        "now - timestamp(args.x) > duration('1h')",
     ],
 )
 def test_valid_condition_has_no_problem(written: str) -> None:

@@ -3,6 +3,7 @@ seen of it. Keys of tools, sinks and hooks stand in `component_key_cases.py`."""
 
 from typing import Any
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentrun.core.facts import (
@@ -17,6 +18,7 @@ from agentrun.core.facts import (
 )
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply, Text, Usage, User
+from agentrun.core.package import Package
 
 from ..packages import BASE, ROUTE, package
 from .key_case import (
@@ -115,6 +117,16 @@ def _first_ruling(run: Run) -> Any:
     return run.of(Ruled)[0]
 
 
+def _play_until_deferred(agent: Package) -> Run:
+    run = Run(agent, calls_reply(A), DONE_REPLY)
+    run.until(Ruled)
+    return run
+
+
+def _deferral(run: Run) -> Any:
+    return _first_ruling(run).until, _first_ruling(run).person
+
+
 def _arguments(run: Run) -> Any:
     return [getattr(effect, "arguments", None) for effect in run.effects][1]
 
@@ -189,6 +201,15 @@ POLICY = {
         run_to_end(calls_reply(A), DONE_REPLY),
         lambda run: _first_ruling(run).reason,
         (None, "just so"),
+    ),
+    "policy.rules.until": _rule(
+        "until", 10, 20, _play_until_deferred, _deferral, ((10, UNSET), (20, UNSET)), ruling="defer"
+    ),
+    "policy.rules.wait": _rule(
+        "wait", 30, 40, _play_until_deferred, _deferral, ((30, UNSET), (40, UNSET)), ruling="defer"
+    ),
+    "policy.rules.person": _rule(
+        "person", False, True, _play_until_deferred, _deferral, ((UNSET, UNSET), (UNSET, True)), ruling="defer"
     ),
 }
 

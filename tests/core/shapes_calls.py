@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from agentrun.core.facts import Deny, Inject, Modify
+from agentrun.core.effects import Wait
+from agentrun.core.facts import Deny, Fact, Inject, Modify
 from agentrun.core.fault import Fault
 
 from ..packages import package, typed
@@ -116,6 +117,28 @@ def deferred() -> Run:
         policy=policy(rule("defer", "later", when="spend.time < 1500")),
     )
     return Run(agent, calls_reply("later", "search"), text_reply("Done."), takes=1000, helps=resumes)
+
+
+@shape
+def deferred_until() -> Run:
+    agent = package(
+        tools={"search": tool(), "later": tool()},
+        policy=policy(rule("defer", "later", wait=1500), rule("defer", "search", until=2500)),
+    )
+
+    def resumes_later(run: Run, wait: Wait) -> Fact | None:
+        run.now += 1000
+        return resumes(run, wait)
+
+    return Run(agent, calls_reply("later", "search"), text_reply("Done."), takes=1000, helps=resumes_later)
+
+
+@shape
+def deferred_to_person() -> Run:
+    held = rule("defer", "yes", "no", person=True, reason="the boss decides")
+    agent = package(tools={name: tool() for name in ("search", "yes", "no")}, policy=policy(held))
+    people: Any = {"yes": "approved", "no": "denied"}
+    return Run(agent, calls_reply("yes", "search", "no"), text_reply("Done."), people=people)
 
 
 @shape

@@ -13,6 +13,7 @@ from agentrun.core.condition import (
     constant_condition,
     evaluate_condition,
     is_met,
+    to_timestamp,
 )
 from agentrun.core.evolve import fold
 from agentrun.core.policy import condition_variables
@@ -133,7 +134,15 @@ def test_invalid_condition_does_not_compile(expression: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "value"), [("true", True), ("1 > 2", False), ("args.n == 1", None), ("1", None)]
+    ("expression", "value"),
+    [
+        ("true", True),
+        ("1 > 2", False),
+        ("args.n == 1", None),
+        ("1", None),
+        ("now != now", None),
+        ("'known' == ''", False),
+    ],
 )
 def test_constant_condition_is_recognised(expression: str, value: bool | None) -> None:
     assert constant_condition(expression) is value
@@ -161,3 +170,17 @@ def test_any_arguments_evaluate_without_an_exception(args: dict[str, Any]) -> No
         assert found is (not isinstance(number, bool) and number > 5)
     elif isinstance(number, int) and not isinstance(number, bool) and len(args) == 1:
         assert not -(2**63) <= number < 2**64
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (0, "1970-01-01T00:00:00+00:00"),
+        (1_763_449_200_123, "2025-11-18T07:00:00.123000+00:00"),
+        (-1, "1970-01-01T00:00:00+00:00"),
+        (253_402_300_799_999, "9999-12-31T23:59:59.999000+00:00"),
+        (253_402_300_800_000, "9999-12-31T23:59:59.999000+00:00"),
+    ],
+)
+def test_timestamp_of_milliseconds(milliseconds: int, text: str) -> None:
+    assert to_timestamp(milliseconds).isoformat() == text

@@ -7,7 +7,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentrun.core.effects import Deliver, RunTool, Wait
-from agentrun.core.facts import CallRefused, Ruled, TimePassed, ToolFinished
+from agentrun.core.facts import ApprovalAnswered, ApprovalAsked, CallRefused, Ruled, TimePassed, ToolFinished
 from agentrun.core.messages import Assistant, Image, Text, ToolResult, User, user_message
 
 from ..packages import package
@@ -205,3 +205,135 @@ def test_images_are_not_masked() -> None:
     run = Run(agent, text_reply("Yes."), started=started)
     run.finish()
     assert tuple(run.requests[0].request.messages) == (User((picture, Text("It ***."))),)
+
+
+# --- how long a rule defers ---------------------------------------------------------------------------------------
+
+
+STAGES_WITH_DEFER = ("input", "tool_call", "output", "delivery")
+
+
+def resume(run: Run, at: int) -> None:
+    run.now = at
+    run.crash()
+
+
+def deferrals(run: Run, stage: str) -> list[Any]:
+    return [(fact.ruling, fact.until) for fact in run.of(Ruled) if fact.stage == stage]
+
+
+@pytest.mark.parametrize("stage", STAGES_WITH_DEFER)
+@pytest.mark.parametrize("end", ["wait", "until"])
+def test_resume_asks_the_rule_again_from_the_time_on_and_not_before(stage: Any, end: str) -> None:
+    subject, target = SUBJECTS[stage]
+    run = run_of(rule("defer", target, on=stage, **{end: 5000}))
+    with pytest.raises(RunWaits) as caught:
+        run.finish()
+    assert caught.value.wait == Wait(waits_for=(subject,))
+    until = run.of(Ruled)[-1].until
+    assert until == 5000, "all records before have the time 0"
+    resume(run, until - 1)
+    with pytest.raises(RunWaits):
+        run.finish()
+    assert deferrals(run, stage) == [("defer", until)], "the rule is not asked"
+    resume(run, until)
+    assert run.finish().answer == "Yes."
+    assert deferrals(run, stage) == [("defer", until), ("allow", UNSET)]
+
+
+def test_wait_is_counted_from_the_ruling() -> None:
+    run = run_of(rule("defer", "a", wait=50), takes=1000)
+    with pytest.raises(RunWaits):
+        run.finish()
+    (ruled,) = run.of(Ruled)
+    assert ruled.until == run.state.calls[0].gate.until == 1050
+
+
+def test_rule_does_not_defer_from_its_time_on() -> None:
+    for now, ruling in ((1999, "defer"), (2000, "allow")):
+        run = run_of(rule("defer", "a", until=2000), takes=now)
+        run.until(Ruled)
+        assert run.of(Ruled)[0].ruling == ruling
+
+
+def test_wait_defers_each_call_once_and_other_rules_are_asked_then() -> None:
+    agent = package(
+        tools={"a": tool()}, policy=policy(rule("defer", "a", wait=10), rule("deny", "a", when="spend.turns > 1"))
+    )
+    run = Run(agent, calls_reply("a"), calls_reply("a"), text_reply("Done."))
+    with pytest.raises(RunWaits):
+        run.finish()
+    resume(run, 10)
+    run.finish()
+    assert [(fact.subject, fact.ruling) for fact in run.of(Ruled)] == [
+        ("c1.0", "defer"),
+        ("c1.0", "allow"),
+        ("c2.0", "deny"),
+    ]
+
+
+def test_latest_time_counts_and_a_person_is_asked_last() -> None:
+    ends: list[dict[str, Any]] = [{"wait": 10}, {"until": 30}, {"person": True}, {"when": "spend.time > 0"}]
+    rules = [rule("defer", "a", **end) for end in ends]
+    run = run_of(*rules)
+    with pytest.raises(RunWaits):
+        run.finish()
+    resume(run, 29)
+    resume(run, 30)
+    with pytest.raises(RunWaits) as caught:
+        run.finish()
+    assert [(fact.rules, fact.until, fact.person) for fact in run.of(Ruled)] == [
+        (("r1", "r2"), 30, UNSET),
+        (("r3",), UNSET, True),
+    ]
+    (question,) = caught.value.wait.questions
+    assert (question.subject, question.rules, question.deferred) == ("c1.0", ("r3",), True)
+
+
+@pytest.mark.parametrize("stage", STAGES_WITH_DEFER)
+@pytest.mark.parametrize("answer", ["approved", "denied"])
+def test_only_the_answer_of_a_person_ends_a_deferral_to_a_person(stage: Any, answer: Any) -> None:
+    subject, target = SUBJECTS[stage]
+    run = run_of(rule("defer", target, on=stage, person=True))
+    for at in (0, 10**9):
+        resume(run, at)
+        with pytest.raises(RunWaits) as caught:
+            run.finish()
+        assert caught.value.wait.waits_for == (subject,)
+        assert [(each.subject, each.target, each.deferred) for each in caught.value.wait.questions] == [
+            (subject, target, True)
+        ]
+    (asked,) = run.of(ApprovalAsked)
+    run.add(ApprovalAnswered(subject, asked.question, answer, "ann"))
+    outcome = run.finish()
+    code = None if answer == "approved" or stage == "tool_call" else "approval.denied"
+    assert (outcome.code, [fact.ruling for fact in run.of(Ruled) if fact.stage == stage]) == (code, ["defer"])
+    if stage == "tool_call":
+        assert (run.ran != []) == (answer == "approved")
+
+
+def test_other_package_asks_the_rules_again_before_the_time() -> None:
+    for end in ({"wait": 1000}, {"person": True}):
+        run = run_of(rule("defer", "a", **end))
+        with pytest.raises(RunWaits):
+            run.finish()
+        run.crash(package(tools={"a": tool()}, policy=policy()))
+        run.finish()
+        assert [fact.ruling for fact in run.of(Ruled)] == ["defer", "allow"]
+
+
+def test_deferral_that_a_person_approved_for_the_session_is_not_asked_again() -> None:
+    held = rule("defer", "a", person=True)
+    agent = package(tools={"a": tool()}, policy=policy(held))
+    run = Run(agent, calls_reply("a"), calls_reply("a"), text_reply("Done."), people={"a": "approved_for_session"})
+    run.finish()
+    assert [fact.granted for fact in run.of(Ruled)] == [False, True]
+    assert (len(run.of(ApprovalAsked)), len(run.ran)) == (1, 2)
+
+
+def test_conditions_see_the_time_of_the_last_record() -> None:
+    later = rule("deny", "a", when="now >= timestamp('1970-01-01T00:00:05.250Z') && now.getMilliseconds() == 250")
+    for takes, ruling in ((5249, "allow"), (5250, "deny")):
+        run = run_of(later, takes=takes)
+        run.until(Ruled)
+        assert run.of(Ruled)[0].ruling == ruling

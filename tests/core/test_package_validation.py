@@ -57,6 +57,7 @@ FULL_PACKAGE = package(
     limits={"depth": 1},
     guards={"empty_outcome": 1},
     admission={"max_chars": 1},
+    policy={"rules": [rule("defer", until=1), rule("defer", id="r2", wait=1)]},
     sinks={"report": SINK},
     hooks=[hook("on_stop")],
     session={"max_runs": 1},
@@ -294,3 +295,22 @@ def test_first_problem_is_reported() -> None:
     assert (
         pointer(budgets={"turns": 0}, model={"routes": []}, output={"schema": INVALID_SCHEMAS[0]}) == "/budgets/turns"
     )
+
+
+@pytest.mark.parametrize(
+    ("deferral", "place"),
+    [
+        (rule("allow", until=1), "until"),
+        (rule("ask", wait=1), "wait"),
+        (rule("deny", person=True), "person"),
+        (rule("defer", until=1, wait=1), "wait"),
+        (rule("defer", wait=1, person=True), "person"),
+    ],
+)
+def test_end_of_a_deferral_is_alone_and_with_defer(deferral: dict[str, Any], place: str) -> None:
+    assert pointer(policy={"rules": [rule("allow"), deferral]}) == f"/policy/rules/1/{place}"
+
+
+@pytest.mark.parametrize("end", [{"until": 0}, {"wait": 1}, {"person": True}])
+def test_deferral_with_one_end_is_valid(end: dict[str, Any]) -> None:
+    validate_package(package(policy={"rules": [rule("defer", **end)]}))

@@ -1,6 +1,7 @@
 """Policy evaluation: the most restrictive matching rule wins, and a failed condition counts against the call."""
 
 import itertools
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -267,6 +268,7 @@ def test_condition_variables_of_a_run() -> None:
         "spend": {"turns": 0, "tokens": 0, "cost": 0, "time": 0, "tool_calls": 0},
         "calls": {},
         "session": {"runs": 2, "turns": 7},
+        "now": datetime(1970, 1, 1, tzinfo=UTC),
     }
     run.finish()
     seen = condition_variables(run.state, {"a": 1})

@@ -42,7 +42,7 @@ from .untraced import untraced
 
 OWN_CRASHES = ("abandoned", "settled_again", "tool_gone", "other_rules", "followed_up")
 """Shapes that are disturbed already: another disturbance would move theirs."""
-TIMED = ("deferred",)
+TIMED = ("deferred", "deferred_until")
 """Shapes in which it matters when something happens."""
 ALONE = [name for name in SHAPES if name not in OWN_CRASHES + TIMED]
 

@@ -66,7 +66,7 @@ def project(guide_project: Path, tmp_path: Path) -> Path:
 def test_every_kind_of_block_is_tested() -> None:
     assert {kind for kind, _ in BLOCKS} == {"console", "jinja", "python", "toml", "yaml"}
     assert all(block in FILES.values() for kind, block in BLOCKS if kind not in ("console", "yaml"))
-    assert len(SPEC_PARTS) == 3
+    assert len(SPEC_PARTS) == 4
     assert re.findall(r"^## (\d+)\. ", GUIDE, re.MULTILINE) == [str(number) for number in range(1, 12)]
 
 

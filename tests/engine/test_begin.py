@@ -280,7 +280,7 @@ def test_run_start_rules_allow_or_refuse_the_run(rules: Any, code: str | None, i
 @pytest.mark.parametrize("ruling", ["ask", "modify", "defer", "deny"])
 def test_any_ruling_but_allow_refuses_the_start(ruling: Any) -> None:
     class Policy:
-        def ruling(self, package: Package, started: RunStarted) -> PolicyDecision:
+        def ruling(self, package: Package, started: RunStarted, now: int) -> PolicyDecision:
             return PolicyDecision(ruling, ("x",), None)
 
     error = start_error(Home(policy=Policy()))

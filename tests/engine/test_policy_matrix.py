@@ -417,7 +417,9 @@ def test_deferred_call_suspends_the_run_without_a_terminal_record() -> None:
 # --- twins: a planted fault turns the tables red -----------------------------------------------------------------
 
 
-def first_wins(package: Package, stage: Any, target: str, variables: Any, *, rewritten: bool = False) -> PolicyDecision:
+def first_wins(
+    package: Package, stage: Any, target: str, variables: Any, *, rewritten: bool = False, **_: Any
+) -> PolicyDecision:
     for each in package.policy.rules:
         alone = replace(package, policy=replace(package.policy, rules=(each,)))
         verdict = evaluate_policy(alone, stage, target, variables, rewritten=rewritten)
@@ -427,7 +429,7 @@ def first_wins(package: Package, stage: Any, target: str, variables: Any, *, rew
 
 
 def open_on_error(
-    package: Package, stage: Any, target: str, variables: Any, *, rewritten: bool = False
+    package: Package, stage: Any, target: str, variables: Any, *, rewritten: bool = False, **_: Any
 ) -> PolicyDecision:
     rules = tuple(each for each in package.policy.rules if each.when != "args.nothing == 1")
     given = replace(package, policy=replace(package.policy, rules=rules))
@@ -435,7 +437,7 @@ def open_on_error(
 
 
 def rewrites_again(
-    package: Package, stage: Any, target: str, variables: Any, *, rewritten: bool = False
+    package: Package, stage: Any, target: str, variables: Any, *, rewritten: bool = False, **_: Any
 ) -> PolicyDecision:
     verdict = evaluate_policy(package, stage, target, variables, rewritten=False)
     return (
@@ -444,7 +446,7 @@ def rewrites_again(
 
 
 def allows_by_default(
-    package: Package, stage: Any, target: str, variables: Any, *, rewritten: bool = False
+    package: Package, stage: Any, target: str, variables: Any, *, rewritten: bool = False, **_: Any
 ) -> PolicyDecision:
     verdict = evaluate_policy(package, stage, target, variables, rewritten=rewritten)
     return verdict if verdict.rules else PolicyDecision("allow", (), None)

@@ -34,6 +34,9 @@ def one(text: str) -> tuple[str, str, str, str | None]:
     return f"{problem.line}:{problem.column}", problem.code, problem.message, problem.hint
 
 
+DEFER = "policy: {default: ask, rules: [{id: r, defer: x, until:"
+
+
 @pytest.mark.parametrize(
     ("text", "at", "code", "message", "hint"),
     [
@@ -60,6 +63,10 @@ def one(text: str) -> tuple[str, str, str, str | None]:
         ("name: 9", "1:7", "wrong_type", '"name" must be a name of at most 64 ', "in quotes"),
         ("budgets: {time: 2 hours}", "1:17", "wrong_text", "must be a duration with its unit", "for example 2h"),
         ('budgets: {time: "90"}', "1:17", "wrong_text", "must be a duration with its unit", "for example 90s"),
+        (f"{DEFER} 2026-12-24 08:00}}]}}", "1:57", "wrong_text", "a time with its time zone", "2026-12-24T08:00Z"),
+        (f"{DEFER} 2026-12-24}}]}}", "1:57", "wrong_text", "a time with its time zone", "2026-12-24T00:00:00Z"),
+        (f"{DEFER} Person}}]}}", "1:57", "wrong_text", "a duration (30m, 2h, 7d) or `person`", "for example person"),
+        (f"{DEFER} tomorrow}}]}}", "1:57", "wrong_text", '; it is "tomorrow"', None),
         ("budgets: {tokens: 1_000}", "1:19", "wrong_text", "must be a whole number, or a number ", "for example 1000"),
         ("output: {max_bytes: 5 MB}", "1:21", "wrong_text", "must be a number of bytes", None),
         ("params: {Order ID: {}}", "1:10", "name", "the key must be a name of ", 'for example "order_id"'),

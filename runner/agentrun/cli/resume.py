@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from agentrun.cli import options as cli_options
 from agentrun.cli.approval_options import approve_option, make_approver, terminal_approver
-from agentrun.cli.console import document_problems, hide_env_file, json_option
-from agentrun.cli.run_files import find_run, run_argument, show_run_error, working_project
+from agentrun.cli.completion import complete_runs
+from agentrun.cli.console import document_problems, hide_env_file, json_line, json_option, print_stderr, safe_text
+from agentrun.cli.run_files import find_run, show_run_error, working_project
 from agentrun.credentials import hidden_secrets
-from agentrun.errors import AgentrunError, SpecError
+from agentrun.errors import SUSPENDED_EXIT, AgentrunError, SpecError
 
 if TYPE_CHECKING:
     from agentrun.cli.interrupt import InterruptHandler
@@ -49,9 +50,11 @@ def resume_options(command: _Command) -> _Command:
 
 
 @click.command("resume")
-@run_argument
+@click.argument("run", required=False, shell_complete=complete_runs)
+@click.option("--due", is_flag=True, help="Continue all runs that could continue now, one after another.")
 @resume_options
-def command(run: str, **options: Any) -> int:
+@cli_options.now_option
+def command(run: str | None, due: bool, now: int, **options: Any) -> int:
     """Continue RUN, which was interrupted, parked, or waits for something.
 
     RUN is the id of a run in the store of the project, a unique beginning of it, or `-` for the latest run that is not
@@ -63,17 +66,31 @@ def command(run: str, **options: Any) -> int:
     run waits, with exit code 8, and `agentrun settle` decides. The run continues with its own package, even if the spec
     has changed since. If the run is finished, its outcome is printed.
 
+    Rules that deferred something are asked again. If all that is left is deferred until a later time, or until a person
+    lifts it, the command says so and does nothing more, with exit code 8.
+
+    --due continues the runs that `agentrun runs --due` lists, the oldest first, and prints one line for each. No one is
+    asked at the terminal, unless with --approve ask. A run that fails does not stop the others. The exit code is that
+    of the first run that failed; a run that waits again has not failed.
+
     \b
     Examples:
       agentrun resume run-5f0c6d1e8a7b9c24
       agentrun resume 5f0c
       agentrun resume - --approve all
       agentrun resume - --with-package specs/support.yaml
+      agentrun resume --due
     """
     from agentrun.store.files import FileStore
     from agentrun.store.run_ids import root_run
 
+    if (run is None) != due:
+        raise click.UsageError("name a RUN, or use --due" if run is None else "--due continues all runs: name no RUN")
     project = working_project()
+    if run is None:
+        if options["with_package"] is not None:
+            raise click.UsageError("--with-package continues one run: it cannot be combined with --due")
+        return _resume_due(project, options, now)
     with FileStore(project) as store:
         name = root_run(find_run(store, run))
     return resume_run(project, name, options)
@@ -85,7 +102,9 @@ def resume_run(project: Project, run: str, options: dict[str, Any]) -> int:
 
     try:
         refuse_untrusted(project)
-        return _resume(project, run, options)
+        resumed = _resume(project, run, options)
+        resumed.output.end(resumed.done)
+        return resumed.done.exit_code
     except SpecError:
         raise
     except AgentrunError as error:
@@ -95,10 +114,73 @@ def resume_run(project: Project, run: str, options: dict[str, Any]) -> int:
         return error.exit_code
 
 
-def _resume(project: Project, run: str, options: dict[str, Any]) -> int:
+def _resume_due(project: Project, options: dict[str, Any], now: int) -> int:
+    from agentrun.engine.due import is_due
+    from agentrun.store.files import FileStore
+    from agentrun.store.index import RunFilter, RunIndex
+    from agentrun.store.owner import refuse_untrusted
+    from agentrun.store.run_summary import RESUMABLE_STATUSES
+
+    refuse_untrusted(project)
+    open_runs = RunIndex(project).select(RunFilter(status=RESUMABLE_STATUSES))
+    due = [each.run for each in reversed(open_runs) if is_due(FileStore(project), each.run, now)]
+    if not due and not options["as_json"]:
+        print_stderr("no run is due")
+    code = 0
+    for run in due:
+        try:
+            resumed = _resume(project, run, {**options, "quiet": True, "as_json": False})
+        except AgentrunError as error:
+            show_run_error(run, error, as_json=options["as_json"])
+            is_taken = error.code == "session.busy"  # another process works on it by now
+            code = code or (0 if is_taken else error.exit_code)
+            continue
+        _print_ending(resumed.done, as_json=options["as_json"])
+        exit_code = resumed.done.exit_code
+        if resumed.is_interrupted:
+            return exit_code
+        code = code or (0 if exit_code == SUSPENDED_EXIT else exit_code)
+    return code
+
+
+def _print_ending(done: FinishedRun, *, as_json: bool) -> None:
+    """Print one line about a run that was resumed."""
+    from agentrun.core.fault import Fault
+    from agentrun.core.outcome import Outcome, Parked
+    from agentrun.engine.fact_redaction import redact_struct
+    from agentrun.report.run_renderer import outcome_summary
+    from agentrun.report.suspension import parked_lines, suspension_lines
+
+    ending = redact_struct(hidden_secrets.redactor, done.ending)
+    if as_json:
+        kind = type(ending).__name__.lower()
+        code = ending.code if isinstance(ending, Outcome) else None
+        click.echo(json_line({"run": ending.run, "ended": kind, "code": code, "exit": done.exit_code}))
+        return
+    match ending:
+        case Outcome(fault=Fault(code, message)):
+            text = f"{code}: {message}"
+        case Outcome():
+            text = outcome_summary(ending)
+        case Parked():
+            text = next(parked_lines(ending, done.journal))
+        case _:
+            text = next(suspension_lines(ending.run, {ending.run: done.journal, **done.children}, is_resumable=True))
+    click.echo(safe_text(f"{ending.run} of {ending.agent}: {text}"))
+
+
+class _Resumption(NamedTuple):
+    done: FinishedRun
+    output: RunOutput
+    is_interrupted: bool = False
+
+
+def _resume(project: Project, run: str, options: dict[str, Any]) -> _Resumption:
     from agentrun.cli.run_output import RunOutput
     from agentrun.core.facts import RunStarted, RunStopped
     from agentrun.engine.begin import refuse_stand_ins
+    from agentrun.engine.due import try_resume
+    from agentrun.engine.event_loop import SystemClock
     from agentrun.engine.live_providers import live_settings
     from agentrun.store.files import FileStore
 
@@ -108,8 +190,9 @@ def _resume(project: Project, run: str, options: dict[str, Any]) -> int:
     if not isinstance(records[-1].fact, RunStopped):
         assert isinstance(records[0].fact, RunStarted), "a journal begins with run_started"
         refuse_stand_ins(records[0].fact)
-        settings = live_settings(package.agent, project.root)
-        hide_env_file(settings.file)
+        if try_resume(store, run, package.agent, SystemClock().now()) != "deferred":
+            settings = live_settings(package.agent, project.root)
+            hide_env_file(settings.file)
     headline = _headline(run, len(records), package, settings)
     output = RunOutput(
         package.agent,
@@ -121,27 +204,33 @@ def _resume(project: Project, run: str, options: dict[str, Any]) -> int:
         quiet=options["quiet"],
         color=False if options["no_color"] else None,
     )
-    if settings is None:  # nothing is needed to print an outcome, not even a key
-        done = _finished(records, package)
-    else:
-        done = _continue(project, run, package, settings, output, options)
-    output.end(done)
-    return done.exit_code
+    if settings is None:  # nothing is needed to print an outcome or a deferral, not even a key
+        return _Resumption(_unchanged_run(store, records, package), output)
+    return _continue(project, run, package, settings, output, options)
 
 
-def _finished(records: tuple[Record, ...], package: PackageFile) -> FinishedRun:
+def _unchanged_run(store: FileStore, records: tuple[Record, ...], package: PackageFile) -> FinishedRun:
+    """A run that is finished, or of which all that is left is deferred."""
     from agentrun.cassette.redaction import RunRedaction
+    from agentrun.core.decide import decide
+    from agentrun.core.effects import Wait
     from agentrun.core.evolve import fold
-    from agentrun.core.outcome import outcome_of
-    from agentrun.engine.run import FinishedRun
+    from agentrun.core.outcome import outcome_of, suspended_outcome
+    from agentrun.engine.run import FinishedRun, child_journals
 
     redaction = RunRedaction(package.agent.replay.redact, hidden_secrets.redactor)
-    return FinishedRun(ending=outcome_of(fold(records)), journal=records, children={}, redaction=redaction)
+    state = fold(records)
+    step = decide(package.agent, state)
+    if not isinstance(step, Wait):
+        return FinishedRun(ending=outcome_of(state), journal=records, children={}, redaction=redaction)
+    ending = suspended_outcome(state, step.questions, step.waits_for)
+    children = dict(child_journals(store, ending.run))
+    return FinishedRun(ending=ending, journal=records, children=children, redaction=redaction)
 
 
 def _continue(
     project: Project, run: str, package: PackageFile, settings: Settings, output: RunOutput, options: dict[str, Any]
-) -> FinishedRun:
+) -> _Resumption:
     from agentrun.cli.interrupt import InterruptHandler
     from agentrun.cli.live import warn_unanswered
     from agentrun.cli.stdout_guard import guard_stdout
@@ -156,7 +245,7 @@ def _continue(
             output.skip({run: store.records(run), **dict(child_journals(store, run))})
             done = interrupts.run(_drive(store, run, package, settings, approver, output, interrupts))
         warn_unanswered(done, output)
-        return done
+        return _Resumption(done, output, interrupts.is_interrupted)
     finally:
         output.close()
 

@@ -71,8 +71,10 @@ def find_run(store: FileStore, word: str) -> str:
 
 def _last_unfinished(store: FileStore) -> str:
     """From the files and not from the index: what is resumed has effects."""
+    from agentrun.store.run_summary import RESUMABLE_STATUSES
+
     for run in store.unfinished_runs():
-        if read_summary(store, run).status in ("waiting", "interrupted"):
+        if read_summary(store, run).status in RESUMABLE_STATUSES:
             return run
     raise RequestError("run.not_found", "no run is waiting to be resumed", fields={"run": LAST_RUN})
 
@@ -82,7 +84,7 @@ def read_summary(store: FileStore, run: str) -> RunSummary:
     from msgspec.structs import replace
 
     from agentrun.errors import AgentrunError
-    from agentrun.store.run_summary import RunSummary, summarize
+    from agentrun.store.run_summary import RESUMABLE_STATUSES, RunSummary, summarize
 
     damaged = RunSummary(run, "", "damaged", 0, 0)
     try:
@@ -90,7 +92,7 @@ def read_summary(store: FileStore, run: str) -> RunSummary:
         summary = summarize(run, contents.data, contents.records, contents.read_blob) or damaged
     except AgentrunError as error:
         return replace(damaged, code=error.code)
-    is_open = summary.status in ("waiting", "interrupted")
+    is_open = summary.status in RESUMABLE_STATUSES
     return replace(summary, status="running") if is_open and store.is_locked(run) else summary
 
 

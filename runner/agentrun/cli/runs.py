@@ -22,15 +22,23 @@ from agentrun.cli.console import (
 from agentrun.cli.options import ListGroup, force_option, now_option, parse_duration
 from agentrun.cli.run_files import find_run, read_summary, working_project
 from agentrun.credentials import hidden_secrets
+from agentrun.engine.due import is_due
 from agentrun.engine.request import wrong_state_error
-from agentrun.report.formatting import format_count, format_dollars
+from agentrun.report.formatting import format_count, format_dollars, format_time
 from agentrun.spec.problems import escape_invisible
 from agentrun.spec.project import Project
 from agentrun.spec.safe_text import plural
 from agentrun.store.files import FileStore
 from agentrun.store.index import RunFilter, RunIndex
 from agentrun.store.run_ids import root_run
-from agentrun.store.run_summary import UNFINISHED_STATUSES, RunSummary, StoredStatus, WaitKind, WaitReason
+from agentrun.store.run_summary import (
+    RESUMABLE_STATUSES,
+    UNFINISHED_STATUSES,
+    RunSummary,
+    StoredStatus,
+    WaitKind,
+    WaitReason,
+)
 
 DEFAULT_LIMIT = 50
 _WAITS: dict[WaitKind, str] = {
@@ -66,6 +74,7 @@ def command() -> None:
 )
 @click.option("--since", metavar="TIME", help="Only runs that started at this time or later: 2h, 7d, 2026-01-31.")
 @click.option("--until", metavar="TIME", help="Only runs that started before this time.")
+@click.option("--due", is_flag=True, help="Only runs that `agentrun resume --due` would continue now.")
 @click.option("--sub-agents", is_flag=True, help="Also list the runs of sub-agents.")
 @click.option(
     "--limit",
@@ -82,6 +91,7 @@ def list_runs_command(
     session: tuple[str, ...],
     since: str | None,
     until: str | None,
+    due: bool,
     sub_agents: bool,
     limit: int | None,
     now: int,
@@ -98,24 +108,34 @@ def list_runs_command(
     cancelled     someone cancelled it
     damaged       its journal cannot be read
 
+    With --due: only runs that could continue now, without an answer or a decision of a person. These are interrupted
+    and parked runs, runs whose question is answered, and runs that a rule deferred until a time that has come. A run
+    with a call whose outcome is not known is not among them.
+
     \b
     Examples:
       agentrun runs --agent support --since 24h
       agentrun runs --status failed --code budget.cost
+      agentrun runs --due
       agentrun runs --json | jq 'select(.spent.cost > 1000000).run'
     """
+    if due and (status or sub_agents):
+        raise click.UsageError("--due cannot be combined with --status or --sub-agents")
     most = DEFAULT_LIMIT if limit is None and not as_json else limit or None
     wanted = RunFilter(
         agent=agent,
-        status=status,
+        status=RESUMABLE_STATUSES if due else status,
         code=code,
         session=session,
         since=_parse_time("--since", since, now),
         until=_parse_time("--until", until, now),
-        limit=None if most is None else most + 1,
+        limit=None if most is None or due else most + 1,
         sub_agents=sub_agents,
     )
-    found = RunIndex(working_project()).select(wanted)
+    project = working_project()
+    found = RunIndex(project).select(wanted)
+    if due:
+        found = [run for run in found if is_due(FileStore(project), run.run, now)]
     shown = found[:most]
     if shown:
         click.echo("\n".join(json_lines(shown) if as_json else text_lines(shown)))
@@ -220,9 +240,14 @@ def _json_object(run: RunSummary) -> dict[str, Any]:
         "spent": {"cost": run.cost, "tokens": run.tokens},
         "turns": run.turns,
         "parent": run.parent,
-        "waits_for": run.waits_for,
+        "waits_for": [_json_wait(wait) for wait in run.waits_for],
         "seq": run.seq,
     }
+
+
+def _json_wait(wait: WaitReason) -> dict[str, Any]:
+    until = None if wait.until is None else iso_time(wait.until)
+    return {"kind": wait.kind, "subject": wait.subject, "tool": wait.tool, "until": until}
 
 
 def iso_time(milliseconds: int) -> str:
@@ -252,4 +277,4 @@ def _cells(run: RunSummary) -> list[str]:
 
 def describe_wait(wait: WaitReason) -> str:
     subject = wait.subject if wait.tool is None else f"{wait.tool} ({wait.subject})"
-    return _WAITS[wait.kind].format(subject)
+    return _WAITS[wait.kind].format(subject) + ("" if wait.until is None else f" until {format_time(wait.until)}")

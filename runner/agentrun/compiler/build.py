@@ -22,7 +22,7 @@ from agentrun.spec.v1 import agent as written
 from agentrun.spec.v1 import tools as tool_specs
 from agentrun.spec.v1.budgets import BatchGuard, CallGuard, Guard
 from agentrun.spec.v1.field_types import micro_dollars, milliseconds, parse_count, parse_size
-from agentrun.spec.v1.policy import RuleSpec
+from agentrun.spec.v1.policy import RuleSpec, parse_until
 from agentrun.wire import METADATA_HOSTS
 
 NO_ARGUMENTS: dict[str, Any] = {"additionalProperties": False, "type": "object", "properties": {}}
@@ -111,12 +111,13 @@ def _policy(agent: written.Agent) -> made.Policy:
 
 
 def _rule(rule: RuleSpec) -> made.PolicyRule:
-    values = {
+    values: dict[str, Any] = {
         "ruling": rule_rulings(rule)[0],
         "targets": tuple(sorted(set(rule_targets(rule)))),
         "set": rule.set or {},
         "mask": () if rule.mask is UNSET else tuple(rule.mask),
     }
+    values |= {"until": UNSET} | ({} if rule.until is UNSET else parse_until(rule.until))
     return copy_fields(made.PolicyRule, rule, values)
 
 

@@ -44,10 +44,15 @@ TYPE_DESCRIPTIONS = {
     "null": "null",
     "list": "a list",
     "map": "a mapping",
+    "google.protobuf.Timestamp": "a time",
+    "google.protobuf.Duration": "a duration",
+    "timestamp": "a time",
+    "duration": "a duration",
 }
 _FUNCTIONS = (
     *("has", "size", "matches", "startsWith", "endsWith", "contains", "int", "double", "string", "bool", "type"),
     *("all", "exists", "exists_one", "map", "filter", "duration", "timestamp"),
+    *("getFullYear", "getMonth", "getDate", "getDayOfWeek", "getHours", "getMinutes", "getSeconds"),
 )
 _WORD_HINTS = {"and": "use && for and", "or": "use || for or", "not": "use ! for not", "is": "use == to compare"}
 _OTHER_NAMES = {"True": "true", "False": "false", "None": "null", "nil": "null", "undefined": "null"}
@@ -229,7 +234,8 @@ def _undeclared_name(
     node: ScalarNode, bare: str, variables: Collection[str], at: int, name: str
 ) -> tuple[SourcePlace, str, str | None]:
     """CEL reports the place after the name; report the name itself."""
-    word = [*re.finditer(rf"(?<![\w.]){re.escape(name)}\b", bare[: at + len(name)])]
+    before = bare[: at + len(name)]
+    word = [*re.finditer(rf"(?<![\w.]){name}\b", before)] or [*re.finditer(rf"\b{name}\b", before)]
     place = node.place_at(word[-1].start() if word else at, len(name))
     is_call = bare[:at].rstrip().endswith(name) and bare[at : at + 1] == "("
     if is_call and name in _FUNCTIONS:
@@ -276,6 +282,10 @@ def _no_overload(function: str, types: list[str]) -> tuple[str, str | None]:
     hint = None
     if set(types) == {"int", "double"}:
         hint = "convert one of them with double(…), or use a whole number"
+    elif set(types) == {"google.protobuf.Timestamp", "string"}:
+        hint = "write a time as timestamp('2026-12-24T08:00:00Z')"
+    elif set(types) == {"google.protobuf.Timestamp", "int"}:
+        hint = "write a duration as duration('2h'), or compare now.getHours()"
     return f"{sign} does not work on {kinds}", hint
 
 

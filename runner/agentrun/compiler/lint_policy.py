@@ -15,7 +15,7 @@ from agentrun.core.condition import CONDITION_VARIABLES
 from agentrun.core.package import LEGAL_RULINGS, RULINGS, matches_pattern
 from agentrun.spec.problems import Problem, did_you_mean, quote_text
 from agentrun.spec.tree import DocumentPath, ScalarNode
-from agentrun.spec.v1.policy import TARGET_PATTERN, RuleSpec
+from agentrun.spec.v1.policy import TARGET_PATTERN, RuleSpec, parse_until
 from agentrun.spec.v1.tools import McpToolSpec, ToolSpec
 
 
@@ -35,6 +35,20 @@ def duplicate_names(path: DocumentPath, key: str, names: Sequence[str]) -> Itera
         if first.setdefault(name, index) != index:
             message = f"{quote_text(name)} is used twice; the first is at {path.at(first[name], key).place}"
             yield path.at(index, key).problem("spec.duplicate_name", message, "rename one of them")
+
+
+def _until_problems(path: DocumentPath, rule: RuleSpec, ruling: str) -> Iterator[Problem]:
+    if rule.until is UNSET:
+        return
+    if ruling != "defer":
+        message = f"`until` works only with `defer`, but the ruling is `{ruling}`"
+        yield path.at("until").key_problem("spec.until", message, "remove it, or write `defer` instead")
+        return
+    try:
+        parse_until(rule.until)
+    except (ValueError, OverflowError):
+        message = f"there is no time {quote_text(rule.until)}"
+        yield path.at("until").problem("spec.until", message, "write a time such as 2026-12-24T08:00:00Z")
 
 
 class PolicyLint:
@@ -81,6 +95,7 @@ class PolicyLint:
             yield path.at(ruling).key_problem("spec.illegal_ruling", message, hint)
         else:
             yield from self._modify(path, rule, ruling)
+        yield from _until_problems(path, rule, ruling)
         for node in path.at(ruling).scalars:
             yield from self._target(node, rule.on)
         if condition := path.at("when").scalar:
@@ -179,8 +194,12 @@ class PolicyLint:
 
     def _unreachable_tools(self, rules: list[RuleSpec]) -> Iterator[Problem]:
         calls = [(rule, rule_rulings(rule)[0]) for rule in rules if rule.on == "tool_call"]
-        stopped = self._always_stopped([rule for rule, ruling in calls if ruling in ("defer", "deny", "interrupt")])
-        permitted = [target for rule, ruling in calls if ruling in ("allow", "ask") for target in rule_targets(rule)]
+        ends = [rule for rule, ruling in calls if ruling == "defer" and rule.until is not UNSET]
+        stops = [rule for rule, ruling in calls if ruling in ("defer", "deny", "interrupt") and rule not in ends]
+        stopped = self._always_stopped(stops)
+        lifted = [rule for rule in ends if rule.until == "person"]
+        permitting = [*lifted, *(rule for rule, ruling in calls if ruling in ("allow", "ask"))]
+        permitted = [target for rule in permitting for target in rule_targets(rule)]
         allowed = {name for target in permitted for name in self.tool_targets.matching_patterns(target)}
         for name, owner in self.tool_targets.patterns.items():
             if name in stopped:

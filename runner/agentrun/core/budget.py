@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from agentrun.canonical_json import sorted_json
 from agentrun.core import model_texts as texts
 from agentrun.core.effects import ModelRequest
-from agentrun.core.facts import BudgetShare, runs_or_zero
+from agentrun.core.facts import BudgetShare
 from agentrun.core.fault import Fault
 from agentrun.core.guards import find_source
 from agentrun.core.messages import File, Image, Message, Reasoning, Refusal, Reply, Text, ToolCall, Usage
@@ -148,8 +148,8 @@ def run_limit(package: Package, state: State) -> int:
 
 def _child_run_limit(package: Package, state: State, about_to_start: list[BudgetShare], among: int) -> int:
     """Runs below one of several sub-agents. One run is set aside for each sub-agent that has not started yet."""
-    held = sum(runs_or_zero(share.runs) for share in _held_shares(state))
-    begun = sum(runs_or_zero(share.runs) + 1 for share in about_to_start)
+    held = sum(_runs_or_zero(share.runs) for share in _held_shares(state))
+    begun = sum(_runs_or_zero(share.runs) + 1 for share in about_to_start)
     to_begin = sum(
         call.share is None and call.status in UNCOUNTED_STATUSES and call.tool in package.agents for call in state.calls
     )
@@ -224,3 +224,7 @@ def _estimate_bytes(data: bytes) -> int:
     signs = len(other.translate(None, _WIDE))
     thirds = len(data) - len(other) + 2 * (len(other) - signs) + 3 * signs
     return -(-thirds // 3)
+
+
+def _runs_or_zero(runs: int | UnsetType) -> int:
+    return 0 if runs is UNSET else runs

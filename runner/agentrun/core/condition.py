@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
+import re2
 from cel_expr_python import cel
 from msgspec import Struct
 
@@ -24,9 +25,11 @@ CONDITION_VARIABLES: dict[str, tuple[str, ...] | None] = {
     "spend": tuple(BUDGET_KINDS),
     "calls": None,
     "session": ("runs", "turns"),
+    "now": None,
 }
 """With the fields of those that have fixed ones. spend: what this run has used so far (cost in micro-dollars, time in
-milliseconds). calls: how often each tool ran in this run. session: the number of earlier runs, and of their turns."""
+milliseconds). calls: how often each tool ran in this run. session: the number of earlier runs, and of their turns.
+now: the time of the last record of the run, as a timestamp."""
 
 MAX_ROUNDS = 10_000
 """The limit of the engine itself."""
@@ -37,7 +40,14 @@ _LIST_ITEM_BYTES = 32
 
 _ANYTHING = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
 _COUNTS = cel.Type.Map(cel.Type.STRING, cel.Type.INT)
-CONDITION_TYPES = {name: _ANYTHING if name in ("args", "params") else _COUNTS for name in CONDITION_VARIABLES}
+CONDITION_TYPES = {**dict.fromkeys(CONDITION_VARIABLES, _COUNTS), "args": _ANYTHING, "params": _ANYTHING}
+CONDITION_TYPES["now"] = cel.Type.TIMESTAMP
+_VARIABLE_NAME = re2.compile(rf"\b(?:{'|'.join(CONDITION_VARIABLES)})\b")  # type: ignore[no-untyped-call]  # RE2 has no types
+_TIMESTAMP = cel.NewEnv(variables={"at": cel.Type.INT}).compile(
+    "timestamp(at / 1000) + duration(string(at % 1000) + 'ms')"
+)
+_LAST_TIME = 253_402_300_799_999
+"""The end of the year 9999, in milliseconds since 1970."""
 _ENVIRONMENT = cel.NewEnv(variables=CONDITION_TYPES)
 
 
@@ -47,12 +57,17 @@ def compile_condition(expression: str) -> Any:
     return _ENVIRONMENT.compile(expression)
 
 
+def to_timestamp(milliseconds: int) -> Any:
+    """A time as conditions see it, from milliseconds since 1970. The last year is 9999."""
+    return _TIMESTAMP.eval(data={"at": min(max(milliseconds, 0), _LAST_TIME)}).value()
+
+
 class FailedEvaluation(Struct, frozen=True):
     reason: str
 
 
 def constant_condition(expression: str) -> bool | None:
-    return None if any(name in expression for name in CONDITION_VARIABLES) else is_met(expression, {})
+    return None if _VARIABLE_NAME.search(expression) else is_met(expression, {})
 
 
 def is_met(expression: str, variables: Mapping[str, Any]) -> bool | None:

@@ -21,7 +21,7 @@ from agentrun.core.call_validation import parse_arguments
 from agentrun.core.effect_ids import DeliveryId
 from agentrun.core.evolve_gates import (
     add_messages,
-    clear_deferral,
+    end_deferral,
     evolve_gate,
     extend_conversation,
     forget_ruling,
@@ -273,7 +273,7 @@ def _evolve_run(state: State, record: facts.Record, fact: facts.RunFact) -> Stat
         case facts.TimePassed():
             return state
         case facts.RunResumed():
-            return _resume_run(state, fact)
+            return _resume_run(state, fact, record.at)
         case facts.WorkLost():
             return _lose_effect(state, fact.effect)
         case facts.ModelTold():
@@ -347,9 +347,10 @@ def _add_runtime_message(state: State, fact: facts.ModelTold) -> State:
             assert_never(fact.why)
 
 
-def _resume_run(state: State, fact: facts.RunResumed) -> State:
+def _resume_run(state: State, fact: facts.RunResumed, at: int) -> State:
     """With another package, calls that have not started are checked again, and the first route is used."""
-    state = replace(state, calls=tuple(_wake_call(call) for call in state.calls), gate=clear_deferral(state.gate))
+    calls = tuple(_wake_call(call, at) for call in state.calls)
+    state = replace(state, calls=calls, gate=end_deferral(state.gate, at))
     if fact.package == state.package:
         return state
     return replace(
@@ -364,17 +365,18 @@ def _resume_run(state: State, fact: facts.RunResumed) -> State:
 
 
 def _recheck_call(call: CallState) -> CallState:
-    if call.counted or call.status not in ("new", "asking", "ready"):
+    if call.counted or call.status not in ("new", "asking", "deferred", "ready"):
         return call
     gate = forget_ruling(call.gate)
     return replace(call, status="new", checked=False, completed_arguments=None, gate=gate)
 
 
-def _wake_call(call: CallState) -> CallState:
-    """Rules that deferred a call are asked again. A sub-agent that waited may have its answer now."""
+def _wake_call(call: CallState, at: int) -> CallState:
+    """Rules that deferred a call are asked again, if it is time. A sub-agent that waited may have its answer now."""
     if call.status == "asleep":
         return replace(call, status="ready")
-    return replace(call, status="new", gate=clear_deferral(call.gate)) if call.status == "deferred" else call
+    gate = end_deferral(call.gate, at) if call.status == "deferred" else call.gate
+    return call if gate is call.gate else replace(call, status="new", gate=gate)
 
 
 def _lose_effect(state: State, effect: str) -> State:

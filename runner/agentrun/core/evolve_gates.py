@@ -71,6 +71,8 @@ def _evolve_gate_state(gate: GateState, fact: facts.GateFact) -> GateState:
                 granted=fact.granted,
                 rewritten=gate.rewritten or fact.ruling == "modify",
                 text=gate.text if fact.text is UNSET or fact.stage != "delivery" else fact.text,
+                until=None if fact.until is UNSET else fact.until,
+                person=fact.person is True,
             )
         case facts.HookAsked():
             return replace(gate, hook=fact.effect)
@@ -87,16 +89,20 @@ def _evolve_gate_state(gate: GateState, fact: facts.GateFact) -> GateState:
 
 
 def clear_ruling(gate: GateState) -> GateState:
-    return replace(gate, ruling=None, rules=(), reason=None)
+    return replace(gate, ruling=None, rules=(), reason=None, until=None, person=False)
 
 
-def clear_deferral(gate: GateState) -> GateState:
-    return clear_ruling(gate) if gate.ruling == "defer" else gate
+def end_deferral(gate: GateState, now: int) -> GateState:
+    """Without a deferral that a resume at this time ends: the rules are asked again."""
+    if gate.ruling != "defer" or gate.person or (gate.until is not None and now < gate.until):
+        return gate
+    lapsed = gate.lapsed if gate.until is None else (*gate.lapsed, *gate.rules)
+    return replace(clear_ruling(gate), lapsed=lapsed)
 
 
 def forget_ruling(gate: GateState) -> GateState:
-    """Without its ruling and the question about it."""
-    return replace(clear_ruling(gate), granted=False, question=None, grant=None, answer=None)
+    """Without its rulings and the question about it."""
+    return replace(clear_ruling(gate), granted=False, question=None, grant=None, answer=None, lapsed=())
 
 
 def _evolve_call_gate(call: CallState, fact: facts.GateFact) -> CallState:

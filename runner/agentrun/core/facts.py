@@ -237,6 +237,10 @@ class Ruled(Decision, frozen=True, tag="ruled"):
     """With modify: the text from here on (of a result, an answer, a delivery, or the instructions)."""
     messages: tuple[RewrittenMessage, ...] = ()
     """With modify on a request: the messages from here on."""
+    until: Annotated[int | UnsetType, VOLATILE] = UNSET
+    """With defer: the time from which a resume asks the rules again, in milliseconds since 1970."""
+    person: bool | UnsetType = UNSET
+    """With defer: only a person ends the deferral. If both are absent, every resume asks the rules again."""
 
 
 class ApprovalAsked(Decision, frozen=True, tag="approval_asked"):
@@ -591,10 +595,6 @@ class BudgetShare(Struct, frozen=True, forbid_unknown_fields=True):
     tool_calls: int | None = None
     runs: int | UnsetType = UNSET
     """Runs that it may start, at any depth. Absent: none, or as many as its own limit allows."""
-
-
-def runs_or_zero(runs: int | UnsetType) -> int:
-    return 0 if runs is UNSET else runs
 
 
 APPROVED_ANSWERS = ("approved", "approved_for_session")

@@ -1,6 +1,7 @@
 """The gate: hooks, policy and approvals. It is the same for inputs, requests, calls, results, answers and deliveries.
 
 Rule 1  Hooks come first, in their order. Then the policy. Then a person, if the policy says `ask`.
+        A rule that defers until a person lifts it asks that person too, but the run does not wait for the answer.
 Rule 2  Without an explicit yes the answer is no.
 Rule 3  A question is bound to the run, the package, the target, its value and the rules. Another value is another one.
 """
@@ -83,20 +84,22 @@ def _after_ruling(state: State, gate: GateState, request: GateRequest) -> GateRe
     match gate.ruling:
         case "allow" | "modify":
             return Allowed()
-        case "ask" if gate.granted or gate.answer in APPROVED_ANSWERS:
+        case "ask" | "defer" if gate.granted or gate.answer in APPROVED_ANSWERS:
             return Allowed()
-        case "ask" if gate.answer is not None:
+        case "ask" | "defer" if gate.answer is not None:
             fields = {"call": request.subject, "target": request.target, "rules": list(gate.rules), "by": gate.by}
             return Blocked(Fault(f"approval.{gate.answer}", texts.not_approved(gate.answer, request.target), fields))
-        case "ask" if gate.question is None:
+        case "defer" if not gate.person:
+            return Wait(waits_for=(request.subject,))
+        case "ask" | "defer" if gate.question is None:
             grant = _grant_hash(state, request.target, request.value, gate.rules)
             question = _question_hash(state, request.subject, grant)
             return Commit((ApprovalAsked(request.subject, question, grant, request.target, gate.rules, gate.reason),))
-        case "ask":
+        case "ask" | "defer" as ruling:
             about = (gate.question or "", request.target, request.value, gate.rules, gate.reason, state.started.params)
-            return Wait(questions=(Question(request.subject, *about, request.value_without_defaults),))
-        case "defer":
-            return Wait(waits_for=(request.subject,))
+            is_deferred = ruling == "defer"
+            questions = (Question(request.subject, *about, request.value_without_defaults, is_deferred),)
+            return Wait(questions=questions, waits_for=(request.subject,) if is_deferred else ())
         case _:
             stops = gate.ruling == "interrupt"
             message = texts.denied_by_policy(gate.rules, request.target, gate.reason, stops=stops)
@@ -107,9 +110,19 @@ def _after_ruling(state: State, gate: GateState, request: GateRequest) -> GateRe
 def make_ruling(package: Package, state: State, gate: GateState, request: GateRequest, stage: Stage) -> Ruled:
     reads = any(rule.on == stage and rule.when is not None for rule in package.policy.rules)
     variables = policy.condition_variables(state, request.arguments, request.index) if reads else {}
-    decision = policy.evaluate_policy(package, stage, request.target, variables, rewritten=gate.rewritten)
-    fact = Ruled(request.subject, stage, decision.ruling, decision.rules, decision.reason)
-    if decision.ruling == "ask":
+    decision = policy.evaluate_policy(
+        package, stage, request.target, variables, rewritten=gate.rewritten, now=state.now, lapsed=gate.lapsed
+    )
+    fact = Ruled(
+        request.subject,
+        stage,
+        decision.ruling,
+        decision.rules,
+        decision.reason,
+        until=decision.until,
+        person=decision.person,
+    )
+    if decision.ruling == "ask" or decision.person is True:
         return replace(fact, granted=_grant_hash(state, request.target, request.value, decision.rules) in state.grants)
     if decision.ruling == "modify":
         return _apply_modification(fact, decision, request)

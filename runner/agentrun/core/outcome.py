@@ -30,6 +30,8 @@ class Question(Struct, frozen=True):
     """The params of the run, for the templates of the tool."""
     value_without_defaults: dict[str, Any] | None = None
     """The arguments without the defaults that were filled in. Null: there were none to fill in."""
+    deferred: bool = False
+    """Whether a rule deferred it until a person lifts that. The run does not wait for the answer; it is suspended."""
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -104,6 +106,9 @@ class Suspended(Struct, frozen=True, kw_only=True):
     questions: tuple[Question, ...]
     waits_for: tuple[str, ...]
     """Calls whose outcome is not known, that a rule deferred, or whose sub-agent waits."""
+    until: int | None = None
+    """The first time at which a resume asks a rule again that deferred something, in milliseconds since 1970. Null:
+    there is no such time."""
     exit_code: int = SUSPENDED_EXIT
 
 
@@ -121,7 +126,14 @@ Ending: TypeAlias = Outcome | Suspended | Parked
 
 
 def suspended_outcome(state: State, questions: tuple[Question, ...], waits_for: tuple[str, ...]) -> Suspended:
-    return Suspended(run=state.started.run, agent=state.started.agent, questions=questions, waits_for=waits_for)
+    times = [gate.until for gate in (state.gate, *(call.gate for call in state.calls)) if gate.until is not None]
+    return Suspended(
+        run=state.started.run,
+        agent=state.started.agent,
+        questions=questions,
+        waits_for=waits_for,
+        until=min(times, default=None),
+    )
 
 
 def outcome_of(state: State) -> Outcome:

@@ -115,6 +115,12 @@ class PolicyRule(PackagePart, frozen=True):
     """The patterns (RE2) that modify masks."""
     reason: str | None
     """The reason that is shown with the ruling."""
+    until: int | UnsetType = UNSET
+    """With defer: the time until which the rule defers, in milliseconds since 1970."""
+    wait: int | UnsetType = UNSET
+    """With defer: how long the rule defers, in milliseconds from the ruling."""
+    person: bool | UnsetType = UNSET
+    """With defer: only a person ends the deferral. If all three are absent, every resume asks the rule again."""
 
 
 class Policy(PackagePart, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from agentrun.canonical_json import sorted_json
 from agentrun.core.condition import compile_condition
@@ -30,6 +30,8 @@ NUMBER_RANGES: dict[str, tuple[int, int | None]] = {
     "/tools/*/grace": (0, None),
     "/tools/*/start_timeout": (1, None),
     "/policy/approval_timeout": (1, None),
+    "/policy/rules/*/until": (0, None),
+    "/policy/rules/*/wait": (1, None),
     **{f"/budgets/{name}": (kind.least, None) for name, kind in BUDGET_KINDS.items()},
     "/budgets/grace": (1, None),
     "/limits/parallel_tools": (1, None),
@@ -118,6 +120,9 @@ def _check_policy(package: Package) -> Iterator[tuple[str, str]]:
         where = f"/policy/rules/{index}"
         if rule.ruling not in LEGAL_RULINGS[rule.on]:
             yield f"{where}/ruling", f"{rule.ruling} is not allowed on {rule.on}"
+        ends = [name for name in ("until", "wait", "person") if getattr(rule, name) is not UNSET]
+        if ends and (rule.ruling != "defer" or len(ends) > 1):
+            yield f"{where}/{ends[-1]}", "it is allowed only with defer, and without another end of the deferral"
         if rule.when is not None:
             yield from _check_condition(f"{where}/when", rule.when)
         for pattern in rule.mask:

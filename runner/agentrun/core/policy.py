@@ -4,21 +4,24 @@ Rule 1  The most restrictive matching rule wins, in any order of rules: interrup
 Rule 2  A condition that cannot be evaluated counts against the target: an allow or modify rule does not match, any
         other rule does. The reason of the ruling contains the error.
 Rule 3  Without a matching rule, a tool call gets the default of the policy. Everything else is allowed.
+Rule 4  A rule that defers until a time does not match from then on. One that defers for a while defers a subject once.
+        If several rules defer, the latest time counts, and a person is asked after that.
+Rule 5  The time is that of the last record, so that an audit makes the same ruling.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any
 
 import re2
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from agentrun.core import model_texts as texts
 from agentrun.core.budget import used_budgets
-from agentrun.core.condition import FailedEvaluation, evaluate_condition
+from agentrun.core.condition import FailedEvaluation, evaluate_condition, to_timestamp
 from agentrun.core.package import RULINGS, Package, PolicyRule, Ruling, Stage, matches_pattern
 from agentrun.core.state import State
 
@@ -29,6 +32,8 @@ class PolicyDecision(Struct, frozen=True):
     reason: str | None
     arguments: dict[str, Any] = {}
     masks: tuple[str, ...] = ()
+    until: int | UnsetType = UNSET
+    person: bool | UnsetType = UNSET
 
 
 def has_rules(package: Package, stage: Stage) -> bool:
@@ -36,13 +41,21 @@ def has_rules(package: Package, stage: Stage) -> bool:
 
 
 def evaluate_policy(
-    package: Package, stage: Stage, target: str, variables: Mapping[str, Any], *, rewritten: bool = False
+    package: Package,
+    stage: Stage,
+    target: str,
+    variables: Mapping[str, Any],
+    *,
+    rewritten: bool = False,
+    now: int = 0,
+    lapsed: Collection[str] = (),
 ) -> PolicyDecision:
-    """The ruling on a target. A target that was rewritten already is not rewritten again."""
+    """The ruling on a target. A target that was rewritten already is not rewritten again. `lapsed`: the rules that have
+    deferred it for a time that is over."""
     matched: list[PolicyRule] = []
     failures: list[str] = []
     for rule in package.policy.rules:
-        if rule.on != stage or (rewritten and rule.ruling == "modify"):
+        if rule.on != stage or (rewritten and rule.ruling == "modify") or _is_over(rule, now, lapsed):
             continue
         if not any(matches_pattern(name, target) for name in rule.targets):
             continue
@@ -59,6 +72,8 @@ def evaluate_policy(
     decisive = [rule for rule in matched if rule.ruling == ruling]
     if ruling == "modify":
         return _combine_modifications(decisive, failures)
+    if ruling == "defer":
+        return _combine_deferrals(decisive, failures, now)
     return PolicyDecision(ruling, _ids(decisive), _reason(decisive, failures))
 
 
@@ -71,6 +86,18 @@ def _combine_modifications(rules: list[PolicyRule], failures: list[str]) -> Poli
     merged = {name: value for rule in rules for name, value in rule.set.items()}
     masks = tuple(pattern for rule in rules for pattern in rule.mask)
     return PolicyDecision("modify", _ids(rules), _reason(rules, failures), merged, masks)
+
+
+def _is_over(rule: PolicyRule, now: int, lapsed: Collection[str]) -> bool:
+    return (rule.until is not UNSET and now >= rule.until) or (rule.wait is not UNSET and rule.id in lapsed)
+
+
+def _combine_deferrals(rules: list[PolicyRule], failures: list[str], now: int) -> PolicyDecision:
+    decisive = [rule for rule in rules if not rule.person] or rules
+    times = [rule.until for rule in decisive if rule.until is not UNSET]
+    times += [now + rule.wait for rule in decisive if rule.wait is not UNSET]
+    until, person = max(times) if times else UNSET, decisive[0].person or UNSET
+    return PolicyDecision("defer", _ids(decisive), _reason(decisive, failures), until=until, person=person)
 
 
 def _ids(rules: list[PolicyRule]) -> tuple[str, ...]:
@@ -123,4 +150,5 @@ def condition_variables(
         "spend": used_budgets(state, replace(meter, tool_calls=meter.tool_calls + len(others))),
         "calls": calls,
         "session": {"runs": earlier.runs, "turns": earlier.turns},
+        "now": to_timestamp(state.now),
     }

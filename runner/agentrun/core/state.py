@@ -83,6 +83,12 @@ class GateState(Struct, frozen=True, gc=False):
     answer: ApprovalAnswer | None = None
     text: str | None = None
     """The text that a rule set, for one delivery."""
+    until: int | None = None
+    """With the ruling defer: when a resume asks the rules again."""
+    person: bool = False
+    """With the ruling defer: whether only a person ends it."""
+    lapsed: tuple[str, ...] = ()
+    """Rules that deferred the subject for a time that is over. They do not defer it again."""
 
 
 NO_GATE = GateState()

@@ -135,7 +135,12 @@ CALL_TRANSITIONS: Mapping[CallStatus, CallTransitions] = {
         facts.ApprovalAnswered: ("ready", "denied"),
         facts.RunResumed: ("new",),
     },
-    "deferred": {**_CANCEL, facts.RunResumed: ("new",)},
+    "deferred": {
+        **_CANCEL,
+        facts.ApprovalAsked: ("deferred",),
+        facts.ApprovalAnswered: ("ready", "denied"),
+        facts.RunResumed: ("new",),
+    },
     "denied": {**_CANCEL, facts.CallRefused: ("done",)},
     "ready": {**_CANCEL, facts.CallRefused: ("done",), **_START, facts.RunResumed: ("new",)},
     "started": {

@@ -37,12 +37,13 @@ from agentrun.errors import AgentrunError, PackageError, PolicyError, RequestErr
 
 
 class StartPolicy(Protocol):
-    def ruling(self, package: Package, started: RunStarted) -> PolicyDecision: ...
+    def ruling(self, package: Package, started: RunStarted, now: int) -> PolicyDecision:
+        """`now`: the time of the check, in milliseconds since 1970."""
 
 
 class PackagePolicy:
-    def ruling(self, package: Package, started: RunStarted) -> PolicyDecision:
-        return evaluate_policy(package, "run_start", "run_start", condition_variables(State(start=started)))
+    def ruling(self, package: Package, started: RunStarted, now: int) -> PolicyDecision:
+        return evaluate_policy(package, "run_start", "run_start", condition_variables(State(start=started, now=now)))
 
 
 def check_start(
@@ -63,14 +64,14 @@ def check_start(
     started = make_run_started(world, package, request, admitted, earlier)
     if session.name is not None and session.runs:
         started = replace(started, predecessor=session.runs[-1])
-    _refuse_by_policy(package, started, policy)
+    _refuse_by_policy(package, started, policy, world.clock.now())
     if world.run in world.journals:
         raise run_duplicate_error(world.run)
     return started
 
 
-def _refuse_by_policy(package: Package, started: RunStarted, policy: StartPolicy) -> None:
-    verdict = policy.ruling(package, started)
+def _refuse_by_policy(package: Package, started: RunStarted, policy: StartPolicy, now: int) -> None:
+    verdict = policy.ruling(package, started, now)
     if verdict.ruling != "allow":
         code = "policy.interrupted" if verdict.ruling == "interrupt" else "policy.denied"
         message = verdict.reason or texts.START_DENIED.format(verdict.ruling)

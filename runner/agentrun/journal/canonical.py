@@ -114,7 +114,7 @@ def _without_interruptions(facts: Iterable[core_facts.Fact]) -> list[core_facts.
                 interrupted[fact.call] = (begun[fact.call][0], index)
             elif isinstance(fact, core_facts.Ruled):
                 for at in interrupted.pop(f"ruling on {fact.subject}", ()):
-                    if result[at] == fact:
+                    if _plain(result[at]) == _plain(fact):  # the time until which it defers does not count
                         del result[at]
                 if fact.ruling == "defer":
                     interrupted[f"ruling on {fact.subject}"] = (index,)

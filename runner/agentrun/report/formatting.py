@@ -6,6 +6,7 @@ Rule 2  Untrusted text is masked, escaped and cut before it becomes part of a li
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -44,6 +45,14 @@ def format_duration(milliseconds: int) -> str:
         return f"{minutes}m {seconds}s" if seconds else f"{minutes}m"
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h {minutes}m" if minutes else f"{hours}h"
+
+
+def format_time(milliseconds: int) -> str:
+    """`2026-11-18 04:16:12 UTC`. A time that no calendar has is shown as a number."""
+    try:
+        return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (ValueError, OverflowError, OSError):
+        return f"{milliseconds} ms after 1970"
 
 
 def format_budget(name: str, amount: int, limit: int | None = None) -> str:

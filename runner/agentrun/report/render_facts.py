@@ -29,6 +29,7 @@ from agentrun.report.formatting import (
     format_count,
     format_dollars,
     format_duration,
+    format_time,
     make_line,
     preview_text,
 )
@@ -266,9 +267,11 @@ def _render_ruling(state: State, fact: facts.Ruled) -> tuple[OutputLine, ...]:
 
 
 def render_any_ruling(state: State, fact: facts.Ruled) -> tuple[OutputLine, ...]:
-    if fact.ruling == "ask" and not fact.granted:
+    is_asked = fact.ruling == "ask" or fact.person is True
+    if is_asked and not fact.granted:
         return ()  # the question has its own fact
-    word, tone = RULING_TEXTS[fact.ruling]
+    word, tone = RULING_TEXTS["ask" if is_asked else fact.ruling]
+    word += "" if fact.until is UNSET else f" until {format_time(fact.until)}"
     what = subject_label(state, fact.subject, after=fact.stage == "tool_result")
     become = "" if fact.arguments is UNSET else f" → {_short_json(fact.arguments)}"
     line = make_line(f"{what}: {word} {_format_reason(fact.rules, fact.reason)}{become}", tone, 1)

@@ -8,7 +8,6 @@ Rule 3  A run without a terminal record ends with what is open: work without a r
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -19,7 +18,7 @@ from agentrun.core.package import Package
 from agentrun.core.state import State, pending_effects
 from agentrun.journal.family import ReadJournal, RunFamily
 from agentrun.redactor import mask_except_placeholders
-from agentrun.report.formatting import OutputLine, format_count, format_dollars, format_duration, make_line
+from agentrun.report.formatting import OutputLine, format_count, format_dollars, format_duration, format_time, make_line
 from agentrun.report.render_facts import MAX_SHOWN_NAME, call_label, lost_work_label, subject_label
 from agentrun.report.run_renderer import CHILD_INDENT, RunRenderer, outcome_summary
 from agentrun.spec.problems import escape_invisible
@@ -110,10 +109,11 @@ def _open_work(state: State) -> Iterator[OutputLine]:
         match call.status:
             case "lost":
                 texts.append(f"it is not known whether {label} ran")
-            case "asking" if call.gate.question is not None:
+            case "asking" | "deferred" if call.gate.question is not None:
                 texts.append(f"waits for an approval of {label}")
             case "deferred":
-                texts.append(f"a rule deferred {label}")
+                until = "" if call.gate.until is None else f" until {format_time(call.gate.until)}"
+                texts.append(f"a rule deferred {label}{until}")
             case "asleep":
                 texts.append(f"waits for the sub-agent of {label}")
     for text in texts or ["nothing was running at the end of the journal"]:
@@ -125,11 +125,3 @@ def _spend(state: State) -> str:
     texts = [plural(state.turns, "turn"), f"{format_count(meter.tokens)} tokens"]
     texts += [plural(meter.tool_calls, "tool call")] if meter.tool_calls else []
     return ", ".join([*texts, *([format_dollars(meter.cost)] if meter.cost else [])])
-
-
-def format_time(milliseconds: int) -> str:
-    """`2026-11-18 04:16:12 UTC`. A time that no calendar has is shown as a number."""
-    try:
-        return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    except (ValueError, OverflowError, OSError):
-        return f"{milliseconds} ms after 1970"

@@ -13,8 +13,8 @@ from agentrun.core.evolve import fold
 from agentrun.core.facts import Record, ToolStarted
 from agentrun.core.outcome import Parked
 from agentrun.core.state import CallState, State, pending_effects
+from agentrun.report.formatting import format_time
 from agentrun.report.render_facts import MAX_SHOWN_ARGUMENTS, MAX_SHOWN_NAME, lost_work_label, subject_label
-from agentrun.report.run_story import format_time
 from agentrun.spec.safe_text import join_words, short_text
 
 
@@ -54,13 +54,14 @@ def suspension_lines(run: str, journals: Mapping[str, Sequence[Record]], *, is_r
 
 
 def _waits(state: State, whose: str) -> Iterator[str]:
-    if state.gate.question is not None and state.gate.answer is None:
-        yield f"an approval of {subject_label(state, state.gate.subject)}{whose}"
-    for call in state.calls:
-        if call.status == "asking" and call.gate.question is not None:
-            yield f"an approval of {_label(call)}{whose}"
-        elif call.status == "deferred":
-            yield f"{_label(call)}{whose}, which a rule deferred"
+    gates = [(state.gate, subject_label(state, state.gate.subject))] if state.gate.ruling in ("ask", "defer") else []
+    gates += [(call.gate, _label(call)) for call in state.calls if call.status in ("asking", "deferred")]
+    for gate, label in gates:
+        if gate.ruling == "defer" and not gate.person:
+            until = "" if gate.until is None else f" until {format_time(gate.until)}"
+            yield f"{label}{whose}, which a rule deferred{until}"
+        elif gate.question is not None and gate.answer is None:
+            yield f"an approval of {label}{whose}{', which a rule deferred' if gate.ruling == 'defer' else ''}"
 
 
 def _label(call: CallState) -> str:

@@ -96,6 +96,7 @@ PROBLEM_CODES: dict[str, str] = {
     "spec.unknown_tool": "a tool is not declared",
     "spec.unpinned": "a tool of an MCP server is not in the lock file",
     "spec.unsupported": "a provider does not support a setting",
+    "spec.until": "`until` is not with `defer`, or there is no such time",
     "spec.unused_param": "a param is never used (warning)",
     "spec.url": "a URL is invalid or not allowed",
     "spec.version": "the version of the spec language is unknown",

@@ -41,6 +41,7 @@ PATTERN_DESCRIPTIONS: dict[str, str] = {
     field_types.BYTES_PATTERN: "a number of bytes, or a size with a unit, such as 50KiB or 2MiB",
     field_types.REFERENCE_PATTERN: "a Python function as module:function",
     field_types.SECRET_PATTERN: "an environment variable as ${NAME}",
+    policy.UNTIL_PATTERN: "a time with its time zone (2026-12-24T08:00:00Z), a duration (30m, 2h, 7d) or `person`",
     policy.TARGET_PATTERN: "the name of a tool, server.tool, or a glob with *",
     cases.DATETIME_PATTERN: "a date and time in UTC, such as 2026-01-31T09:00:00Z",
     cases.FAULT_PLACE_PATTERN: (
@@ -359,9 +360,19 @@ class RejectedValue(Struct, frozen=True):
         if pattern == field_types.DURATION_PATTERN and (spoken := _SPOKEN_DURATION.fullmatch(value)):
             unit = "ms" if spoken[2].startswith("mil") else spoken[2][:1].lower() or "s"
             return f"for example {spoken[1]}{unit}"
+        if pattern == policy.UNTIL_PATTERN:
+            return _suggest_until(value)
         digits = re.sub("[_, ]", "", value)
         is_number = pattern in (field_types.MAGNITUDE_PATTERN, field_types.BYTES_PATTERN) and digits.isdecimal()
         return f"for example {digits}" if is_number else None
+
+
+def _suggest_until(value: str) -> str | None:
+    spaced = re.sub(r"^(\d{4}-\d\d-\d\d) +(?=\d)", r"\1T", value.strip())
+    for fixed in (spaced, f"{spaced}Z", f"{spaced}T00:00:00Z", value.strip().lower()):
+        if re.fullmatch(policy.UNTIL_PATTERN, fixed):
+            return f"for example {fixed}"
+    return None
 
 
 def shorten_value(value: Any) -> str:

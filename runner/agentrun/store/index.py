@@ -38,9 +38,16 @@ from agentrun.spec.project import Project
 from agentrun.store.owner import is_claimed
 from agentrun.store.process_lock import hold_lock, is_lock_held
 from agentrun.store.run_ids import is_run_id, root_run
-from agentrun.store.run_summary import UNFINISHED_STATUSES, RunSummary, StoredStatus, WaitReason, summarize
+from agentrun.store.run_summary import (
+    RESUMABLE_STATUSES,
+    UNFINISHED_STATUSES,
+    RunSummary,
+    StoredStatus,
+    WaitReason,
+    summarize,
+)
 
-INDEX_VERSION = 1
+INDEX_VERSION = 2
 """Another version is made again. To be changed with the meaning of a column."""
 UPDATE_WAIT = 0.1
 """Seconds that a run waits for another process that uses the index."""
@@ -288,7 +295,7 @@ def _waits(database: sqlite3.Connection, run: str, wait: WaitReason) -> bool:
 
 
 def _with_lock(runs: int, summary: RunSummary) -> RunSummary:
-    if summary.status not in ("waiting", "interrupted"):
+    if summary.status not in RESUMABLE_STATUSES:
         return summary
     family = summary.run if summary.parent is None else root_run(summary.run)
     return replace(summary, status="running") if is_lock_held(f"{family}/lock", runs) else summary

@@ -29,6 +29,8 @@ StoredStatus: TypeAlias = Literal["running", "waiting", "interrupted", "complete
 it is not finished, and nothing works on it. damaged: its journal cannot be read."""
 UNFINISHED_STATUSES = frozenset(("running", "waiting", "interrupted", "damaged"))
 """The statuses of runs without a terminal record."""
+RESUMABLE_STATUSES: tuple[StoredStatus, ...] = ("waiting", "interrupted")
+"""The statuses of runs that a process can take over."""
 WaitKind: TypeAlias = Literal["approval", "settlement", "deferral", "sub-agent"]
 _CALL_WAITS: dict[CallStatus, WaitKind] = {
     "asking": "approval",
@@ -48,6 +50,8 @@ class WaitReason(Struct, frozen=True):
     subject: str
     """The id of a call, `input`, `output`, or `deliver:` and the name of a sink."""
     tool: str | None = None
+    until: int | None = None
+    """The end of a deferral, in milliseconds since 1970. None: it has no time."""
 
 
 class RunSummary(Struct, frozen=True, array_like=True):
@@ -195,6 +199,10 @@ def _limit_time(milliseconds: int) -> int:
     return max(0, min(milliseconds, MAX_TIME))
 
 
+def _limit_until(milliseconds: int | None) -> int | None:
+    return None if milliseconds is None else _limit_time(milliseconds)
+
+
 class _SpendSum:
     """What a run spent. It counts like `SpendMeter` in `core/evolve.py`, from the few fields that this takes."""
 
@@ -268,8 +276,10 @@ def _waits(state: State) -> Iterator[WaitReason]:
     if gate.question is not None and gate.answer is None:
         yield WaitReason("approval", gate.subject)
     elif gate.ruling == "defer":
-        yield WaitReason("deferral", gate.subject)
+        yield WaitReason("deferral", gate.subject, until=_limit_until(gate.until))
     for call in state.calls:
         kind = _CALL_WAITS.get(call.status)
-        if kind is not None and (kind != "approval" or call.gate.question is not None):
-            yield WaitReason(kind, call.id, call.tool)
+        if kind == "deferral" and call.gate.question is not None:
+            yield WaitReason("approval", call.id, call.tool)
+        elif kind is not None and (kind != "approval" or call.gate.question is not None):
+            yield WaitReason(kind, call.id, call.tool, _limit_until(call.gate.until))

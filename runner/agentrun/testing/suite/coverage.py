@@ -64,7 +64,7 @@ def exercised_marks(
     agent: AgentTree, journal: Sequence[facts.Record], children: Mapping[str, Sequence[facts.Record]]
 ) -> Iterator[tuple[AgentTree, CoverageMark]]:
     for record in journal:
-        for mark in _fact_marks(agent.package, record.fact):
+        for mark in _fact_marks(agent.package, record):
             yield agent, mark
         if isinstance(record.fact, facts.ChildStarted):
             yield from exercised_marks(agent.children[record.fact.tool], children.get(record.fact.run, ()), children)
@@ -76,10 +76,11 @@ def exercised_marks(
                     yield agent, ("branch", template.mark(branch))
 
 
-def _fact_marks(package: Package, fact: facts.Fact) -> Iterator[CoverageMark]:
+def _fact_marks(package: Package, record: facts.Record) -> Iterator[CoverageMark]:
+    fact = record.fact
     match fact:
         case facts.RunStarted():
-            yield from (("rule", rule) for rule in PackagePolicy().ruling(package, fact).rules)
+            yield from (("rule", rule) for rule in PackagePolicy().ruling(package, fact, record.at).rules)
         case facts.ModelReplied():
             yield from (("asked", call.tool) for call in fact.reply.message.calls)
         case facts.ToolStarted() | facts.ChildStarted():

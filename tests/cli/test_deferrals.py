@@ -1,0 +1,164 @@
+"""Deferred calls on the command line: how long a run waits, `resume`, `runs --due` and `resume --due`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .command import CommandResult, agentrun
+from .shop_project import Project
+
+RULE = "{id: money, ask: refund, reason: money}"
+LATER = "{id: pays, allow: refund}\n    - {id: money, defer: refund, reason: month end, until: %s}"
+
+
+def shop_that_defers(root: Path, until: str) -> Project:
+    shop = Project(root)
+    shop.edit("shop.yaml", RULE, LATER % until)
+    return shop
+
+
+def journal(shop: Project, run: str) -> str:
+    return (shop.root / ".agentrun" / "runs" / run / "journal.jsonl").read_text(encoding="utf-8")
+
+
+def stored(shop: Project) -> list[str]:
+    return sorted(path.name for path in (shop.root / ".agentrun" / "runs").iterdir())
+
+
+def due(shop: Project, **env: Any) -> list[str]:
+    done = agentrun("runs", "--due", "--json", cwd=shop.root, **env)
+    assert done.code == 0, done.err
+    return [line["run"] for line in done.lines()]
+
+
+def resume(shop: Project, *args: str, **env: Any) -> CommandResult:
+    return agentrun("resume", *args, cwd=shop.root, **env)
+
+
+def refunds(shop: Project) -> int:
+    return len([line for line in shop.traces() if line.startswith("refund")])
+
+
+def test_resume_before_the_time_says_until_when_the_run_waits_and_does_nothing(tmp_path: Path) -> None:
+    shop = shop_that_defers(tmp_path, "2099-12-24T08:00:00+01:00")
+    with shop.provider() as (_, environment):
+        done = shop.run("--mode", "live", **environment)
+    (run,) = stored(shop)
+    waits = "suspended: the run waits for refund (c2.0), which a rule deferred until 2099-12-24 07:00:00 UTC"
+    assert (done.code, done.err.splitlines()[-2:]) == (8, [waits, f"  → agentrun resume {run}"])
+    assert "refund: deferred until 2099-12-24 07:00:00 UTC (by money: month end)" in done.err
+    before = journal(shop, run)
+    again = resume(shop, run)  # without a key or a provider
+    assert (again.code, again.out, again.err) == (8, "", f"{waits}\n  → agentrun resume {run}\n")
+    assert journal(shop, run) == before
+    assert (due(shop), refunds(shop)) == ([], 0)
+    assert due(shop, AGENTRUN_NOW="2099-12-24T06:59:59.999Z") == []
+    assert due(shop, AGENTRUN_NOW="2099-12-24T07:00:00Z") == [run]
+    (listed,) = agentrun("runs", "--json", cwd=tmp_path).lines()
+    until = "2099-12-24T07:00:00.000Z"
+    assert listed["waits_for"] == [{"kind": "deferral", "subject": "c2.0", "tool": "refund", "until": until}]
+    assert "refund (c2.0) is deferred until 2099-12-24 07:00:00 UTC" in agentrun("runs", cwd=tmp_path).out
+    shown = agentrun("show", run, cwd=tmp_path)
+    assert "a rule deferred refund (c2.0) until 2099-12-24 07:00:00 UTC" in shown.out + shown.err
+    (line,) = resume(shop, run, "--json").lines()
+    assert line["suspended"]["until"] == 4_101_778_800_000
+
+
+def test_resume_after_the_time_asks_the_rules_again_and_runs_the_call_once(tmp_path: Path) -> None:
+    shop = shop_that_defers(tmp_path, "1ms")
+    with shop.provider() as (_, environment):
+        assert shop.run("--mode", "live", **environment).code == 8
+        (run,) = stored(shop)
+        assert (due(shop), refunds(shop)) == ([run], 0)
+        done = resume(shop, run, **environment)
+    assert (done.code, done.out, refunds(shop)) == (0, "Done.\n", 1), done.err
+    assert due(shop) == []
+    assert agentrun("audit", run, cwd=tmp_path).code == 0
+
+
+def test_resume_due_continues_what_it_can_and_a_failure_does_not_stop_it(tmp_path: Path) -> None:
+    shop = shop_that_defers(tmp_path, "1ms")
+    with shop.provider() as (_, environment):
+        shop.edit("shop.yaml", "desk:refund", "till:refund")
+        (tmp_path / "till.py").write_text((tmp_path / "desk.py").read_text())
+        first = shop.run("--mode", "live", **environment)
+        (broken,) = stored(shop)
+        (tmp_path / "till.py").unlink()
+        shop.edit("shop.yaml", "till:refund", "desk:refund")
+        second = shop.run("--mode", "live", **environment)
+        (good,) = {*stored(shop)} - {broken}
+        shop.edit("shop.yaml", "until: 1ms", "until: 7d")
+        third = shop.run("--mode", "live", **environment)
+        (late,) = {*stored(shop)} - {broken, good}
+        assert (first.code, second.code, third.code) == (8, 8, 8), third.err
+        assert sorted(due(shop)) == sorted([broken, good])
+        kept = journal(shop, late)
+        done = resume(shop, "--due", **environment)
+    assert done.code == 6, "that of the run that failed"
+    assert "tool.drift: " in done.err
+    assert done.out.startswith(f"{good} of shop: completed in 3 turns, ")
+    assert done.out.count("\n") == 1, "one line for each run, without its answer"
+    assert (refunds(shop), journal(shop, late)) == (1, kept)
+    with shop.provider() as (_, environment):
+        again = resume(shop, "--due", "--json", **environment)
+    assert [(line["run"], line["error"]["code"]) for line in again.lines()] == [(broken, "tool.drift")]
+
+
+def test_resume_due_exits_with_0_if_a_run_only_waits_again_or_none_is_due(tmp_path: Path) -> None:
+    shop = shop_that_defers(tmp_path, "1ms")
+    shop.edit("shop.yaml", "allow: refund", "defer: refund, until: person")
+    with shop.provider() as (_, environment):
+        assert shop.run("--mode", "live", **environment).code == 8
+        (run,) = stored(shop)
+        done = resume(shop, "--due", **environment)
+        waits = f"{run} of shop: suspended: the run waits for an approval of refund (c2.0), which a rule deferred\n"
+        assert (done.code, done.out) == (0, waits)
+        again = resume(shop, "--due", **environment)
+    assert (again.code, again.out, again.err) == (0, "", "no run is due\n")
+    assert agentrun("runs", "--due", cwd=tmp_path).err == "no runs found\n"
+
+
+def test_rule_without_until_is_asked_again_by_every_resume(tmp_path: Path) -> None:
+    shop = Project(tmp_path)
+    shop.edit(
+        "shop.yaml", RULE, "{id: pays, allow: refund}\n    - {id: night, defer: refund, when: now.getHours() >= 0}"
+    )
+    with shop.provider() as (_, environment):
+        assert shop.run("--mode", "live", **environment).code == 8
+        (run,) = stored(shop)
+        assert due(shop) == [], "the rule would defer it again"
+        assert resume(shop, run, **environment).code == 8
+    assert journal(shop, run).count('"ruling":"defer"') == 2
+    assert refunds(shop) == 0
+
+
+def test_condition_about_the_time_decides(tmp_path: Path) -> None:
+    shop = Project(tmp_path)
+    rules = "{id: pays, allow: refund}\n    - {id: over, deny: refund, when: \"now > timestamp('%s')\"}"
+    shop.edit("shop.yaml", RULE, rules % "2020-01-01T00:00:00Z")
+    with shop.provider() as (_, environment):
+        denied = shop.run("--mode", "live", **environment)
+        shop.edit("shop.yaml", "2020-01-01", "2099-01-01")
+        allowed = shop.run("--mode", "live", **environment)
+    assert (denied.code, allowed.code, refunds(shop)) == (0, 0, 1), denied.err + allowed.err
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ((), "name a RUN, or use --due"),
+        (("5f0c", "--due"), "--due continues all runs: name no RUN"),
+        (("--due", "--with-package", "shop.yaml"), "--with-package continues one run"),
+    ],
+)
+def test_resume_needs_a_run_or_due(tmp_path: Path, args: tuple[str, ...], message: str) -> None:
+    done = resume(Project(tmp_path), *args)
+    assert (done.code, message in done.err) == (2, True), done.err
+
+
+def test_due_is_not_combined_with_a_status(tmp_path: Path) -> None:
+    done = agentrun("runs", "--due", "--status", "waiting", cwd=Project(tmp_path).root)
+    assert (done.code, "--due cannot be combined with --status" in done.err) == (2, True), done.err
