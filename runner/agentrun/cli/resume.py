@@ -117,13 +117,11 @@ def resume_run(project: Project, run: str, options: dict[str, Any]) -> int:
 def _resume_due(project: Project, options: dict[str, Any], now: int) -> int:
     from agentrun.engine.due import is_due
     from agentrun.store.files import FileStore
-    from agentrun.store.index import RunFilter, RunIndex
     from agentrun.store.owner import refuse_untrusted
-    from agentrun.store.run_summary import RESUMABLE_STATUSES
 
     refuse_untrusted(project)
-    open_runs = RunIndex(project).select(RunFilter(status=RESUMABLE_STATUSES))
-    due = [each.run for each in reversed(open_runs) if is_due(FileStore(project), each.run, now)]
+    store = FileStore(project)  # not the index: what is resumed has effects
+    due = [run for run in store.unfinished_runs() if not store.is_locked(run) and is_due(store, run, now)][::-1]
     if not due and not options["as_json"]:
         print_stderr("no run is due")
     code = 0
