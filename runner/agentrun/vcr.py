@@ -230,7 +230,7 @@ def _parameters(address: str) -> list[tuple[str, str]]:
 def _credentials(name: str, value: str) -> Iterator[tuple[str, Secret]]:
     """The credentials in a header or a parameter."""
     if names_credential(name):
-        yield from find_credentials({name: value})
+        yield from find_credentials({name: value}, {name})
     elif len(value) >= _LONG and _CREDENTIAL_WORDS & {*_word.findall(name.lower())} and looks_random(value):
         yield name, Secret(value)
     cookies = value.split(";") if name == "cookie" else value.split(";")[:1] if name == "set-cookie" else []
@@ -261,7 +261,7 @@ def _passwords(name: str, value: str) -> NamedCredentials:
     """The credentials in a field of a body. A token may be a word of a text, so it must look random."""
     if not names_credential(name) or (name.lower().endswith("token") and not looks_random(value)):
         return []
-    return find_credentials({name: value})
+    return find_credentials({name: value}, {name})
 
 
 def _decompress(response: dict[str, Any]) -> dict[str, Any]:

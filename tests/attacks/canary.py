@@ -206,7 +206,7 @@ class Trap:
         desk = DESK % {"names": tuple(SECRETS), "more": f"{URL_PASSWORD}\n{PAIR}"}
         (root / "canary.yaml").write_text(SPEC, encoding="utf-8")
         (root / "desk.py").write_text(desk, encoding="utf-8")
-        (root / "pyproject.toml").write_text("[tool.agentrun]\n", encoding="utf-8")
+        (root / "pyproject.toml").write_text('[tool.agentrun]\nsecrets = ["PIN_PASSWORD"]\n', encoding="utf-8")
         (root / "approvals.yaml").write_text("note: approved\n", encoding="utf-8")
         wrong = f"note: {json.dumps(SECRETS['HOOK_SECRET'])}\n{json.dumps(KEY)}: approved\n"
         (root / "wrong.yaml").write_text(wrong, encoding="utf-8")

@@ -119,7 +119,7 @@ def test_cancelled_recording_leaks_no_secret(tmp_path: Path) -> None:
 BLIND = """
 import sys
 from agentrun.engine.{package} import {module}
-{module}.known_secrets = lambda package, environment: []
+{module}.known_secrets = lambda *_: []
 from agentrun.cassette import redaction
 redaction.find_leaked_values = lambda cassette: []
 from agentrun.cli import main

@@ -209,3 +209,37 @@ def test_doctor_shows_the_settings_of_pyproject(tmp_path: Path) -> None:
     assert "ok    AGENTRUN_CASSETTES: set in pyproject.toml\n" in out
     assert "ok    AGENTRUN_CASSETTE_LIMIT: set in the environment\n" in out
     assert "ok    AGENTRUN_STORE: not set\n" in out
+
+
+# --- what the project and the operator say about credentials -------------------------------------------------------
+
+
+def test_first_line_names_what_the_operator_does_not_redact(shop: Project) -> None:
+    given = {"SHOP_KEY": "Done or not", "AGENTRUN_NOT_SECRET": "SHOP_KEY,OPENAI_API_KEY,OTHER_KEY"}
+    with shop.provider(STORY.replace("Done.", f"Done or not. {KEY}")) as (_, environment):
+        done = shop.run("--mode", "live", "--approve", "all", **environment, **given)
+    assert done.err.splitlines()[0].endswith("; not redacted because of AGENTRUN_NOT_SECRET: SHOP_KEY")
+    assert done.out == "Done or not. [redacted:OPENAI_API_KEY]\n", "the key of a provider stays secret"
+
+
+def test_project_adds_names_and_cannot_remove_any(shop: Project) -> None:
+    (shop.root / "pyproject.toml").write_text('[tool.agentrun]\nsecrets = ["SHOP_LOGIN"]\n', encoding="utf-8")
+    with shop.provider(STORY.replace("Done.", "I am ada and nobody.")) as (_, environment):
+        done = shop.run("--mode", "live", "--approve", "all", **environment, SHOP_LOGIN="ada and nobody")
+    assert done.out == "I am [redacted:SHOP_LOGIN].\n"
+    for wrong in ('secrets = "SHOP_LOGIN"', 'secrets = ["SHOP LOGIN"]', "secrets = [1]", "not_secret = []"):
+        (shop.root / "pyproject.toml").write_text(f"[tool.agentrun]\n{wrong}\n", encoding="utf-8")
+        done = shop.run("--mode", "live", **environment)
+        assert done.code == 2
+        assert "pyproject.toml:2:1" in done.err
+
+
+def test_credential_that_is_too_short_is_named_before_a_recording_and_by_doctor(shop: Project) -> None:
+    given = {"DB_PASS": "7 chars", "SHOP_PASS": "8 chars."}
+    with shop.provider() as (_, environment):
+        done = shop.run("--mode", "record", "--yes", "--approve", "all", **environment, **given)
+    assert done.err.count("too short to be redacted: DB_PASS\n") == 1
+    doctor = agentrun("doctor", "--json", cwd=shop.root, stdin=b"", **given)
+    short = [line["what"] for line in doctor.lines() if "too short to be redacted" in line["text"]]
+    assert short == ["DB_PASS"]
+    assert "7 chars" not in done.err + doctor.out

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentrun.compiler.cases import cases_for_spec
-from agentrun.credentials import find_credentials
+from agentrun.credentials import find_credentials, is_credential
 
 from .command import ROOT, CommandResult, agentrun
 
@@ -36,7 +36,8 @@ def variables(project: Path) -> dict[str, str]:
     snapshots = sorted((project / "specs" / "__snapshots__").rglob("*.journal"))
     lines = [line for path in snapshots for line in path.read_text(encoding="utf-8").splitlines()]
     words = [word for line in lines for word in (*_words.findall(line), *_pairs.findall(line))]
-    chosen = {f"SHOP_PASSWORD_{number}": word for number, word in enumerate([*dict.fromkeys(words)][:COUNT])}
+    secrets = [word for word in dict.fromkeys(words) if is_credential("SHOP_PASSWORD", word)]
+    chosen = {f"SHOP_PASSWORD_{number}": word for number, word in enumerate(secrets[:COUNT])}
     assert len(find_credentials(chosen)) == len(chosen) == COUNT
     return chosen
 

@@ -16,7 +16,7 @@ from agentrun.cli.run import command
 from agentrun.compiler.validate import validate_document
 from agentrun.core.effects import ModelRequest
 from agentrun.core.messages import Transcript
-from agentrun.engine.env_file import PROVIDER_KEYS
+from agentrun.credentials import PROVIDER_KEYS
 from agentrun.engine.settings import Settings, setting_names
 from agentrun.errors import ERROR_CODES
 from agentrun.providers.codec import CODECS, PROVIDER_HOMES, codec_for

@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
 import click
 import msgspec
 
-from agentrun.credentials import find_credentials, hidden_secrets
+from agentrun.credentials import hidden_secrets
 from agentrun.errors import AgentrunError, SpecError
 from agentrun.files import write_user_file
 from agentrun.secret import mask
 from agentrun.spec.problems import DocumentError, Problem, escape_invisible, render_problem
 
 if TYPE_CHECKING:
-    from agentrun.engine.env_file import EnvFile
+    from agentrun.core.package import Package
+    from agentrun.engine.settings import Settings
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -45,9 +46,11 @@ class ProgressOutput(Protocol):
     def close(self) -> None: ...
 
 
-def hide_env_file(file: EnvFile) -> None:
-    """Redact the credentials of a `.env` file too, in everything that this process prints from now on."""
-    hidden_secrets.add(find_credentials(file.reveal_all(), file.given))
+def hide_run_secrets(package: Package, settings: Settings) -> None:
+    """Redact the secrets of a run too, with those of `.env`, in everything that this process prints from now on."""
+    from agentrun.engine.live_providers import known_secrets
+
+    hidden_secrets.add(known_secrets(package, settings.variables(), settings.file.given))
 
 
 def json_option(command: _Command) -> _Command:

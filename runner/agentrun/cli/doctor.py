@@ -17,9 +17,18 @@ import click
 
 from agentrun.cli.console import json_line, json_option, print_stderr, wants_color
 from agentrun.cli.options import IMPORTS_NOTICE, imports_option
+from agentrun.credentials import NOT_SECRET_VARIABLE, removed_names, short_credentials
 from agentrun.errors import HostError
+from agentrun.redactor import SHORTEST_SECRET
 from agentrun.spec.problems import DocumentError
-from agentrun.spec.project import FORMER_VARIABLES, Project, declared_settings, find_project, project_root
+from agentrun.spec.project import (
+    FORMER_VARIABLES,
+    Project,
+    declared_settings,
+    find_project,
+    project_root,
+    working_secrets,
+)
 from agentrun.spec.source_files import display_path
 
 PROVIDER_OF_KEY = {"OPENAI_API_KEY": "openai", "ANTHROPIC_API_KEY": "anthropic", "GEMINI_API_KEY": "gemini"}
@@ -136,6 +145,12 @@ def _check_settings() -> Iterator[DoctorFinding]:
             yield DoctorFinding(name, state, f"not set{effect}", fix)
     for name in wrong.keys() & FORMER_VARIABLES.keys():
         yield DoctorFinding(name, "wrong", "no longer a setting", wrong[name])
+    variables = file.reveal_all() | dict(os.environ)
+    for name in short_credentials(variables, working_secrets()):
+        fix = f"use a value of at least {SHORTEST_SECRET} characters"
+        yield DoctorFinding(name, "note", "a credential that is too short to be redacted", fix)
+    for name in sorted(removed_names(os.environ)):
+        yield DoctorFinding(name, "note", f"not redacted because of {NOT_SECRET_VARIABLE}")
     if file.unread or file.warning:
         yield DoctorFinding(ENV_FILE, "note", file.unread or file.warning)
     elif file.values:

@@ -94,8 +94,9 @@ def run_command(args: list[str]) -> int:
     """Run a command and return its exit code. Errors are printed without secrets."""
     from agentrun.cli.console import json_line, safe_text, show_error, show_problems
     from agentrun.credentials import hidden_secrets
+    from agentrun.spec.project import working_secrets
 
-    hidden_secrets.read_environment()
+    hidden_secrets.read_environment(working_secrets)
 
     instruction = os.environ.get("_AGENTRUN_COMPLETE")
     if instruction:

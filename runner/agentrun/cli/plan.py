@@ -78,7 +78,7 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     @property
     def headline(self) -> str:
         words = {"live-tools": "replay with live tools", "live-model": "replay with a live model"}
-        file = "" if self.settings is None else self.settings.file.headline
+        file = "" if self.settings is None else self.settings.headline
         return f"{words.get(self.mode, self.mode)}: {self.why}{'; ' if file else ''}{file}"
 
     @property

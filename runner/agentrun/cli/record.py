@@ -102,7 +102,8 @@ def _preview(plan: RunPlan, package: Package, output: RunOutput) -> RecordingPre
     assert plan.case is not None
     assert plan.cassette is not None
     answers = approval_sources(plan.approve, output)
-    return preview_recording([PlannedCassette(package, plan.case, plan.cassette)], plan.record or "all", answers)
+    planned = PlannedCassette(package, plan.case, plan.cassette, plan.spec.project)
+    return preview_recording([planned], plan.record or "all", answers)
 
 
 def _show_recording_result(plan: RunPlan, recorded: RecordingResult, output: RunOutput) -> None:
@@ -141,7 +142,7 @@ def _write_new_case(plan: RunPlan, package: Package, case: Case) -> Iterator[tup
     """Add a new case to the cases of its spec, and return what to report. A secret in the case is replaced by the same
     placeholder as on the cassette, so that the case can be replayed."""
     assert plan.settings is not None
-    clean = redact_struct(Redactor(known_secrets(package, plan.settings.variables())), case)
+    clean = redact_struct(Redactor(known_secrets(package, plan.settings.variables(), plan.spec.project.secrets)), case)
     if clean != case:
         yield "a secret in the message or params is written to the case as a placeholder", "warn"
         try:

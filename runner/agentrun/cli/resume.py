@@ -11,7 +11,7 @@ import click
 from agentrun.cli import options as cli_options
 from agentrun.cli.approval_options import approve_option, make_approver, terminal_approver
 from agentrun.cli.completion import complete_runs
-from agentrun.cli.console import document_problems, hide_env_file, json_line, json_option, print_stderr, safe_text
+from agentrun.cli.console import document_problems, hide_run_secrets, json_line, json_option, print_stderr, safe_text
 from agentrun.cli.run_files import find_run, show_run_error, working_project
 from agentrun.credentials import hidden_secrets
 from agentrun.errors import SUSPENDED_EXIT, AgentrunError, SpecError
@@ -190,7 +190,7 @@ def _resume(project: Project, run: str, options: dict[str, Any]) -> _Resumption:
         refuse_stand_ins(records[0].fact)
         if try_resume(store, run, package.agent, SystemClock().now()) != "deferred":
             settings = live_settings(package.agent, project.root)
-            hide_env_file(settings.file)
+            hide_run_secrets(package.agent, settings)
     headline = _headline(run, len(records), package, settings)
     output = RunOutput(
         package.agent,
@@ -282,5 +282,5 @@ def _headline(run: str, records: int, package: PackageFile, settings: Settings |
 
     text = f"resume: {run} of {package.agent.name}, after record {records}"
     text += f" (requests go to {describe_destinations(package.agent)}, tools run for real)"
-    file = "" if settings is None else settings.file.headline
+    file = "" if settings is None else settings.headline
     return f"{text}; {file}" if file else text

@@ -15,7 +15,7 @@ from agentrun.canonical_json import data_hash
 from agentrun.cli import options as cli_options
 from agentrun.cli.approval_options import approve_option, make_approver, terminal_approver, yes_option
 from agentrun.cli.completion import complete_case_names
-from agentrun.cli.console import hide_env_file, json_option
+from agentrun.cli.console import hide_run_secrets, json_option
 from agentrun.credentials import hidden_secrets
 from agentrun.errors import HostError, SpecError
 
@@ -167,7 +167,7 @@ def _with_settings(plan: RunPlan, package: Package, grace: int | None) -> RunPla
     from agentrun.engine.live_providers import live_settings
 
     settings = live_settings(package, plan.spec.project.root)
-    hide_env_file(settings.file)
+    hide_run_secrets(package, settings)
     return replace(plan, settings=settings, grace=grace if plan.is_resumable else None)
 
 

@@ -15,7 +15,7 @@ from agentrun.cli.approval_options import (
     refuse_without_consent,
     terminal_approver,
 )
-from agentrun.cli.console import hide_env_file, safe_text
+from agentrun.cli.console import hide_run_secrets, safe_text
 from agentrun.cli.interrupt import InterruptHandler
 from agentrun.cli.plan import RunMode
 from agentrun.cli.stdout_guard import guard_stdout
@@ -26,8 +26,9 @@ from agentrun.testing.suite.recording_preview import plan_cassettes, preview_rec
 from agentrun.testing.suite.replay import CaseRunner
 
 if TYPE_CHECKING:
-    from agentrun.engine.env_file import EnvFile
+    from agentrun.core.package import Package
     from agentrun.engine.recording import RecordingResult
+    from agentrun.engine.settings import Settings
 
 
 def confirm_suite(cases: Sequence[LocatedCase], options: dict[str, Any], progress: SuiteProgress) -> None:
@@ -37,7 +38,7 @@ def confirm_suite(cases: Sequence[LocatedCase], options: dict[str, Any], progres
         from agentrun.engine.live_providers import live_settings  # late: the import takes a second
 
         for plan in plans:
-            _show_env_file(progress, options, live_settings(plan.package, plan.root).file)
+            _show_settings(progress, options, plan.package, live_settings(plan.package, plan.project.root))
         answers = approval_sources(options["approve"], progress)
         preview, yes = preview_recording(plans, options["record"], answers), options["yes"]
         refuse_without_consent(preview, progress, yes=yes)
@@ -69,7 +70,7 @@ def live_case_runner(
         on_spent=spent,
         on_printed=lambda tool, text: _show_printed(progress, tool, text),
         on_sink_line=lambda line: progress.say(f"delivered: {line}"),
-        on_env_file=partial(_show_env_file, progress, options),
+        on_settings=partial(_show_settings, progress, options),
         on_started=interrupts.set_world,
         run=run,
     )
@@ -78,13 +79,13 @@ def live_case_runner(
     return partly_live_runner("tools" if options["live_tools"] else "model", live, options["require_tier"])
 
 
-def _show_env_file(progress: SuiteProgress, options: dict[str, Any], file: EnvFile) -> None:
-    """Print what a `.env` file gives, once."""
-    hide_env_file(file)
-    shown = options.setdefault("shown_env_files", set())
-    if file.headline and file.headline not in shown:
-        shown.add(file.headline)
-        progress.say(file.headline)
+def _show_settings(progress: SuiteProgress, options: dict[str, Any], package: Package, settings: Settings) -> None:
+    """Print what a `.env` file gives and what is not redacted, once."""
+    hide_run_secrets(package, settings)
+    shown, headline = options.setdefault("shown_settings", set()), settings.headline
+    if headline and headline not in shown:
+        shown.add(headline)
+        progress.say(headline)
 
 
 def _show_recording(progress: SuiteProgress, found: LocatedCase, text: str) -> None:

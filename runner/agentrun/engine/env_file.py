@@ -18,13 +18,13 @@ from pathlib import Path
 
 from dotenv.parser import parse_stream
 
+from agentrun.credentials import PROVIDER_KEYS
 from agentrun.distribution import run_git
 from agentrun.errors import HostError
 from agentrun.secret import Secret
 from agentrun.spec.source_files import FileRefused, read_project_file
 
 ENV_FILE = ".env"
-PROVIDER_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY")
 _NEVER_GIVEN = re.compile(r"AGENTRUN_.*|PYTHON.*|(.*_)?PATH|.*_BASE_URL|(.*_)?PROXY|SSL_CERT_.*|LD_.*", re.IGNORECASE)
 
 

@@ -8,7 +8,7 @@ Importing this module takes a second, so only live runs do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -18,7 +18,7 @@ from agentrun.core.effects import ModelRequest, route_name
 from agentrun.core.messages import Transcript
 from agentrun.core.package import Package, Route, Sink, credential_texts
 from agentrun.core.package_tools import Tool
-from agentrun.credentials import NamedCredentials, find_credentials
+from agentrun.credentials import NamedCredentials, find_credentials, short_credentials
 from agentrun.engine.env_file import read_env_file, read_project_env_file
 from agentrun.engine.models import HttpProvider
 from agentrun.engine.ports import Provider
@@ -122,14 +122,21 @@ def _is_address(text: str) -> bool:
     return parts.scheme in ("http", "https") and bool(parts.hostname) and text.isascii() and text.isprintable()
 
 
-def known_secrets(package: Package, environment: Mapping[str, str]) -> NamedCredentials:
-    """The secret values of the environment, each with its name."""
-    named = {
-        name
-        for name in _named_variables(package, addresses=False)
-        if name not in NOT_SECRET_VARIABLES and not name.startswith(_NOT_SECRET_PREFIXES)
-    }
-    return find_credentials(environment, named)
+def known_secrets(package: Package, environment: Mapping[str, str], named: Iterable[str] = ()) -> NamedCredentials:
+    """The secret values of the environment, each with its name. `named`: the names that the project adds."""
+    keys = {call.auth.name for call in probe_calls(package) if call.auth is not None}
+    return find_credentials(environment, {*named, *_credential_names(package)}, keys)
+
+
+def short_secrets(package: Package, environment: Mapping[str, str], named: Iterable[str] = ()) -> list[str]:
+    """The secrets whose values are too short to hide, by their names."""
+    return short_credentials(environment, {*named, *_credential_names(package)})
+
+
+def _credential_names(package: Package) -> Iterator[str]:
+    for name in _named_variables(package, addresses=False):
+        if name not in NOT_SECRET_VARIABLES and not name.startswith(_NOT_SECRET_PREFIXES):
+            yield name
 
 
 def _named_variables(package: Package, *, addresses: bool = True) -> Iterator[str]:

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, Never, TypeAlias, get_args
 from pydantic import AliasChoices, BeforeValidator, Field, PrivateAttr, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from agentrun.credentials import NOT_SECRET_VARIABLE, removed_names
 from agentrun.engine.env_file import EnvFile
 from agentrun.errors import HostError
 from agentrun.journal.storage import SyncMode
@@ -94,6 +95,11 @@ class Settings(BaseSettings):
         description="The maximum size of a cassette, such as `64MiB`, instead of that of `[tool.agentrun]`.",
     )
     ci: str | None = _setting("CI", description="If set, and not `0` or `false`, the mode `auto` never runs live.")
+    not_secret: str | None = _setting(
+        "AGENTRUN_NOT_SECRET",
+        description="Names of variables, with commas between them, that look like credentials and are not redacted. "
+        "The keys of providers always are.",
+    )
     show_traceback: str | None = _setting(
         "AGENTRUN_TRACEBACK", description="If set, a bug in agentrun prints its traceback."
     )
@@ -115,6 +121,13 @@ class Settings(BaseSettings):
     @property
     def file(self) -> EnvFile:
         return self._file
+
+    @property
+    def headline(self) -> str:
+        """What to add to the first line of a live run: variables from a file, and names that are not secret."""
+        removed = ", ".join(sorted(removed_names(os.environ)))
+        shown = f"not redacted because of {NOT_SECRET_VARIABLE}: {removed}" if removed else ""
+        return "; ".join(filter(None, (self._file.headline, shown)))
 
     def secret(self, name: str) -> Secret:
         """The value of a variable, of agentrun or of a spec. Raises `host.missing`."""

@@ -20,7 +20,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentrun.errors import HostError, StorageError
+from agentrun.errors import AgentrunError, HostError, StorageError
 from agentrun.files import ProjectTree
 from agentrun.spec.problems import DocumentError, Problem, Source, SourcePlace, did_you_mean, place_at, quote_text
 from agentrun.spec.source_files import FileRefused, display_path, read_text
@@ -32,12 +32,13 @@ DIRECTORY_VARIABLES = {"cassettes": "AGENTRUN_CASSETTES", "store": "AGENTRUN_STO
 """Settings that name a directory, each with the environment variable that overrides it."""
 LIMIT_VARIABLE = "AGENTRUN_CASSETTE_LIMIT"
 _SIZE_HINT = 'write a size from 1 byte to 1 GiB, such as "64MiB"'
-SETTING_NAMES = ("import_roots", "cassettes", "store", "cassette_limit")
+SETTING_NAMES = ("import_roots", "cassettes", "store", "cassette_limit", "secrets")
 FORMER_SETTINGS = {"data": "store"}
 FORMER_VARIABLES = {"AGENTRUN_DATA": "AGENTRUN_STORE"}
 """Names of earlier releases, each with its present name."""
 NO_STORE = "none"
 """The value of AGENTRUN_STORE that turns the store off."""
+_variable = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _UNITS = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 _MAX_CASSETTE_LIMIT = 1024**3
 
@@ -53,6 +54,8 @@ class Project(Struct, frozen=True):
     stores_runs: bool = True
     """False: runs are not stored. Locks are still in the directory."""
     cassette_limit: int = DEFAULT_CASSETTE_LIMIT
+    secrets: tuple[str, ...] = ()
+    """Environment variables that are credentials, in addition to those that agentrun recognises."""
     link: str | None = None
     """If the spec was reached through a symbolic link from another project, a description of the link."""
 
@@ -110,6 +113,14 @@ def find_working_project(folder: Path) -> Project:
     return _read_project(max(found, key=lambda at: len(at.parts), default=real), None)
 
 
+def working_secrets() -> tuple[str, ...]:
+    """The variables that the project of the working directory adds to the credentials."""
+    try:
+        return find_working_project(Path.cwd()).secrets
+    except (AgentrunError, DocumentError, OSError):
+        return ()
+
+
 def _read_project(root: Path, link: str | None) -> Project:
     chosen: dict[str, Any] = {"link": link}
     for former, variable in FORMER_VARIABLES.items():
@@ -138,9 +149,9 @@ def _read_project(root: Path, link: str | None) -> Project:
         raise DocumentError([Problem(place, "spec.project", "pyproject.toml is not valid TOML")]) from None
     if problems := list(_setting_problems(source, root, table)):
         raise DocumentError(problems)
-    roots = tuple(table.get("import_roots", (".",)))
+    lists = {"import_roots": tuple(table.get("import_roots", (".",))), "secrets": tuple(table.get("secrets", ()))}
     limit = _parse_limit(table["cassette_limit"]) if "cassette_limit" in table else DEFAULT_CASSETTE_LIMIT
-    return Project(root, **{**table, "import_roots": roots, "cassette_limit": limit, **chosen})
+    return Project(root, **{**table, **lists, "cassette_limit": limit, **chosen})
 
 
 def declared_settings(root: Path) -> frozenset[str]:
@@ -211,6 +222,11 @@ def _setting_problems(source: Source, root: Path, table: Any) -> Iterator[Proble
             if key in FORMER_SETTINGS:
                 hint = f"the setting is now called {FORMER_SETTINGS[key]}"
             yield problem(key, f"unknown setting {quote_text(key)}", hint)
+        elif key == "secrets":
+            if not isinstance(value, list) or not all(
+                isinstance(name, str) and _variable.fullmatch(name) for name in value
+            ):
+                yield problem(key, f"{quote_text(key)} must be a list of names of environment variables")
         elif key == "cassette_limit":
             if _parse_limit(value) is None:
                 yield problem(key, f"{quote_text(key)} is not a valid size", _SIZE_HINT)

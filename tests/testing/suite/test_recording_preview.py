@@ -9,6 +9,7 @@ import pytest
 from agentrun.compiler.compile import compile_or_raise
 from agentrun.core.package import Package
 from agentrun.engine.spending import Spending
+from agentrun.spec.project import Project
 from agentrun.spec.v1.cases import Case, StubSpec
 from agentrun.testing.suite.discovery import read_located_cases
 from agentrun.testing.suite.recording_preview import (
@@ -34,7 +35,10 @@ def preview_of(
     answers: ApprovalSources = ApprovalSources(),  # noqa: B008  # frozen
 ) -> RecordingPreview:
     agent = package(spec)
-    plans = [PlannedCassette(agent, case, CASSETTES / spec / f"{case.cassette_name}.yaml") for case in cases]
+    plans = [
+        PlannedCassette(agent, case, CASSETTES / spec / f"{case.cassette_name}.yaml", Project(CASSETTES.parent))
+        for case in cases
+    ]
     return preview_recording(plans, how, answers)
 
 

@@ -81,7 +81,7 @@ async def live_world(
     one of its runtime, and closes its client. `stand_ins`: what the caller puts in place of a part of this world.
     """
     settings = settings or live_settings(package, project.root)
-    redactor = Redactor(known_secrets(package, settings.variables()))
+    redactor = Redactor(known_secrets(package, settings.variables(), project.secrets))
     clock = SystemClock()
     async with AsyncExitStack() as opened:
         own = await opened.enter_async_context(HttpClients())

@@ -29,6 +29,7 @@ from agentrun.compiler.cases import cassette_owner
 from agentrun.credentials import hidden_secrets
 from agentrun.errors import SpecError
 from agentrun.spec.problems import render_problem
+from agentrun.spec.project import working_secrets
 from agentrun.testing.plugin.options import (
     CAUSE_PROPERTY,
     LIVE_PROPERTY,
@@ -67,7 +68,7 @@ def replay_runner_for(config: pytest.Config) -> CaseRunner:
 
 def _live_runner(make_runner: Callable[[LiveCallbacks], CaseRunner], descriptions: dict[str, str]) -> CaseRunner:
     """`descriptions` gets a description of each recording, by the id of the case."""
-    hidden_secrets.read_environment()
+    hidden_secrets.read_environment(working_secrets)
 
     def describe(located: LocatedCase, text: str) -> None:
         descriptions[located.id] = text

@@ -53,7 +53,6 @@ from agentrun.testing.suite.replay import (
 from agentrun.testing.suite.verdict import SNAPSHOT_ASSERTIONS, CaseFailure, CaseVerdict
 
 if TYPE_CHECKING:
-    from agentrun.engine.env_file import EnvFile
     from agentrun.engine.recording import CassetteRecording, RecordingResult
     from agentrun.engine.settings import Settings
     from agentrun.engine.worlds.live import LiveAxis
@@ -74,7 +73,7 @@ class LiveCallbacks(Struct, frozen=True, kw_only=True):
     """Gets each recording that cost money, even if it is not saved."""
     on_printed: Callable[[str, str], None] = lambda tool, text: None
     on_sink_line: Callable[[str], None] = lambda line: None
-    on_env_file: Callable[[EnvFile], None] = lambda file: None
+    on_settings: Callable[[Package, Settings], None] = lambda package, settings: None
     on_started: Callable[[World], None] = lambda world: None
     """Gets the world of each run when it starts, for example to cancel it."""
     run: Callable[[Coroutine[Any, Any, Any]], Any] = _run_in_event_loop
@@ -182,7 +181,7 @@ def _read_settings(agent: CompiledAgent, live: LiveCallbacks) -> Settings:
     from agentrun.engine.live_providers import live_settings  # late: the import takes a second
 
     settings = live_settings(agent.file.agent, agent.spec.project.root)
-    live.on_env_file(settings.file)
+    live.on_settings(agent.file.agent, settings)
     return settings
 
 

@@ -18,6 +18,7 @@ from agentrun.core.package_tools import ToolEffect
 from agentrun.engine.spending import Spending, sum_spending
 from agentrun.engine.world import iterate_packages
 from agentrun.errors import AgentrunError
+from agentrun.spec.project import Project
 from agentrun.spec.safe_text import plural, short_text
 from agentrun.spec.v1.cases import Case
 from agentrun.testing.suite.discovery import LocatedCase
@@ -33,8 +34,7 @@ class PlannedCassette(Struct, frozen=True):
     package: Package
     case: Case
     cassette: Path
-    root: Path = Path()
-    """Of the project."""
+    project: Project
 
 
 class ApprovalSources(Struct, frozen=True, kw_only=True):
@@ -59,6 +59,8 @@ class RecordingPreview(Struct, frozen=True, kw_only=True):
     known_spending: Spending
     without_cassette: int
     total: int
+    short: tuple[str, ...] = ()
+    """Credentials whose values are too short to hide."""
 
     @property
     def needs_consent(self) -> bool:
@@ -75,7 +77,7 @@ class RecordingPreview(Struct, frozen=True, kw_only=True):
         return f"a file answers approvals of this recording ({_join_names(self.files)})"
 
     def lines(self) -> list[str]:
-        """At most four lines."""
+        """At most five lines."""
         kept = f" ({self.kept_results})" if self.kept_results and self.tools else ""
         once = [name for name, effect in self.tools.items() if effect == "at_most_once"]
         return [
@@ -83,6 +85,7 @@ class RecordingPreview(Struct, frozen=True, kw_only=True):
             *([f"of these at_most_once: {_join_names(once)}"] if once else []),
             f"approvals answered by: {self._approvals_text()}",
             f"estimated cost: {self._cost_text()}",
+            *([f"too short to be redacted: {_join_names(self.short)}"] if self.short else []),
         ]
 
     def _approvals_text(self) -> str:
@@ -99,11 +102,16 @@ class RecordingPreview(Struct, frozen=True, kw_only=True):
 
 def preview_recording(plans: Sequence[PlannedCassette], how: str, answers: ApprovalSources) -> RecordingPreview:
     """Preview the recording of these cassettes. `how`: new, all or from:N."""
+    from agentrun.engine.live_providers import live_settings, short_secrets  # late: the import takes a second
+
     tools: dict[str, ToolEffect] = {}
+    short: set[str] = set()
     known, unknown = Spending(), 0
     for plan in plans:
         for name, effect in real_tools(plan.package, CaseStubs(plan.case.stubs)):
             tools[name] = max(effect, tools.get(name, effect), key=_HARM.index)
+        variables = live_settings(plan.package, plan.project.root).variables()
+        short.update(short_secrets(plan.package, variables, plan.project.secrets))
         spent = _recorded_spending(plan)
         known, unknown = known + (spent or Spending()), unknown + (spent is None)
     by_case = tuple(f"case {plan.case.name}" for plan in plans if _answers_approvals(plan.case))
@@ -125,6 +133,7 @@ def preview_recording(plans: Sequence[PlannedCassette], how: str, answers: Appro
         known_spending=known,
         without_cassette=unknown,
         total=len(plans),
+        short=tuple(sorted(short)),
     )
 
 
@@ -140,9 +149,7 @@ def plan_cassettes(cases: Iterable[LocatedCase]) -> list[PlannedCassette]:
             agent = agents.for_case(located)
         except AgentrunError:
             continue
-        plans.append(
-            PlannedCassette(agent.file.agent, located.case, agent.cassette_path(located), agent.spec.project.root)
-        )
+        plans.append(PlannedCassette(agent.file.agent, located.case, agent.cassette_path(located), agent.spec.project))
     return plans
 
 
