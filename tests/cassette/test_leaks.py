@@ -32,7 +32,7 @@ def data(value: Any) -> bytes:
 
 
 def cassette_of(interaction: Interaction, **metadata: Any) -> Cassette:
-    return Cassette((interaction,), metadata, 0, "")
+    return Cassette((interaction,), metadata, 0)
 
 
 def one(
@@ -141,7 +141,7 @@ def test_base64_of_a_known_value_is_found() -> None:
 
 
 def test_number_of_reported_leaks_is_limited() -> None:
-    many = Cassette(tuple([one(answered=KEY.encode())] * (MAX_LEAKS + 5)), {}, 0, "")
+    many = Cassette(tuple([one(answered=KEY.encode())] * (MAX_LEAKS + 5)), {}, 0)
     assert len(find_leaks(many, NO_SECRETS)) == MAX_LEAKS
 
 

@@ -44,7 +44,7 @@ def test_reply_of_every_format_is_parsed(provider: str, stream: bool) -> None:
     assert reply.message.text == "I look."
     assert [call.tool for call in reply.message.calls] == ["search"]
     assert reply.usage is not None
-    (exchange,) = compare_models(Cassette((interaction,), {}, 0, ""))
+    (exchange,) = compare_models(Cassette((interaction,), {}, 0))
     assert (exchange.number, exchange.line, exchange.requested, exchange.answered) == (1, 3, "m-1", "m-1")
     assert not exchange.differs
 

@@ -31,7 +31,7 @@ def call(body: Any, url: str = URL, method: str = "POST") -> HttpCall:
 def cassette_of(*calls: HttpCall) -> Cassette:
     """A recording whose replies are numbered from 1."""
     played = [Interaction(one, HttpReply(200, (), b"%d" % n), end=n * 100, line=n) for n, one in enumerate(calls, 1)]
-    return Cassette(tuple(played), {}, 0, "sha256:cassette")
+    return Cassette(tuple(played), {}, 0)
 
 
 def player(*calls: HttpCall, **given: Any) -> Player:
@@ -73,7 +73,7 @@ def test_repeat_of_another_run_does_not_count() -> None:
     calls = [call({"turn": 1}), tool_call(), tool_call()]
     paths = ["", "", "c1.0"]
     recorded = [Interaction(each, HttpReply(200, (), b"1"), path=path) for each, path in zip(calls, paths, strict=True)]
-    on = Player(Cassette(tuple(recorded), {}, 0, "sha256:cassette"))
+    on = Player(Cassette(tuple(recorded), {}, 0))
     play(on, call({"turn": 1}))
     play(on, tool_call())
     assert not on.has_repeat(tool_call())
@@ -153,7 +153,7 @@ def test_body_that_is_not_json_is_compared_by_bytes() -> None:
 
 def test_sub_agent_interactions_are_separate() -> None:
     one, two = cassette_of(call({}), call({})).interactions
-    on = Player(Cassette((replace(one, path="c1.0"), two), {}, 0, ""))
+    on = Player(Cassette((replace(one, path="c1.0"), two), {}, 0))
     assert play(on, call({})) == 2, "the run's own, although a child's came first"
     assert miss(on, call({}))["nearest"] is None, "what is left is a child's"
     assert play(on, call({}), "c1.0") == 1

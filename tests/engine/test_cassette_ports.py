@@ -346,7 +346,7 @@ def test_calls_that_end_at_the_same_time_replay_in_recorded_order(calls: list[tu
     taken = record_in_memory(
         agent, world, batch, DONE_REPLY, width=MAX_PARALLEL_EFFECTS, order=lambda ready: order.randrange(len(ready))
     )
-    recorded_cassette = Cassette(taken.interactions, {}, BEGAN, "")
+    recorded_cassette = Cassette(taken.interactions, {}, BEGAN)
     assert replay_cassette(agent, recorded_cassette, width=MAX_PARALLEL_EFFECTS).canonical == taken.canonical
 
 
@@ -426,7 +426,7 @@ def test_replay_moves_the_clock_to_the_recorded_end() -> None:
         raise AssertionError("nothing is done in a replay")
 
     def play(limit: int) -> None:
-        exchanger = ReplayExchanger(Player(Cassette((late,), {}, BEGAN, "")), clock)
+        exchanger = ReplayExchanger(Player(Cassette((late,), {}, BEGAN)), clock)
         clock.run(clock.within(limit, exchanger.exchange(ask, "", never)))
 
     with pytest.raises(TimeoutError):

@@ -12,7 +12,8 @@
 
 `response.agentrun` has `start` and `end` (milliseconds since recorded_at), `chunks` (the sizes of the chunks in which
 the body arrived), `path` (the call whose sub-agent sent the request), `failure` (why the reply is incomplete; the body
-has the part that arrived) and `stopped` (the request was cancelled before it was answered).
+has the part that arrived), `stopped` (the request was cancelled before it was answered) and `packed_request` (the body
+of the request is packed, see `packing.py`).
 
 Rule 1  This module can read the files that vcrpy writes.
 Rule 2  A file that is not a cassette is an error with its line, never an empty cassette. A path that is not a regular
@@ -27,9 +28,8 @@ from pathlib import Path
 from stat import S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, S_IFSOCK, S_ISDIR, S_ISREG
 from typing import Any
 
-from agentrun.canonical_json import text_hash
-from agentrun.cassette.interactions import Cassette, Failure, Interaction, is_recordable_failure
-from agentrun.cassette.match import spelled_key
+from agentrun.cassette.interactions import Cassette, Failure, Interaction, PackedCall, is_recordable_failure
+from agentrun.cassette.packing import PACKED_KEY, Expander, PackingError
 from agentrun.cassette.yaml_loader import CassetteFormatError, LinedMapping, load_yaml
 from agentrun.errors import CassetteError, ProviderError, StorageError
 from agentrun.files import ProjectTree
@@ -47,7 +47,7 @@ _FILE_KINDS = {
     S_IFCHR: "a device",
     S_IFBLK: "a device",
 }
-_EXTRA_KEYS = frozenset({"start", "end", "path", "chunks", "failure", "stopped"})
+_EXTRA_KEYS = frozenset({"start", "end", "path", "chunks", "failure", "stopped", PACKED_KEY})
 _PLAIN = ("", "identity")
 MAX_RECORDING_TIME = 400 * 24 * 60 * 60 * 1000
 
@@ -129,28 +129,33 @@ def parse_cassette_text(text: str) -> Cassette:
     if _get(top, "version", int) != 1:
         raise CassetteFormatError("its version is not 1", top.line)
     metadata = _mapping(top.get("metadata") or {}, top.line, "metadata")
+    expander = Expander()
     interactions = tuple(
-        _interaction(_mapping(item, top.line, "an interaction")) for item in _get(top, "interactions", list)
+        _interaction(_mapping(item, top.line, "an interaction"), expander) for item in _get(top, "interactions", list)
     )
-    return Cassette(
-        interactions=interactions,
-        metadata=dict(metadata),
-        recorded_at=_milliseconds(metadata.get("recorded_at"), top.line),
-        hash=text_hash(text),
-        keys=tuple(spelled_key(each.call, each.path) for each in interactions),
-    )
+    recorded_at = _milliseconds(metadata.get("recorded_at"), top.line)
+    return Cassette(interactions=interactions, metadata=dict(metadata), recorded_at=recorded_at)
 
 
-def _interaction(data: LinedMapping) -> Interaction:
+def _interaction(data: LinedMapping, expander: Expander) -> Interaction:
     request, response = _get(data, "request", LinedMapping), _get(data, "response", LinedMapping)
     extra = _mapping(response.get("agentrun") or {}, response.line, "response.agentrun")
     if unknown := sorted(extra.keys() - _EXTRA_KEYS):
         raise CassetteFormatError(f"unknown key response.agentrun.{unknown[0]}", response.line)
     method, uri = _get(request, "method", str), _get(request, "uri", str)
-    call = HttpCall(method, uri, _headers(request), _body(request, "body"))
-    reply = _reply(response)
+    headers, body, reply = _headers(request), _body(request, "body"), _reply(response)
+    if (digest := _optional(extra, PACKED_KEY, str, "", response.line)) == "":
+        call: HttpCall | PackedCall = HttpCall(method, uri, headers, body)
+        expander.add(body, reply.body)
+    else:
+        try:
+            whole = expander.expand(body, digest)
+        except PackingError as error:
+            raise CassetteFormatError(str(error), request.line) from error
+        call = PackedCall(method, uri, headers, whole)
+        expander.add(whole, reply.body)
     return Interaction(
-        call=call,
+        request=call,
         reply=reply,
         start=_offset(extra, "start", response.line),
         end=_offset(extra, "end", response.line, extra.get("start")),

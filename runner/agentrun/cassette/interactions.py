@@ -10,11 +10,14 @@ metadata: if it has the wrong form or is missing, no tool counts as changed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, msgpack, to_builtins
 
-from agentrun.cassette.match import MatchKey
+from agentrun.canonical_json import sorted_json
+from agentrun.cassette.json_body import JsonBody
+from agentrun.cassette.match import json_bytes
 from agentrun.core.package import Package
 from agentrun.core.package_tools import PythonTool
 from agentrun.errors import ERROR_CODES
@@ -36,8 +39,21 @@ class Failure(Struct, frozen=True):
     fields: dict[str, Any] = {}
 
 
+class PackedCall(Struct, frozen=True):
+    """A request whose body shares its parts with those of earlier ones."""
+
+    method: str
+    url: str
+    headers: tuple[tuple[str, str], ...]
+    json: JsonBody
+
+    @property
+    def body(self) -> bytes:
+        return self.json.pretty()
+
+
 class Interaction(Struct, frozen=True):
-    call: HttpCall
+    request: HttpCall | PackedCall
     reply: HttpReply
     """After a failure: the part that arrived."""
     start: int | None = None
@@ -52,15 +68,40 @@ class Interaction(Struct, frozen=True):
     stopped: bool = False
     """Whether it was cancelled before it was answered."""
 
+    @property
+    def call(self) -> HttpCall:
+        """The request with its whole body, which is made for each caller: it may be large."""
+        request = self.request
+        if isinstance(request, HttpCall):
+            return request
+        return HttpCall(request.method, request.url, request.headers, request.body)
+
+    def compact_body(self) -> bytes:
+        """The body of the request as our codecs send it."""
+        request = self.request
+        return json_bytes(request.body) if isinstance(request, HttpCall) else request.json.compact()
+
+    def body_digest(self) -> bytes:
+        """The SHA-256 of the compact body."""
+        request = self.request
+        return sha256(self.compact_body()).digest() if isinstance(request, HttpCall) else request.json.digest
+
 
 class Cassette(Struct, frozen=True):
     interactions: tuple[Interaction, ...]
     metadata: dict[str, Any]
     recorded_at: int
     """When the recording began, in milliseconds since 1970. 0: unknown."""
-    hash: str
-    keys: tuple[MatchKey, ...] = ()
-    """The `spelled_key` of each interaction. Empty: not computed yet."""
+
+    @property
+    def hash(self) -> str:
+        """The hash of the content, with whole requests."""
+        hasher = sha256(sorted_json(self.metadata))
+        for each in self.interactions:
+            request, failure = each.request, to_builtins(each.failure)
+            where = request.method, request.url, request.headers, each.path, each.start, each.end
+            hasher.update(msgpack.encode((where, each.body_digest(), each.reply, each.chunks, failure, each.stopped)))
+        return "sha256:" + hasher.hexdigest()
 
     def days_old(self, now: int) -> int | None:
         """Whole days since the recording. None: unknown."""

@@ -25,13 +25,9 @@ def match_key(call: HttpCall, path: str = "") -> MatchKey:
     return _key(call, path, read_json)
 
 
-def spelled_key(call: HttpCall, path: str = "") -> MatchKey:
-    """The same, except that numbers count as they are written. Our codecs always write them the same way."""
-    return _key(call, path, msgspec.json.decode)
-
-
 def sent_key(call: HttpCall, path: str = "") -> MatchKey:
-    """The `spelled_key` of a request from our own codecs, which does not need to be parsed."""
+    """The same, except that numbers count as they are written. Our codecs always write them the same way, so that a
+    request does not need to be parsed."""
     return path, call.method.upper(), call.url, call.body
 
 
@@ -44,12 +40,16 @@ TIER_KEYS: Mapping[MatchTier, Callable[[HttpCall, str, Sequence[str]], MatchKey]
 """The key of each tier after the first. It gets the request, its run path and the volatile fields of the spec."""
 
 
-def _key(call: HttpCall, path: str, read: Any) -> MatchKey:
+def json_bytes(body: bytes, read: Callable[[bytes], Any] = msgspec.json.decode) -> bytes:
+    """A body as our codecs write it: compact, with sorted keys. Unchanged if it is not JSON."""
     try:
-        body = sorted_json(read(call.body))
+        return sorted_json(read(body))
     except NOT_JSON:
-        body = call.body
-    return path, call.method.upper(), call.url, body
+        return body
+
+
+def _key(call: HttpCall, path: str, read: Any) -> MatchKey:
+    return path, call.method.upper(), call.url, json_bytes(call.body, read)
 
 
 def _mask_volatile(data: Any, volatile: Sequence[str]) -> Any:

@@ -172,7 +172,7 @@ def load_redacted(path: Path, redactor: Redactor) -> ParsedCassette:
 
     def redact(each: Interaction) -> Interaction:
         call = replace(each.call, url=redactor.redact_text(each.call.url), body=redactor.redact_bytes(each.call.body))
-        return replace(each, call=call, reply=replace(each.reply, body=redactor.redact_bytes(each.reply.body)))
+        return replace(each, request=call, reply=replace(each.reply, body=redactor.redact_bytes(each.reply.body)))
 
     cassette = load_cassette(path, cassette_limit_for(path))
     interactions = tuple(map(redact, cassette.interactions))

@@ -15,12 +15,13 @@ Rule 6  Fault injection makes a run differ from the recorded one. Then a model r
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from hashlib import sha256
 from typing import TypeAlias
 
 from agentrun.cassette.interactions import Cassette, Interaction
-from agentrun.cassette.match import TIER_KEYS, MatchKey, match_key, sent_key, spelled_key
+from agentrun.cassette.match import TIER_KEYS, MatchKey, match_key, sent_key
 from agentrun.cassette.match_tiers import DEFAULT_TIER, MATCH_TIERS, MatchTier
 from agentrun.cassette.miss_context import MissContext, OverruledAnswer
 from agentrun.cassette.miss_explanation import describe_call, explain_miss
@@ -53,7 +54,10 @@ class Player:
         self.redaction = redaction or RunRedaction()
         self._context = context
         self._played: set[int] = set()
-        self._spellings = _index(cassette.keys or self._keys(spelled_key))
+        self._waiting: dict[tuple[str, str, str], deque[int]] = {}
+        """The interactions of each run and endpoint, in their order. Played ones are removed later."""
+        for index, each in enumerate(self._interactions):
+            self._waiting.setdefault((each.path, each.request.method.upper(), each.request.url), deque()).append(index)
         self._indexes: dict[str, KeyIndex] = {}
         self.overruled: OverruledAnswer | None = None
         """The last recorded answer that was not used."""
@@ -68,7 +72,7 @@ class Player:
             self._model_addresses.setdefault(path, set()).add(call.url)
         index = self._take(self._put_back, sent_key(call, path)) if self._put_back else None
         if index is None:
-            index = self._take(self._spellings, sent_key(call, path))
+            index = self._find_sent(call, path)
         if index is None:
             index = self._find_inexact(call, path)
         if index is None and call.without_defaults is not None:
@@ -87,7 +91,9 @@ class Player:
             return False  # the model is not replayed, so the turns of the cassette are not known
         tier, index = self.tier, self._peek(call, path)
         unused = (number - 1 for number in self.unused() if self._interactions[number - 1].path == path)
-        next_turn = next((at for at in unused if self._interactions[at].call.url in addresses), len(self._interactions))
+        next_turn = next(
+            (at for at in unused if self._interactions[at].request.url in addresses), len(self._interactions)
+        )
         if index is None or index > next_turn:
             self.tier = tier
             return False
@@ -112,7 +118,7 @@ class Player:
     def play_next(self, url: str, path: str = "") -> tuple[int, Interaction] | None:
         """The next unplayed interaction with this address, for any request body. Marks it as played."""
         for index, each in enumerate(self._interactions):
-            if index not in self._played and (each.path, each.call.url) == (path, url):
+            if index not in self._played and (each.path, each.request.url) == (path, url):
                 self._played.add(index)
                 return index + 1, each
         return None
@@ -138,12 +144,26 @@ class Player:
         fields |= {"path": path} if path else {}
         return CassetteError("cassette.miss", explanation.message(), hint=hint, fields=fields)
 
+    def _find_sent(self, call: HttpCall, path: str) -> int | None:
+        """The next interaction of the endpoint if it is equal, as in most runs. Otherwise the first equal one."""
+        waiting = self._waiting.get((path, call.method.upper(), call.url))
+        while waiting and waiting[0] in self._played:
+            waiting.popleft()
+        if not waiting:
+            return None
+        if self._interactions[waiting[0]].compact_body() != call.body:
+            if "sent" not in self._indexes:
+                self._indexes["sent"] = _index(map(_sent_digest, self._interactions))
+            return self._take(self._indexes["sent"], _with_digest(sent_key(call, path)))
+        self._played.add(waiting[0])
+        return waiting.popleft()
+
     def _find_inexact(self, call: HttpCall, path: str) -> int | None:
         numbers = self._lazy_index("numbers", match_key)
-        index = self._take(numbers, match_key(call, path))
+        index = self._take(numbers, _with_digest(match_key(call, path)))
         if index is None:
             clean = self.redaction.redact_request(call)
-            index = None if clean is call else self._take(numbers, match_key(clean, path))
+            index = None if clean is call else self._take(numbers, _with_digest(match_key(clean, path)))
             index = self._find_with_placeholders(clean, path) if index is None else index
             index = self._find_with_placeholders(call, path) if index is None and clean is not call else index
         return self._find_in_tiers(call, path) if index is None else index
@@ -151,7 +171,7 @@ class Player:
     def _find_in_tiers(self, call: HttpCall, path: str) -> int | None:
         for tier in MATCH_TIERS[1 : MATCH_TIERS.index(self._require) + 1]:
             key = partial(self._tier_key, tier)
-            index = self._take(self._lazy_index(tier, key), key(call, path))
+            index = self._take(self._lazy_index(tier, key), _with_digest(key(call, path)))
             if index is not None:
                 self.tier = max(self.tier, tier, key=MATCH_TIERS.index)
                 return index
@@ -180,11 +200,18 @@ class Player:
 
     def _lazy_index(self, name: str, key: Callable[[HttpCall, str], MatchKey]) -> KeyIndex:
         if name not in self._indexes:
-            self._indexes[name] = _index(self._keys(key))
+            self._indexes[name] = _index(_with_digest(key(each.call, each.path)) for each in self._interactions)
         return self._indexes[name]
 
-    def _keys(self, key: Callable[[HttpCall, str], MatchKey]) -> Iterator[MatchKey]:
-        return (key(each.call, each.path) for each in self._interactions)
+
+def _with_digest(key: MatchKey) -> MatchKey:
+    """The key with a hash of its body, which may be large."""
+    return *key[:3], sha256(key[3]).digest()
+
+
+def _sent_digest(interaction: Interaction) -> MatchKey:
+    request = interaction.request
+    return interaction.path, request.method.upper(), request.url, interaction.body_digest()
 
 
 def _index(keys: Iterable[MatchKey]) -> KeyIndex:

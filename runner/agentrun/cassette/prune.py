@@ -135,7 +135,11 @@ def _without(cassette: Cassette, unused: tuple[int, ...]) -> tuple[Interaction, 
 
 def _comparable(interactions: tuple[Interaction, ...]) -> list[tuple[MatchKey, Interaction]]:
     """Interactions without their lines, and with the keys of their requests, because JSON is formatted again."""
-    return [(match_key(each.call), replace(each, line=0, call=replace(each.call, body=b""))) for each in interactions]
+    calls = [each.call for each in interactions]
+    rest = [
+        replace(each, line=0, request=replace(call, body=b"")) for each, call in zip(interactions, calls, strict=True)
+    ]
+    return list(zip(map(match_key, calls), rest, strict=True))
 
 
 def _metadata(cassette: Cassette) -> dict[str, Any]:

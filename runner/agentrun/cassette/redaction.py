@@ -142,7 +142,8 @@ def redact_interaction(interaction: Interaction, redactor: Redactor) -> Interact
     """Redact an interaction. Returns the same object if there is nothing to redact."""
     if not redactor:
         return interaction
-    call, reply, failure = interaction.call, interaction.reply, interaction.failure
+    whole = interaction.call
+    call, reply, failure = whole, interaction.reply, interaction.failure
     if failure is not None:
         message, fields = redactor.redact_text(failure.message), redactor.redact_data(failure.fields)
         failure = replace(failure, message=message, fields=fields)
@@ -150,8 +151,8 @@ def redact_interaction(interaction: Interaction, redactor: Redactor) -> Interact
     reply = replace(reply, headers=_redact_headers(reply.headers, redactor), body=body.data)
     url, sent = _redact_url(call.url, redactor), redact_body(ChunkedBody(call.body), redactor).data
     call = replace(call, url=url, headers=_redact_headers(call.headers, redactor), body=sent)
-    clean = replace(interaction, call=call, reply=reply, chunks=body.chunks, failure=failure)
-    return interaction if clean == interaction else clean
+    clean = replace(interaction, request=call, reply=reply, chunks=body.chunks, failure=failure)
+    return interaction if clean == replace(interaction, request=whole) else clean
 
 
 def _redact_headers(headers: tuple[tuple[str, str], ...], redactor: Redactor) -> tuple[tuple[str, str], ...]:
@@ -422,4 +423,4 @@ def redact_cassette(
 
 
 def _redact(redaction: RunRedaction, interactions: Sequence[Interaction], metadata: Mapping[str, Any]) -> Cassette:
-    return Cassette(redaction.redact_interactions(interactions), dict(redaction.data(metadata)), 0, "")
+    return Cassette(redaction.redact_interactions(interactions), dict(redaction.data(metadata)), 0)

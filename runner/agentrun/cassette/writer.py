@@ -1,15 +1,17 @@
 """Write cassettes: vcrpy converts the interactions, and our serializer lays out the text, one interaction at a time.
 
-Rule 1  Request bodies are written as pretty JSON, response bodies exactly as they arrived.
+Rule 1  Request bodies are written as pretty JSON and packed (`packing.py`), response bodies exactly as they arrived.
 Rule 2  Only headers of the allow-list are written.
-Rule 3  A file that vcrpy loads and saves through this serializer stays the same.
+Rule 3  A file that vcrpy loads and saves through this serializer stays the same. vcrpy gets the whole bodies.
+Rule 4  A large reply that repeats is written once, with an anchor that is its hash. vcrpy reads anchors too.
 
 Importing vcrpy takes a tenth of a second, so commands that only read cassettes do not import this module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -19,8 +21,10 @@ from vcr.request import Request
 from vcr.serialize import serialize
 from vcr.serializers import yamlserializer
 
-from agentrun.canonical_json import NOT_JSON, pretty_json
+from agentrun.canonical_json import NOT_JSON, pretty_json, text_hash
 from agentrun.cassette.interactions import NO_REPLY, Interaction
+from agentrun.cassette.json_body import LARGE_TEXT, JsonBody
+from agentrun.cassette.packing import PACKED_KEY, Expander, Packer
 from agentrun.cassette.yaml_loader import LinedMapping
 from agentrun.wire import HttpCall
 
@@ -28,12 +32,13 @@ REQUEST_HEADERS = frozenset({"accept", "content-type"})
 RESPONSE_HEADERS = frozenset({"content-type", "date", "location", "retry-after"})
 
 
-def dump_cassette(interactions: Iterable[Interaction], metadata: Mapping[str, Any]) -> str:
-    """The text of a cassette file."""
+def dump_cassette(interactions: Iterable[Interaction], metadata: Mapping[str, Any], *, packed: bool = True) -> str:
+    """The text of a cassette file. `packed`: whether the requests are packed."""
     pairs = [(_request(each.call), _response(each)) for each in interactions]
     requests, responses = [request for request, _ in pairs], [response for _, response in pairs]
     cassette = {"requests": requests, "responses": responses, "metadata": dict(metadata)}
-    return str(serialize(cassette, CassetteSerializer))  # type: ignore[no-untyped-call]  # vcrpy has no types
+    serializer = CassetteSerializer if packed else WholeSerializer
+    return str(serialize(cassette, serializer))  # type: ignore[no-untyped-call]  # vcrpy has no types
 
 
 def _request(call: HttpCall) -> Request:
@@ -79,28 +84,115 @@ def _allowed_headers(headers: Iterable[tuple[str, str]], allowed: frozenset[str]
     return listed
 
 
-class CassetteSerializer:
+class WholeSerializer:
     """A serializer for vcrpy: block style, one value per line, keys in the order in which people read them."""
 
-    deserialize = staticmethod(yamlserializer.deserialize)
+    @staticmethod
+    def deserialize(text: str) -> dict[str, Any]:
+        """Raises `PackingError`."""
+        data: dict[str, Any] = yamlserializer.deserialize(text)  # type: ignore[no-untyped-call]  # vcrpy has no types
+        return {**data, "interactions": _expand(data["interactions"])} if PACKED_KEY in text else data
 
     @staticmethod
     def serialize(cassette: dict[str, Any]) -> str:
-        head = {"version": cassette["version"]}
-        if cassette.get("metadata"):
-            head["metadata"] = cassette["metadata"]
-        interactions = cassette["interactions"]
-        first = "interactions:\n" if interactions else "interactions: []\n"
-        return "".join([_dump(head), first, *(_dump([_layout(each)]) for each in interactions)])
+        return "".join(_cassette_parts(cassette, cassette["interactions"]))
 
 
-def _layout(interaction: dict[str, Any]) -> dict[str, Any]:
+class CassetteSerializer(WholeSerializer):
+    """The same with packed requests."""
+
+    @staticmethod
+    def serialize(cassette: dict[str, Any]) -> str:
+        return "".join(_cassette_parts(cassette, _pack(cassette["interactions"])))
+
+
+def _cassette_parts(cassette: dict[str, Any], interactions: list[dict[str, Any]]) -> Iterator[str]:
+    head = {"version": cassette["version"]}
+    if cassette.get("metadata"):
+        head["metadata"] = cassette["metadata"]
+    yield _dump(head)
+    yield "interactions:\n" if interactions else "interactions: []\n"
+    anchors = _Anchors(_reply_text(each["response"]) for each in interactions)
+    yield from (_dump([_layout(each, anchors)]) for each in interactions)
+
+
+def _pack(interactions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    packer, packed = Packer(), []
+    for each in interactions:
+        request, response = each["request"], each["response"]
+        extra = response.get("agentrun")
+        endpoint, path = (request["method"], request["uri"]), str(extra.get("path")) if isinstance(extra, dict) else ""
+        shorter = packer.pack(request["body"] if isinstance(request["body"], str) else None, endpoint, path)
+        packer.add_reply(_reply_text(response))
+        if shorter is not None:
+            request = {**request, "body": shorter.body}
+            response = {**response, "agentrun": {**(extra or {}), PACKED_KEY: shorter.digest}}
+        packed.append({"request": request, "response": response})
+    return packed
+
+
+def _expand(interactions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    expander, expanded = Expander(), []
+    for each in interactions:
+        request, response = each["request"], each["response"]
+        body = request.get("body")
+        data = body.encode() if isinstance(body, str) else b""
+        whole: bytes | JsonBody = data
+        extra = response.get("agentrun")
+        if isinstance(extra, dict) and PACKED_KEY in extra:
+            whole = expander.expand(data, extra[PACKED_KEY])
+            request = {**request, "body": whole.pretty().decode()}
+            rest = {key: value for key, value in extra.items() if key != PACKED_KEY}
+            response = {key: value for key, value in response.items() if key != "agentrun"}
+            response |= {"agentrun": rest} if rest else {}
+        expander.add(whole, _reply_text(response).encode())
+        expanded.append({"request": request, "response": response})
+    return expanded
+
+
+def _reply_text(response: dict[str, Any]) -> str:
+    """The body of a response. Empty: it has another form."""
+    body = response.get("body")
+    text = body.get("string") if isinstance(body, dict) else None
+    return text if isinstance(text, str) else ""
+
+
+def _layout(interaction: dict[str, Any], anchors: _Anchors) -> dict[str, Any]:
     request, response = interaction["request"], dict(interaction["response"])
     extra = response.get("agentrun")
     if isinstance(extra, dict) and isinstance(extra.get("chunks"), list):
         response["agentrun"] = {**extra, "chunks": _OneLine(extra["chunks"])}
+    if text := anchors.mark(_reply_text(response)):
+        response["body"] = {**response["body"], "string": text}
+    is_packed = isinstance(extra, dict) and PACKED_KEY in extra
     ordered = {key: request[key] for key in ("method", "uri", "headers")}
-    return {"request": {**ordered, "body": _format_body(request["body"])}, "response": response}
+    body = request["body"] if is_packed else _format_body(request["body"])
+    return {"request": {**ordered, "body": body}, "response": response}
+
+
+class _AnchoredText(str):
+    """A text with an anchor, or the alias of one."""
+
+    __slots__ = ("anchor", "is_alias")
+    anchor: str
+    is_alias: bool
+
+
+class _Anchors:
+    """Marks the large texts that repeat."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        counts = Counter(text for text in texts if len(text) >= LARGE_TEXT)
+        self._repeated = {text for text, count in counts.items() if count > 1}
+        self._written: set[str] = set()
+
+    def mark(self, text: str) -> _AnchoredText | None:
+        if text not in self._repeated:
+            return None
+        marked = _AnchoredText(text)
+        marked.anchor, marked.is_alias = text_hash(text).replace(":", "-"), text in self._written
+        self._written.add(text)
+        return marked
 
 
 def _format_body(body: Any) -> Any:
@@ -117,8 +209,19 @@ class _OneLine(list[int]):
 class _Dumper(yaml.SafeDumper):
     """Writes multi-line texts as block scalars. Pure Python, so the output is the same with and without libyaml."""
 
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  # a value that occurs twice is written twice
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  # only `_AnchoredText` has aliases
         return True
+
+    def anchor_node(self, node: Any) -> None:
+        super().anchor_node(node)
+        if isinstance(node.value, _AnchoredText):
+            self.anchors[node] = node.value.anchor
+
+    def serialize_node(self, node: Any, parent: Any, index: Any) -> None:
+        if isinstance(node.value, _AnchoredText) and node.value.is_alias:
+            self.emit(yaml.AliasEvent(node.value.anchor))
+        else:
+            super().serialize_node(node, parent, index)
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -130,6 +233,7 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _represent_text)
+_Dumper.add_representer(_AnchoredText, _represent_text)
 _Dumper.add_representer(LinedMapping, yaml.SafeDumper.represent_dict)
 _Dumper.add_representer(
     _OneLine, lambda dumper, items: dumper.represent_sequence("tag:yaml.org,2002:seq", items, flow_style=True)

@@ -83,7 +83,7 @@ def test_each_model_fault_has_its_code_with_every_provider(
 ) -> None:
     route = {**ROUTE, "provider": provider, "name": "m"}
     agent = shop(model={"routes": [route], "stream": stream, "max_output_tokens": 100, "temperature": None})
-    run = replay(agent, case(fault("model", **inject, times=9)), Cassette((), {}, 0, "sha256:0"))
+    run = replay(agent, case(fault("model", **inject, times=9)), Cassette((), {}, 0))
     assert (run.ending, run.failed) == (code, [code] * attempts)
 
 

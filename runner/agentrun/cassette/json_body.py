@@ -1,0 +1,165 @@
+"""JSON objects that share their parts: each item of a list is kept once, and hashed once.
+
+A conversation repeats itself in every request. A body that continues an earlier one costs as much as its new items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any, TypeAlias
+
+import msgspec
+
+from agentrun.canonical_json import NOT_JSON, sorted_json
+
+LARGE_TEXT = 1024
+"""Characters."""
+
+
+class SharedList:
+    """The first `length` items of a list, which longer lists may continue. Items are compact JSON."""
+
+    __slots__ = ("_items", "length", "size")
+
+    def __init__(self, items: list[bytes], size: int | None = None) -> None:
+        self._items = items
+        self.length = len(items)
+        self.size = sum(map(len, items)) if size is None else size
+
+    def __getitem__(self, place: slice) -> list[bytes]:
+        start, stop, _ = place.indices(self.length)
+        return self._items[start:stop]
+
+    def continued(self, new: list[bytes]) -> SharedList:
+        """This list and new items. Nothing is copied, unless another list continues this one already."""
+        if self.length < len(self._items):
+            return SharedList(self[:] + new)
+        self._items += new
+        return SharedList(self._items, self.size + sum(map(len, new)))
+
+    def text(self, start: int = 0) -> bytes:
+        """The JSON of the items from `start` on, without brackets."""
+        items = b",".join(self[start:])
+        return b"," + items if start and start < self.length else items
+
+
+Value: TypeAlias = bytes | SharedList
+"""Compact JSON, or the items of a list."""
+
+
+class JsonBody:
+    """The fields of a JSON object, in the order of their names."""
+
+    __slots__ = ("_continued", "_digest", "_hasher", "fields")
+
+    def __init__(self, fields: dict[str, Value]) -> None:
+        self.fields = fields
+        self._continued: str | None = None
+        """A list. `_hasher` has read everything up to its last item."""
+        self._hasher: Any = None
+        self._digest: bytes | None = None
+
+    @classmethod
+    def parse(cls, body: str | bytes) -> JsonBody | None:
+        """None: it is not a JSON object."""
+        try:
+            data = msgspec.json.decode(body)
+            return cls.of(data) if isinstance(data, dict) else None
+        except NOT_JSON:
+            return None
+
+    @classmethod
+    def of(cls, data: dict[str, Any]) -> JsonBody:
+        return cls({name: json_value(data[name]) for name in sorted(data)})
+
+    def derive(self, changes: dict[str, Value], removed: Sequence[str], continued: str | None) -> JsonBody:
+        """A body with other fields. `continued`: a list in `changes` that begins with all items of the present one."""
+        fields = {**self.fields, **changes}
+        if removed or len(fields) > len(self.fields):
+            fields = {name: fields[name] for name in sorted(fields) if name not in removed}
+        body = JsonBody(fields)
+        if continued is not None:
+            body._continued = continued
+            if self._continued == continued and self._hasher is not None and self._begins(body, continued):
+                body._hasher = self._hasher.copy()
+                body._hasher.update(body._list(continued).text(self._list(continued).length))
+        return body
+
+    def _begins(self, other: JsonBody, continued: str) -> bool:
+        """Whether another body has the same fields up to a list."""
+        before = [name for name in other.fields if name < continued]
+        return before == [name for name in self.fields if name < continued] and all(
+            other.fields[name] is self.fields[name] for name in before
+        )
+
+    def _list(self, name: str) -> SharedList:
+        value = self.fields[name]
+        assert isinstance(value, SharedList), "only a list is continued"
+        return value
+
+    @property
+    def digest(self) -> bytes:
+        """The SHA-256 of the compact JSON."""
+        if self._digest is None:
+            self._digest = sha256(self.compact()).digest() if self._continued is None else self._hash(self._continued)
+        return self._digest
+
+    def _hash(self, continued: str) -> bytes:
+        if self._hasher is None:
+            before = b"".join(self._field(name) + b"," for name in self.fields if name < continued)
+            self._hasher = sha256(b"{" + before + _name(continued) + b"[" + self._list(continued).text())
+        hasher = self._hasher.copy()
+        hasher.update(b"]" + b"".join(b"," + self._field(name) for name in self.fields if name > continued) + b"}")
+        digest: bytes = hasher.digest()
+        return digest
+
+    def _field(self, name: str) -> bytes:
+        value = self.fields[name]
+        return _name(name) + (value if isinstance(value, bytes) else b"[" + value.text() + b"]")
+
+    @property
+    def size(self) -> int:
+        """The bytes of the values."""
+        return sum(len(each) if isinstance(each, bytes) else each.size for each in self.fields.values())
+
+    def compact(self) -> bytes:
+        return b"{" + b",".join(map(self._field, self.fields)) + b"}"
+
+    def pretty(self) -> bytes:
+        """As it is written if it is not packed."""
+        return msgspec.json.format(self.compact(), indent=2) + b"\n"
+
+    def large_texts(self) -> Iterator[str]:
+        for value in self.fields.values():
+            for each in (value,) if isinstance(value, bytes) else value[:]:
+                yield from large_texts(each)
+
+
+@lru_cache(maxsize=1024)
+def _name(name: str) -> bytes:
+    return msgspec.json.encode(name) + b":"
+
+
+def json_value(data: Any) -> Value:
+    return SharedList(list(map(sorted_json, data))) if isinstance(data, list) else sorted_json(data)
+
+
+def large_texts(document: str | bytes) -> Iterator[str]:
+    """The large texts in a JSON document."""
+    if len(document) < LARGE_TEXT:
+        return
+    try:
+        left = [msgspec.json.decode(document)]
+    except NOT_JSON:
+        return
+    while left:
+        value = left.pop()
+        match value:
+            case dict():
+                left += value.values()
+            case list():
+                left += value
+            case str() if len(value) >= LARGE_TEXT:
+                yield value
