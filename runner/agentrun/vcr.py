@@ -9,6 +9,7 @@ Rule 2  Everything is redacted before it is written. If a secret may be left, or
         written and the old file stays.
 Rule 3  Of the request headers only `accept` and `content-type` are written, and addresses without user and password. A
         response header that names a credential is written as a placeholder. Compressed bodies are decompressed.
+        Requests are packed in the file; vcrpy and its matchers see the whole bodies.
 Rule 4  The values of headers, parameters and fields of bodies (JSON and forms) that name a credential, and keys of a
         known shape in any text, are replaced everywhere.
 """
@@ -34,8 +35,10 @@ from vcr.serialize import serialize
 from vcr.util import read_body
 
 from agentrun.canonical_json import NOT_JSON, read_json
+from agentrun.cassette.file import load_cassette
 from agentrun.cassette.interactions import Interaction
 from agentrun.cassette.match import MatchKey, match_key, normalised_key
+from agentrun.cassette.packing import PackingError
 from agentrun.cassette.redaction import RunRedaction, match_placeholders, redact_cassette
 from agentrun.cassette.request_diff import describe_differences
 from agentrun.cassette.writer import REQUEST_HEADERS, CassetteSerializer
@@ -182,12 +185,14 @@ class CassettePersister:
 
     def load_cassette(self, cassette_path: str | os.PathLike[str], serializer: Any) -> Any:
         self._redaction.update()
+        path, hint = os.fspath(cassette_path), "restore the file or record it again"
         try:
             return self._loader.load_cassette(cassette_path, serializer=serializer)
         except CassetteDecodeError as error:  # vcrpy would take it for an empty cassette and replace it
-            path = os.fspath(cassette_path)
-            hint = "restore the file or record it again"
             raise CassetteError("cassette.damaged", f"{path} is not UTF-8", hint=hint, fields={"file": path}) from error
+        except PackingError as error:
+            load_cassette(Path(path))  # the error of our reader has the line
+            raise CassetteError("cassette.damaged", f"{path}: {error}", hint=hint, fields={"file": path}) from error
 
     def save_cassette(
         self, cassette_path: str | os.PathLike[str], cassette_dict: dict[str, Any], serializer: Any

@@ -17,6 +17,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentrun.cassette.conversion import converted_text
 from agentrun.cassette.file import cassette_exists, load_cassette
 from agentrun.cassette.interactions import Interaction
 from agentrun.cassette.writer import dump_cassette
@@ -171,8 +172,9 @@ def test_any_response_body_is_read_back_by_us_and_vcrpy(tmp_path_factory: pytest
 
 
 def test_vcrpy_replays_a_recorded_run(tmp_path: Path) -> None:
-    """The file of a recorded run, played by plain vcrpy through httpx, with the body in the match."""
+    """The expanded file of a recorded run, played by plain vcrpy through httpx, with the body in the match."""
     path = record(tmp_path / "cassette.yaml", typed(), completion(BAD), completion(GOOD))
+    path.write_text(converted_text(path.read_text(encoding="utf-8"), packed=False), encoding="utf-8")
     before = path.read_bytes()
     player = VCR.VCR(record_mode="none", match_on=["method", "uri", "body"])
     with player.use_cassette(str(path)) as cassette, httpx.Client() as client:

@@ -206,7 +206,7 @@ SHIPPED = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "cassette
 @pytest.mark.parametrize("path", SHIPPED)
 def test_shipped_cassette_saved_by_vcrpy_through_our_serializer_is_the_same(path: str, tmp_path: Path) -> None:
     persister, again = VCR.persisters.filesystem.FilesystemPersister, tmp_path / "again.yaml"
-    requests, responses, metadata = persister.load_cassette(ROOT / path, VCR.serializers.yamlserializer)
+    requests, responses, metadata = persister.load_cassette(ROOT / path, CassetteSerializer)
     data = {"requests": requests, "responses": responses, "metadata": metadata}
     persister.save_cassette(again, data, CassetteSerializer)
     assert again.read_bytes() == (ROOT / path).read_bytes()

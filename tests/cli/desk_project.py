@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from agentrun.cassette.conversion import converted_text
 from agentrun.cassette.file import load_cassette
 from agentrun.cassette.interactions import Interaction
 from agentrun.cassette.writer import dump_cassette
@@ -136,8 +137,8 @@ def add_unused(path: Path) -> None:
 
 
 def without_lines(interactions: tuple[Interaction, ...]) -> list[Interaction]:
-    """Interactions without their lines."""
-    return [replace(each, line=0) for each in interactions]
+    """Interactions without their lines, and with whole requests."""
+    return [replace(each, line=0, request=each.call) for each in interactions]
 
 
 def copy_cassette(folder: Path, name: str, **metadata: Any) -> Path:
@@ -163,7 +164,9 @@ def _plain_data(value: Any) -> Any:
 
 
 def edit(path: Path, old: str, new: str) -> None:
+    """Edit a file. A cassette is expanded first, as a person would do it."""
     text = path.read_text(encoding="utf-8")
+    text = converted_text(text, packed=False) if "\ninteractions:" in text else text
     assert old in text
     path.write_text(text.replace(old, new), encoding="utf-8")
 

@@ -11,6 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from agentrun.cassette.conversion import converted_text
 from agentrun.cli.diff import command
 from agentrun.testing.suite.discovery import read_located_cases
 from agentrun.testing.suite.replay import CompiledAgents, replay_case
@@ -55,9 +56,10 @@ def snapshots(folder: Path, **cases: tuple[str, ...]) -> Path:
 
 
 def edited_copy(path: Path, old: str, new: str, name: str = "b") -> Path:
-    """A copy of a file with one thing changed."""
+    """A copy of a file with one thing changed. A cassette is expanded first."""
     copy = path.with_name(f"{name}{path.suffix}")
     text = path.read_text(encoding="utf-8")
+    text = converted_text(text, packed=False) if "\ninteractions:" in text else text
     assert old in text
     copy.write_text(text.replace(old, new), encoding="utf-8")
     return copy

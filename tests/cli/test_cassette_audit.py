@@ -70,7 +70,7 @@ cassettes/desk/default.yaml:134  damaged  this is not a cassette: 'method' is mi
   → restore the file or record it again
 """,
     secret: """\
-cassettes/desk/default.yaml:432  secret  a credential (openai key) is in the reply of interaction 7
+cassettes/desk/default.yaml:304  secret  a credential (openai key) is in the reply of interaction 7
   → revoke it, then record again; use `replay.redact` to keep other values out of cassettes
 """,
     miss: """\
@@ -82,7 +82,7 @@ cassettes/desk/default.yaml:1  stale  instructions of specs/desk.yaml changed si
   → agentrun specs/desk.yaml --case default --record new
 """,
     unused: """\
-cassettes/desk/default.yaml:568  unused  its case does not play 1 of 8 interactions: 8
+cassettes/desk/default.yaml:370  unused  its case does not play 1 of 8 interactions: 8
   → agentrun cassette prune removes them
 """,
     stale: """\
@@ -154,7 +154,7 @@ def test_json_has_one_object_per_finding(desk: Path) -> None:
     secret(desk)
     done = cassette(desk, "audit", "--json")
     (line,) = done.lines()
-    assert (done.code, done.err, line["kind"], line["line"], line["fails"]) == (1, "", "secret", 432, True)
+    assert (done.code, done.err, line["kind"], line["line"], line["fails"]) == (1, "", "secret", 304, True)
     assert line.keys() == {"file", "line", "kind", "message", "fix", "fails"}
 
 

@@ -27,13 +27,13 @@ cassettes/desk/default.yaml: 7 interactions (4 model, 2 tool, 1 other)
    → {"id":"1042","total":39.9}
 3  line 155, at 0.200s for 0.040s: model openai gpt-4.1-mini, 3 messages, 2 tools
    → 429, retry-after 0: the script has this fault before turn 2 (provider.rate_limited)
-4  line 259, at 0.300s for 0.040s: model openai gpt-4.1-mini, 3 messages, 2 tools
+4  line 208, at 0.300s for 0.040s: model openai gpt-4.1-mini, 3 messages, 2 tools
    → calls refund(amount=20.5, order_id="1042"); 10 in, 5 out tokens
-5  line 378, at 0.400s for 0.040s: approval of refund(amount=20.5, order_id="1042") because “A person signs off.”
+5  line 250, at 0.400s for 0.040s: approval of refund(amount=20.5, order_id="1042") because “A person signs off.”
    → approved by --approve all
-6  line 411, at 0.500s for 0.040s: tool refund(amount=20.5, order_id="1042")
+6  line 283, at 0.500s for 0.040s: tool refund(amount=20.5, order_id="1042")
    → 20.50 of order 1042 is paid back
-7  line 434, at 0.600s for 0.040s: model openai gpt-4.1-mini, 5 messages, 2 tools
+7  line 306, at 0.600s for 0.040s: model openai gpt-4.1-mini, 5 messages, 2 tools
    → text “Done, 20.50 is paid back.”; 10 in, 5 out tokens
 """
 

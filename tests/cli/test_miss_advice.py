@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from agentrun.cassette.conversion import converted_text
+
 from .shop_project import STORY, Project
 
 SMALL_REFUNDS_RULE = "    - {id: money, allow: refund, when: 'args.amount <= 10.0'}\n"
@@ -18,7 +20,7 @@ def without_interaction(number: int) -> Callable[[Project], None]:
     """Takes an interaction off the cassette."""
 
     def remove(shop: Project) -> None:
-        data = yaml.safe_load(shop.cassette.read_text(encoding="utf-8"))
+        data = yaml.safe_load(converted_text(shop.cassette.read_text(encoding="utf-8"), packed=False))
         del data["interactions"][number - 1]
         shop.cassette.write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
 

@@ -97,10 +97,10 @@ def test_http_request_has_defaults_and_an_older_cassette_without_them_still_matc
     assert request.call.url == sent.url, "the cassette has the request that was sent"
     tools: Any = {"executors": {"http": HttpTools(UNREACHABLE)}}
     assert replay_cassette(HTTP_AGENT, cassette(tmp_path, taken.interactions), **tools).canonical == taken.canonical
-    earlier = replace(request, call=replace(request.call, url="http://shop.example/7?n=0"))
+    earlier = replace(request, request=replace(request.call, url="http://shop.example/7?n=0"))
     older = cassette(tmp_path, (ask, earlier, last))
     assert replay_cassette(HTTP_AGENT, older, **tools).canonical == taken.canonical
-    other = replace(request, call=replace(request.call, url="http://shop.example/8?n=0"))
+    other = replace(request, request=replace(request.call, url="http://shop.example/8?n=0"))
     missed = replay_cassette(HTTP_AGENT, cassette(tmp_path, (ask, other, last)), **tools).outcome
     assert missed.code == "cassette.miss"
     assert "7?n=1" in json.dumps(missed.fields), "the request that would be sent is reported"
@@ -114,7 +114,7 @@ def test_recording_again_reuses_an_older_interaction_without_defaults(tmp_path: 
 
     taken = record_in_memory(HTTP_AGENT, world, reply_with_calls(("print", AS_WRITTEN)), DONE_REPLY)
     ask, request, last = taken.interactions
-    earlier = replace(request, call=replace(request.call, url="http://shop.example/7?n=0"))
+    earlier = replace(request, request=replace(request.call, url="http://shop.example/7?n=0"))
     kept = Player(cassette(tmp_path, (ask, earlier, last)))
     again = record_in_memory(HTTP_AGENT, world, kept=kept)
     assert len(service.calls) == 1, "the shop is not asked again"

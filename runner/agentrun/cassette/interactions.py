@@ -9,13 +9,13 @@ metadata: if it has the wrong form or is missing, no tool counts as changed.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any
 
-from msgspec import Struct, msgpack, to_builtins
+from msgspec import Struct, msgpack
 
-from agentrun.canonical_json import sorted_json
 from agentrun.cassette.json_body import JsonBody
 from agentrun.cassette.match import json_bytes
 from agentrun.core.package import Package
@@ -87,6 +87,11 @@ class Interaction(Struct, frozen=True):
         return sha256(self.compact_body()).digest() if isinstance(request, HttpCall) else request.json.digest
 
 
+def _dump(data: dict[str, Any]) -> bytes:
+    """Any data of a YAML file, for a hash. msgspec refuses numbers of more than 64 bits."""
+    return json.dumps(data, sort_keys=True, default=repr).encode()
+
+
 class Cassette(Struct, frozen=True):
     interactions: tuple[Interaction, ...]
     metadata: dict[str, Any]
@@ -96,9 +101,9 @@ class Cassette(Struct, frozen=True):
     @property
     def hash(self) -> str:
         """The hash of the content, with whole requests."""
-        hasher = sha256(sorted_json(self.metadata))
+        hasher = sha256(_dump(self.metadata))
         for each in self.interactions:
-            request, failure = each.request, to_builtins(each.failure)
+            request, failure = each.request, each.failure and (each.failure.code, _dump(each.failure.fields))
             where = request.method, request.url, request.headers, each.path, each.start, each.end
             hasher.update(msgpack.encode((where, each.body_digest(), each.reply, each.chunks, failure, each.stopped)))
         return "sha256:" + hasher.hexdigest()

@@ -61,6 +61,12 @@ class JsonBody:
         self._hasher: Any = None
         self._digest: bytes | None = None
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, JsonBody) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
     @classmethod
     def parse(cls, body: str | bytes) -> JsonBody | None:
         """None: it is not a JSON object."""

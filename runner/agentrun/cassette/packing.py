@@ -92,7 +92,8 @@ class Expander:
     def _derived(self, data: dict[str, Any]) -> JsonBody:
         base = self._body(data[BASE_KEY])
         changes, removed = data.get(CHANGES_KEY, {}), data.get(REMOVED_KEY, [])
-        if not isinstance(changes, dict) or not isinstance(removed, list) or len(data) > 3:
+        is_known = data.keys() <= {BASE_KEY, CHANGES_KEY, REMOVED_KEY}
+        if not is_known or not isinstance(changes, dict) or not isinstance(removed, list):
             raise PackingError(f"a packed request has only {BASE_KEY!r}, {CHANGES_KEY!r} and {REMOVED_KEY!r}")
         if any(name not in base.fields or name in changes for name in removed):
             raise PackingError(f"{REMOVED_KEY!r} names a field that interaction {data[BASE_KEY]} does not have")

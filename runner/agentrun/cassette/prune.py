@@ -8,10 +8,9 @@ Rule 3  A file is changed under the lock of its recorder, and only if it did not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,6 +21,7 @@ from agentrun.cassette.match import MatchKey, match_key
 from agentrun.cassette.selection import (
     CaseReplays,
     CassetteFile,
+    CassetteLock,
     LoadedCassette,
     find_unused,
     load_selected,
@@ -30,10 +30,7 @@ from agentrun.cassette.selection import (
 from agentrun.cassette.writer import dump_cassette
 from agentrun.errors import StorageError
 from agentrun.files import TEMPORARY_NAME
-from agentrun.spec.project import Project
 from agentrun.spec.safe_text import join_numbers, join_words, plural, short_text
-
-CassetteLock: TypeAlias = Callable[[Project, Path], AbstractContextManager[None]]
 
 
 class PruneStep(Struct, frozen=True):
@@ -115,9 +112,7 @@ def _pruned_text(cassette: Cassette, unused: tuple[int, ...], at: str) -> str:
 
 def apply_prune_step(step: PruneStep, at: str, lock: CassetteLock) -> None:
     """Remove or rewrite the file of a step. `at`: the time for its history. Raises `storage.failed`."""
-    file, project = step.file, step.file.project
-    # A path on the command line may be outside the folder of cassettes.
-    tree = project.cassette_tree if file.is_in_place else project.source_tree("cassette")
+    file, project, tree = step.file, step.file.project, step.file.tree
     name = TEMPORARY_NAME.fullmatch(file.path.name)
     with lock(project, file.path.with_name(name[1]) if name else file.path):
         if step.cassette is not None and load_cassette(file.path, project.cassette_limit).hash != step.cassette.hash:

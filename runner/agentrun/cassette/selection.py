@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from shlex import quote
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from msgspec import UNSET, Struct
 
@@ -25,7 +26,7 @@ from agentrun.compiler.cases import CASES_FILE_SUFFIX, cases_for_spec, cases_pat
 from agentrun.compiler.package_file import PackageFile
 from agentrun.compiler.spec_reader import read_spec
 from agentrun.errors import AgentrunError, CassetteError, SpecError, StorageError
-from agentrun.files import TEMPORARY_NAME
+from agentrun.files import TEMPORARY_NAME, ProjectTree
 from agentrun.spec.problems import DocumentError
 from agentrun.spec.project import Project, find_project, project_root
 from agentrun.spec.safe_text import join_words
@@ -73,6 +74,11 @@ class CassetteFile(Struct, frozen=True):
     @property
     def is_in_place(self) -> bool:
         return self.path.is_relative_to(self.project.cassette_directory)
+
+    @property
+    def tree(self) -> ProjectTree:
+        """Writes the file. A path on the command line may be outside the folder of cassettes."""
+        return self.project.cassette_tree if self.is_in_place else self.project.source_tree("cassette")
 
     @property
     def specs(self) -> list[str]:
@@ -241,6 +247,9 @@ class ReplayResult(Struct, frozen=True):
     @property
     def is_miss(self) -> bool:
         return self.code in ("cassette.miss", "not_started")
+
+
+CassetteLock: TypeAlias = Callable[[Project, Path], AbstractContextManager[None]]
 
 
 class CaseReplays(Protocol):

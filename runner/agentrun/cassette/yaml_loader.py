@@ -2,7 +2,8 @@
 
 Rule 1  libyaml only splits the text into events. The data is built here without recursion, because the loader of
         libyaml overflows the stack on deep nesting.
-Rule 2  Loading stops at the limits for depth, aliases, and nodes (aliases count with all their nodes).
+Rule 2  Loading stops at the limits for depth, aliases, and nodes (aliases count with all their nodes). An alias of a
+        text counts with its length, because a cassette may repeat a large reply many times.
 Rule 3  Tags other than `!!binary` and `!!str` are rejected, and so are duplicate keys.
 Rule 4  Unquoted scalars are resolved by the rules of PyYAML (YAML 1.1), which wrote the file. By other rules an
         unquoted text could become a number. Dates stay texts.
@@ -21,6 +22,7 @@ from msgspec import Struct
 
 MAX_CASSETTE_DEPTH = 64
 MAX_CASSETTE_ALIASES = 100
+MAX_ALIASED_TEXT = 256 * 1024 * 1024
 MAX_CASSETTE_NODES = 1_000_000
 MAX_NUMBER_LENGTH = 1000
 MAX_CACHED_WORD = 64
@@ -92,6 +94,7 @@ class _Builder:
         self._open: list[_Open] = []
         self._anchors: dict[str, tuple[Any, int]] = {}
         self._aliases = 0
+        self._aliased_text = 0
 
     def take(self, event: Any) -> None:
         line = event.start_mark.line + 1
@@ -100,11 +103,14 @@ class _Builder:
             return
         match event:
             case yaml.AliasEvent():
-                self._aliases += 1
-                if self._aliases > MAX_CASSETTE_ALIASES or event.anchor not in self._anchors:
-                    reason = "too many aliases" if event.anchor in self._anchors else "an alias without an anchor"
-                    raise CassetteFormatError(reason, line)
-                self._put(*self._anchors[event.anchor], line)
+                if event.anchor not in self._anchors:
+                    raise CassetteFormatError("an alias without an anchor", line)
+                value, size = self._anchors[event.anchor]
+                self._aliases += 0 if isinstance(value, str) else 1
+                self._aliased_text += len(value) if isinstance(value, str) else 0
+                if self._aliases > MAX_CASSETTE_ALIASES or self._aliased_text > MAX_ALIASED_TEXT:
+                    raise CassetteFormatError("too many aliases", line)
+                self._put(value, size, line)
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
                 self._begin(event, line)
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():

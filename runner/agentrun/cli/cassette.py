@@ -1,9 +1,9 @@
-"""`agentrun cassette`: the commands that list, show, audit, accept and prune cassettes."""
+"""`agentrun cassette`: the commands that list, show, audit, accept, prune and convert cassettes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -19,6 +19,7 @@ from agentrun.spec.problems import escape_invisible
 from agentrun.spec.safe_text import plural
 
 if TYPE_CHECKING:
+    from agentrun.cassette.conversion import Conversion
     from agentrun.cassette.parsed_interaction import ParsedCassette
     from agentrun.cassette.prune import PruneStep
     from agentrun.cassette.selection import CaseReplays, LoadedCassette
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 @click.group("cassette", cls=ListGroup)
 def command() -> None:
-    """List, show, audit and prune cassettes.
+    """List, show, audit, prune and convert cassettes.
 
     \b
     Examples:
@@ -34,6 +35,7 @@ def command() -> None:
       agentrun cassette show cassettes/triage/default.yaml     show one as text
       agentrun cassette audit --fail-on any --max-age 90d      check them in CI
       agentrun cassette prune                                  show what can be removed; --yes removes it
+      agentrun cassette upgrade                                pack the requests of old cassettes
     """
 
 
@@ -333,3 +335,85 @@ def _format_step(step: PruneStep, *, done: bool, as_json: bool) -> str:
         line = {"file": step.file.label, "action": step.action, "why": step.reason, "done": done}
         return json_line(line | ({"interactions": list(step.unused)} if step.unused else {}))
     return f"{step.action:<7}  {escape_invisible(step.file.label)}  {escape_invisible(step.reason)}"
+
+
+@command.command("expand", short_help="Write the whole body of every request into a cassette.")
+@click.argument("file", type=ExistingFile)
+@json_option
+def expand_command(file: Path, as_json: bool) -> int:
+    """Write the whole body of every request into the cassette in FILE.
+
+    A packed request shows only what is new since an earlier one. Programs that compare bodies without agentrun, such
+    as vcrpy with match_on=["body"], need whole ones. A replay is the same with both.
+
+    \b
+    Examples:
+      agentrun cassette expand cassettes/triage/broken.yaml
+    """
+    return _convert([file], packed=False, as_json=as_json)
+
+
+@command.command("pack", short_help="Write only what is new in each request of a cassette.")
+@click.argument("file", type=ExistingFile)
+@json_option
+def pack_command(file: Path, as_json: bool) -> int:
+    """Pack the requests of the cassette in FILE: each shows what it shares with an earlier one, and what is new.
+
+    This is the form that agentrun records. It is the reverse of `agentrun cassette expand`.
+
+    \b
+    Examples:
+      agentrun cassette pack cassettes/triage/broken.yaml
+    """
+    return _convert([file], packed=True, as_json=as_json)
+
+
+@command.command("upgrade", short_help="Pack the requests of old cassettes.")
+@click.argument("paths", nargs=-1, type=ExistingPath(exists=True, path_type=Path))
+@json_option
+def upgrade_command(paths: tuple[Path, ...], as_json: bool) -> int:
+    """Pack the requests of cassettes that were recorded with an older version of agentrun.
+
+    PATH is a cassette, a spec, or a folder of them. Without PATH all cassettes of the project are upgraded. The new
+    form is read again and compared before it is written: every request, reply and time must be the same. Old cassettes
+    replay without an upgrade too. Cassettes that another program recorded are kept as they are.
+
+    \b
+    Examples:
+      agentrun cassette upgrade
+      agentrun cassette upgrade cassettes/support
+    """
+    return _convert(paths, packed=True, as_json=as_json, is_upgrade=True)
+
+
+def _convert(paths: Sequence[Path], *, packed: bool, as_json: bool, is_upgrade: bool = False) -> int:
+    from agentrun.cassette.conversion import convert_cassette
+    from agentrun.cassette.selection import load_selected, select_cassettes
+    from agentrun.store.staged_cassettes import lock_cassette
+
+    code = changed = 0
+    for file in select_cassettes(paths):
+        if is_upgrade and load_selected(file).is_foreign:
+            continue
+        try:
+            done = convert_cassette(file, lock_cassette, packed=packed)
+        except AgentrunError as error:
+            show_error(error, as_json=as_json)
+            code = code or error.exit_code
+            continue
+        changed += done.is_changed
+        line = {"file": file.label, "changed": done.is_changed, "before": done.before, "after": done.after}
+        if as_json:
+            click.echo(json_line(line))
+        elif done.is_changed or not is_upgrade:
+            click.echo(f"{escape_invisible(file.label)}  {_describe_conversion(done)}")
+    if is_upgrade and not as_json:
+        print_stderr(f"{plural(changed, 'cassette')} upgraded")
+    return code
+
+
+def _describe_conversion(done: Conversion) -> str:
+    if not done.is_changed:
+        return "unchanged: it has this form already"
+    same = f"{plural(done.interactions, 'interaction')}, all the same"
+    return f"{done.before:,} → {done.after:,} bytes; {same}"

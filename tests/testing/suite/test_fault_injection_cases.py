@@ -113,7 +113,7 @@ def test_fault_places_are_counted_over_a_conversation() -> None:
     found = shipped("local", fault("model#2", status=429), turns=["Why is the sky blue?", "And the sea?"])
     prepared = PREPARED.for_case(found)
     cassette = load_cassette(prepared.cassette_path(found))
-    twice = replace(cassette, interactions=cassette.interactions * 2, keys=())
+    twice = replace(cassette, interactions=cassette.interactions * 2)
     player = LenientPlayer(twice)
     laid = FaultInjection(found.case, player)
     played = replay_case(found, prepared, player, laid)

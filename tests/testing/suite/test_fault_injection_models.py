@@ -116,7 +116,7 @@ def test_recorded_reply_of_a_failed_route_counts_as_played(tmp_path: Path) -> No
     cassette, _ = record_case(tmp_path, agent, case(), completion("First."))
     laid = case(fault("model#1", status=500, times=4))
     more, _ = record_case(tmp_path, agent, laid, completion("Second."))
-    whole = replace(cassette, interactions=cassette.interactions + more.interactions, keys=())
+    whole = replace(cassette, interactions=cassette.interactions + more.interactions)
     run = replay(agent, laid, whole)
     assert (run.ending, run.run.outcome.answer, run.run.unused_error) == ("completed", "Second.", None)
 
