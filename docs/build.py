@@ -62,6 +62,11 @@ ERRORS = {
         "the request is larger than the context window of the model",
         "shorten the input, set `context.overflow: compact`, or use a model with a larger window",
     ),
+    "cursor.invalid": ("the text is not a cursor, or only a part of one", "use the whole `cursor` of an event"),
+    "cursor.scope": (
+        "the cursor belongs to another run, agent or store",
+        "use it where it came from, or begin without a cursor",
+    ),
     "delivery.failed": ("a required sink did not accept the answer", "check the sink, and run again"),
     **dict.fromkeys(
         ("guard.cycle", "guard.repeated_batch", "guard.repeated_call", "guard.stagnation"),

@@ -54,7 +54,9 @@ _GROUPS: dict[tuple[RetryClass, int], str] = {
         "policy.denied policy.interrupted approval.denied approval.timed_out approval.unavailable approval.cancelled"
     ),
     ("user", 2): "input.rejected session.not_found",
-    ("repair", 2): "input.admission_failed run.not_found run.invalid_state run.invalid_continuation",
+    ("repair", 2): (
+        "input.admission_failed run.not_found run.invalid_state run.invalid_continuation cursor.scope cursor.invalid"
+    ),
     ("retryable", 9): "session.busy",
     ("not_retryable", 2): "run.duplicate session.duplicate",
     ("host", 7): "storage.failed storage.untrusted",
@@ -131,7 +133,7 @@ class HostError(AgentrunError):
 
 
 class RequestError(AgentrunError):
-    codes = ("input.", "session.", "run.")
+    codes = ("input.", "session.", "run.", "cursor.")
 
 
 def run_duplicate_error(run: str) -> RequestError:

@@ -107,8 +107,20 @@ class ProjectTree(Struct, frozen=True):
                 raise
             return descriptor
 
-    def read(self, path: Path, limit: int, *, tail: bool = False) -> bytes | None:
-        """The first `limit` bytes of a file, or with `tail` the last ones. None: there is no such file."""
+    def append(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+        """Append to a file with one write, so that processes that append at the same time do not mix their data."""
+        descriptor = self.open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, sync=False)
+        with self._failures(path, "written"):
+            try:
+                write_all(descriptor, data)
+                if sync:
+                    sync_data(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def read(self, path: Path, limit: int, *, tail: bool = False, start: int = 0) -> bytes | None:
+        """The first `limit` bytes of a file after `start`, or with `tail` the last ones. None: there is no such
+        file."""
         with self._failures(path, "read"):
             try:
                 with self._parent(path, create=False) as (directory, name):
@@ -118,8 +130,8 @@ class ProjectTree(Struct, frozen=True):
             with os.fdopen(descriptor, "rb") as file:
                 status = os.fstat(descriptor)
                 _refuse_special(status)
-                if tail:
-                    file.seek(max(0, status.st_size - limit))
+                if tail or start:
+                    file.seek(start or max(0, status.st_size - limit))
                 return file.read(limit)
 
     def names(self, path: Path) -> list[str]:

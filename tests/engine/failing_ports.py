@@ -20,7 +20,7 @@ from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply
 from agentrun.core.outcome import Question
 from agentrun.engine.clock import StepClock
-from agentrun.engine.events import EventBus
+from agentrun.engine.event_bus import EventBus
 from agentrun.engine.hooks import HookQuestion
 from agentrun.engine.memory import MemoryBlobs, MemoryJournals
 from agentrun.engine.ports import Approver, Executor, Journal, Provider, SinkPort, TransientEvent

@@ -13,7 +13,7 @@ from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
 from agentrun.core.policy import PolicyDecision
 from agentrun.engine.begin import PackagePolicy, find_package
-from agentrun.engine.events import EventBus
+from agentrun.engine.event_bus import EventBus
 from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
 from agentrun.errors import AgentrunError, StorageError

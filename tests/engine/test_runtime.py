@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from agentrun.compiler.package_file import seal_package
-from agentrun.core.facts import ApprovalAnswer, RunResumed, RunStarted, WorkLost
+from agentrun.core.facts import ApprovalAnswer, RunResumed, RunStarted, RunStopped, WorkLost
 from agentrun.core.messages import Text
 from agentrun.core.outcome import Outcome, Question, Suspended
 from agentrun.core.package import Package
+from agentrun.engine.event_bus import EventBus
 from agentrun.engine.events import Cursor, agent_scope, run_scope
 from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.runtime import Registry, Runtime
@@ -95,19 +96,43 @@ def test_run_count_counts_the_started_runs() -> None:
 
 def test_subscribe_filters_by_scope_and_starts_at_a_cursor() -> None:
     home = Home("a", "b")
-    everything, one = home.runtime.subscribe(), home.runtime.subscribe(run_scope("r2"))
-    agents = home.runtime.subscribe(agent_scope("triage"))
+    everything, agents = home.runtime.subscribe(), home.runtime.subscribe(agent_scope("triage"))
     home.run()
     home.run(run="r2")
-    assert [event.run for event in everything] == ["r1"] * 5 + ["r2"] * 5
-    assert [event.run for event in one] == ["r2"] * 5
+    events = list(everything)
+    assert [event.run for event in events] == ["r1"] * 5 + ["r2"] * 5
+    assert [event.run for event in home.runtime.subscribe(run_scope("r2"), Cursor("run:r2"))] == ["r2"] * 5
     assert len(list(agents)) == 10
-    assert len(list(home.runtime.subscribe(cursor=Cursor("all", 7)))) == 3
-    with pytest.raises(ValueError, match="cursor"):
-        home.runtime.subscribe(run_scope("r1"), Cursor("all", 1))
+    assert list(home.runtime.subscribe(cursor=events[6].cursor)) == events[7:]
     with pytest.raises(AgentrunError) as caught:
-        Runtime().subscribe()
-    assert (caught.value.code, caught.value.fields) == ("host.missing", {"name": "events"})
+        home.runtime.subscribe(run_scope("r1"), events[6].cursor)
+    assert (caught.value.code, caught.value.fields["scope"]) == ("cursor.scope", "run:r1")
+    for runtime, name in ((Runtime(), "events"), (Runtime(events=EventBus()), "journal")):
+        with pytest.raises(AgentrunError) as caught:
+            runtime.subscribe()
+        assert (caught.value.code, caught.value.fields) == ("host.missing", {"name": name})
+
+
+def test_cursor_is_valid_in_another_runtime_with_the_same_journals() -> None:
+    home = Home("a", "b")
+    home.run()
+    first, *_, last = home.runtime.subscribe(cursor=Cursor("all"))
+    again = Home("c", journals=home.journals)
+    again.run(run="r2")
+    assert [event.run for event in again.runtime.subscribe(cursor=first.cursor)] == ["r1"] * 4 + ["r2"] * 5
+    assert [event.run for event in again.runtime.subscribe(cursor=last.cursor)] == ["r2"] * 5
+
+
+def test_terminal_record_of_a_run_is_the_last_one_if_it_is_finished() -> None:
+    home = Home(*PAY)
+    handle = home.start(ASKING_AGENT)
+    home.wait(handle)
+    assert home.runtime.terminal_record("r1") is None
+    handle.cancel()
+    home.wait(handle)
+    record = home.runtime.terminal_record("r1")
+    assert record == home.journals.records("r1")[-1]
+    assert isinstance(record.fact, RunStopped)
 
 
 def test_every_event_is_journaled_before_it_is_published() -> None:

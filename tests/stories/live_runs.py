@@ -15,7 +15,7 @@ from agentrun.compiler.compile import compile_or_raise
 from agentrun.compiler.package_file import PackageFile
 from agentrun.core.facts import Record
 from agentrun.core.outcome import Ending
-from agentrun.engine.events import Subscription
+from agentrun.engine.event_bus import Subscription
 from agentrun.engine.live_providers import live_providers, live_sender
 from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.ports import Executor, ReplyDelta

@@ -13,8 +13,10 @@ import agentrun
 from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.facts import ToolFinished
 from agentrun.core.messages import Text
+from agentrun.engine.event_bus import EventBus
 from agentrun.engine.event_loop import SystemClock
-from agentrun.engine.events import EventBus, run_scope
+from agentrun.engine.events import ALL_EVENTS
+from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.perform import Performer
 from agentrun.engine.ports import ToolProgress
 from agentrun.engine.tool_runner import MAX_PROGRESS_LINES, MAX_PROGRESS_TEXT, PROGRESS_GAP_MS, CallProgress
@@ -218,7 +220,7 @@ def test_progress_after_a_timeout_is_ignored(desk: Desk) -> None:
 
 def test_full_event_queue_drops_progress() -> None:
     bus = EventBus(queue=2)
-    subscription = bus.subscribe(run_scope("r"), lambda run: [])
+    subscription = bus.subscribe(ALL_EVENTS, MemoryJournals())
     for n in range(5):
         bus.publish("r", ToolProgress("r", "c1.0", "look", str(n)))
     assert [event.what.text for event in subscription if isinstance(event.what, ToolProgress)] == ["0", "1"]

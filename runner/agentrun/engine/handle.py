@@ -21,7 +21,8 @@ from agentrun.engine.argument_checks import check_author, check_grace, check_tex
 from agentrun.engine.begin import admit, refuse_changed_package, refuse_duplicate_input
 from agentrun.engine.clock import StepClock
 from agentrun.engine.driver import RunLog, drive_with_children
-from agentrun.engine.events import Cursor, Subscription
+from agentrun.engine.event_bus import Subscription
+from agentrun.engine.events import Cursor, run_scope
 from agentrun.engine.request import RunStatus, wrong_state_error
 from agentrun.engine.sessions import Session
 from agentrun.engine.world import World
@@ -200,4 +201,4 @@ class RunHandle:
 
     def events(self, cursor: Cursor | None = None) -> Subscription:
         """The run's events, from its first record or from a cursor of an earlier event."""
-        return self._subscribe(cursor or Cursor(f"run:{self.run}", 0))
+        return self._subscribe(cursor or Cursor(run_scope(self.run).name))

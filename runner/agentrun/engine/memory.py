@@ -5,15 +5,16 @@ A journal has one owner. A new owner gets the next epoch, and then the previous 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 from agentrun.canonical_json import text_hash
 from agentrun.compiler.package_file import PackageFile
-from agentrun.core.facts import Record, RunResumed, RunStarted
+from agentrun.core.facts import Record, RunResumed, RunStarted, RunStopped
 from agentrun.engine.ports import Journal
 from agentrun.errors import PackageError, StorageError, run_not_found_error
 from agentrun.journal.storage import MemoryJournal
+from agentrun.store.run_order import RunPlace
 
 
 class Journals(Protocol):
@@ -45,6 +46,8 @@ class MemoryJournals:
         self._journals: dict[str, MemoryJournal] = {}
         self._packages: dict[tuple[str, str], PackageFile] = {}
         self._epochs: dict[str, int] = {}
+        self._order: list[str] = []
+        """The runs without a parent, as they began."""
 
     def __contains__(self, run: object) -> bool:
         return run in self._journals and bool(self._journals[run].records())
@@ -72,12 +75,28 @@ class MemoryJournals:
             raise run_not_found_error(run)
         return self._journals[run].records()
 
+    def tail(self, run: str) -> MemoryTail:
+        return MemoryTail(self._journals, run)
+
+    def runs_after(self, place: RunPlace) -> list[RunPlace] | None:
+        if place.offset and self._order[place.offset - 1 : place.offset] != [place.run]:
+            return None
+        return [RunPlace(n, run) for n, run in enumerate(self._order[place.offset :], place.offset + 1)]
+
+    def unfinished(self, runs: Iterable[str]) -> list[str]:
+        return [run for run in runs if not isinstance(self.records(run)[-1].fact, RunStopped)]
+
+    def watch(self) -> None:
+        """No other process writes here."""
+
     def text(self, run: str) -> bytes:
         return self._journals[run].text()
 
     def restore(self, run: str, records: Iterable[Record]) -> None:
         self._journals[run] = MemoryJournal(records)
         self._epochs[run] = self._journals[run].epoch - 1
+        for record in self._journals[run].records()[:1]:
+            self._add_to_order(run, record)
 
     def append(self, run: str, record: Record) -> None:
         """Raises `journal.stale_owner` if the owner of the record is not the latest."""
@@ -85,6 +104,24 @@ class MemoryJournals:
             fields = {"seq": record.seq, "epoch": record.epoch, "owner": self._epochs[run]}
             raise StorageError("journal.stale_owner", f"another process has taken over the run {run}", fields=fields)
         self._journals[run].append(record)
+        self._add_to_order(run, record)
+
+    def _add_to_order(self, run: str, record: Record) -> None:
+        fact = record.fact
+        if isinstance(fact, RunStarted) and fact.parent is None and run not in self._order:
+            self._order.append(run)
+
+
+class MemoryTail:
+    def __init__(self, journals: Mapping[str, MemoryJournal], run: str) -> None:
+        self._journals = journals
+        self._run = run
+        self._seq = 0
+
+    def read(self) -> Iterator[Record]:
+        for record in self._journals[self._run].records_after(self._seq) if self._run in self._journals else ():
+            self._seq = record.seq
+            yield record
 
 
 class _OwnedJournal:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from agentrun.compiler.package_file import PackageFile
 from agentrun.core.evolve import fold
-from agentrun.core.facts import ApprovalAnswer, CancelRequested, Fact, Record
+from agentrun.core.facts import ApprovalAnswer, CancelRequested, Fact, Record, RunStopped
 from agentrun.core.messages import Content
 from agentrun.core.outcome import Question, outcome_of
 from agentrun.core.package import Package
@@ -48,7 +48,9 @@ from agentrun.engine.begin import (
 from agentrun.engine.crew import MAX_PARALLEL_EFFECTS, CompletionOrder
 from agentrun.engine.crew_registry import CrewRegistry
 from agentrun.engine.driver import RunLog, open_run_log
-from agentrun.engine.events import ALL_EVENTS, Cursor, EventBus, Scope, Subscription, run_scope
+from agentrun.engine.event_bus import EventBus, Subscription
+from agentrun.engine.events import ALL_EVENTS, Cursor, Scope, run_scope
+from agentrun.engine.follower import follow_journals
 from agentrun.engine.handle import PARK_GRACE_MS, RunHandle
 from agentrun.engine.http_clients import HttpClients
 from agentrun.engine.memory import Journals, MemoryBlobs, MemoryJournals, stored_package
@@ -209,9 +211,6 @@ class Runtime:
         package = with_package or stored_package(journals, run)
         world = world_of_run(self._world(), run)
         check_resume(world, package, state)
-        assert self._events is not None
-        if not self._events.has_run(run):
-            self._events.add_history(run, records)
         journals.keep(run, package)
         log = open_run_log(world)
         log.take_over(package.fingerprint)
@@ -267,10 +266,17 @@ class Runtime:
         )
 
     def subscribe(self, scope: Scope = ALL_EVENTS, cursor: Cursor | None = None) -> Subscription:
-        """Events from now on, or from a cursor of the same scope."""
-        if self._events is None:
-            raise HostError("host.missing", "the runtime has no events port", fields={"name": "events"})
-        return self._events.subscribe(scope, self.records, cursor)
+        """Events from now on, or from a cursor of the same scope: those of the journals, and then those that come.
+        Raises `run.not_found`, `cursor.scope`."""
+        if self._events is None or self.journals is None:
+            name = "events" if self._events is None else "journal"
+            raise HostError("host.missing", f"the runtime has no {name} port", fields={"name": name})
+        return self._events.subscribe(scope, follow_journals(self.journals), cursor)
+
+    def terminal_record(self, run: str) -> Record | None:
+        """The record that ended a run, or None if the run is not finished. Raises `run.not_found`."""
+        *_, last = self.records(run)
+        return last if isinstance(last.fact, RunStopped) else None
 
     # --- input from outside --------------------------------------------------------------------------------------
 

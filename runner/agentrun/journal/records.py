@@ -70,6 +70,8 @@ _kind_decoder = msgspec.json.Decoder(_OwnerFact)
 class HashChain(Struct):
     head: str = GENESIS_HASH
     seq: int = 0
+    rules: int = 0
+    """The rules version of the records that were read last."""
 
     def line(self, record: Record) -> bytes:
         """The line of the next record. Any other record is a bug in agentrun. Raises UnicodeEncodeError if a text
@@ -149,7 +151,7 @@ def read_records(
 def follow_chain(
     chain: HashChain, lines: Iterable[bytes], *, unknown: bool = False, read_blob: FactBlobReader = no_blobs
 ) -> Iterator[Record]:
-    rules = 0
+    """Read the lines that continue a chain. It can be called again with later lines."""
     for stored in lines:
         seq = chain.seq + 1
         try:
@@ -157,7 +159,7 @@ def follow_chain(
         except (msgspec.DecodeError, ValueError) as error:
             raise damaged_record_error(seq, str(error)) from None
         try:
-            rules = _rules_version(line, rules)
+            rules = chain.rules = _rules_version(line, chain.rules)
             if rules > RULES_VERSION:
                 message = f"record {seq} of the journal was written by a later release of agentrun "
                 message += f"(rules version {rules}; this release reads up to {RULES_VERSION})"

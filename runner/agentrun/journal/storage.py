@@ -344,11 +344,12 @@ def head_path(journal: Path) -> Path:
     return journal.with_name("head")
 
 
-def read_contents(path: Path, tree: ProjectTree | None = None) -> JournalContents:
-    """Read a journal, and its head if it has the name of a journal in the store. Raises `storage.failed`."""
+def read_contents(path: Path, tree: ProjectTree | None = None, *, start: int = 0) -> JournalContents:
+    """Read a journal, and its head if it has the name of a journal in the store. `start`: the offset of the first line
+    to read, in a journal of the store. Raises `storage.failed`."""
     head = _read_head(path, tree) if path.name == JOURNAL_NAME else None  # first: a live owner writes it last
     limit = MAX_JOURNAL_BYTES + MAX_RECORD_BYTES  # the terminal record is written even if the journal is full
-    data = _read_bytes(path, limit + 1) if tree is None else tree.read(path, limit + 1)
+    data = _read_bytes(path, limit + 1) if tree is None else tree.read(path, limit + 1, start=start)
     if data is None:
         raise _journal_failed(OSError(errno.ENOENT, os.strerror(errno.ENOENT)))
     if len(data) > limit:
@@ -432,6 +433,9 @@ class MemoryJournal:
 
     def records(self) -> tuple[Record, ...]:
         return tuple(self._records)
+
+    def records_after(self, seq: int) -> Iterable[Record]:
+        return self._records[seq:]
 
     def lines_after(self, seq: int) -> Iterator[bytes]:
         yield from self._lines[seq:]

@@ -2,14 +2,15 @@
 
     .agentrun/runs/<run>/journal.jsonl, head, package.json, blobs/<sha256>, inbox/, lock, torn-<seq>
     .agentrun/sessions/<session>/runs, lock
+    .agentrun/order
 
 Rule 1  These files are the truth; everything else is derived from them.
 Rule 2  A run is worked on by one process, which holds the lock of the run. The lock is released by the kernel when the
         process ends, and its file is removed only with the whole run. A sub-agent has its own directory; the lock and
         the blobs of the run that a user started are for all its sub-agents.
 Rule 3  A run begins with its first record. A run that is refused before leaves no directory. The order of writing is:
-        blobs, package, record, head, index. A blob is written before the record that names it. The index has a run
-        when it starts and ends, and when it is left: suspended, parked or after an error.
+        place in the order of runs, blobs, package, record, head, index. A blob is written before the record that names
+        it. The index has a run when it starts and ends, and when it is left: suspended, parked or after an error.
 Rule 4  Only the user can read the store. Links in it are not followed.
 """
 
@@ -20,7 +21,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from msgspec import Struct
 
@@ -40,12 +41,17 @@ from agentrun.journal.storage import (
     blob_reader,
     read_contents,
 )
+from agentrun.journal.tail import JournalTail
 from agentrun.spec.project import Project
 from agentrun.spec.source_files import display_path
 from agentrun.store.owner import claim_store
 from agentrun.store.process_lock import LockBusy, ProcessLock, ignore_store_in_git
 from agentrun.store.run_ids import is_run_id, root_run
+from agentrun.store.run_order import RunOrder, RunPlace
 from agentrun.store.session_lists import SessionLists, session_name
+
+if TYPE_CHECKING:
+    from agentrun.store.watch import StoreWatch
 
 RUN_DAYS = 30
 MAX_FINISHED_RUNS = 1000
@@ -80,6 +86,7 @@ class FileStore:
         self._packages: dict[str, PackageFile] = {}
         """Packages that are written with the next record of their run."""
         self._blobs: dict[str, RunBlobs] = {}
+        self._order = RunOrder(self._tree, project.store_directory / "order", self._runs_by_start)
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
@@ -127,10 +134,29 @@ class FileStore:
 
     def unfinished_runs(self) -> Iterator[str]:
         """The runs that users started and that have no terminal record, the latest first."""
-        ends = self.last_records(self.root_runs())
-        runs = (run for run, last in ends if last is None or not last.is_terminal)
+        runs = self.unfinished(self.root_runs())
         started = ((record.at, run) for run in runs if (record := self.first_record(run)) is not None)
         return (run for _, run in sorted(started, reverse=True))
+
+    def tail(self, run: str) -> JournalTail:
+        """Reads the journal of a run while it is written. Raises `run.not_found` if no run can have this id."""
+        if not is_run_id(run):
+            raise run_not_found_error(run)
+        return JournalTail(self.run_directory(run), self._tree)
+
+    def runs_after(self, place: RunPlace) -> list[RunPlace] | None:
+        """The runs that users started, after a place in their order. None: this store does not have this place."""
+        return self._order.after(place)
+
+    def unfinished(self, runs: Iterable[str]) -> list[str]:
+        """Those of the runs that have no terminal record yet. Their journals are not checked."""
+        return [run for run, last in self.last_records(runs) if last is None or not last.is_terminal]
+
+    def watch(self) -> StoreWatch:
+        """Notices changes of the runs of this store by any process."""
+        from agentrun.store.watch import StoreWatch  # late: a run does not need it
+
+        return StoreWatch(self.project.store_directory)
 
     def package(self, run: str, fingerprint: str) -> PackageFile:
         if (kept := self._packages.get(run)) is not None and kept.fingerprint == fingerprint:
@@ -302,12 +328,18 @@ class FileStore:
         except StorageError:
             return None
 
+    def _runs_by_start(self) -> list[str]:
+        started = ((self.first_record(run), run) for run in self.root_runs())
+        return [run for _, run in sorted((record.at, run) for record, run in started if record)]
+
     # --- for the journals and blobs of this store ------------------------------------------------------------------
 
-    def create_directory(self, run: str) -> None:
-        """Create and lock the directory of a new run. Raises `run.duplicate` or `session.busy` if another process has
-        created the run in the meantime."""
+    def create_directory(self, run: str) -> bool:
+        """Create and lock the directory of a new run. Return whether there was one already, of a process that ended
+        before the first record. Raises `run.duplicate` or `session.busy` if another process has created the run in the
+        meantime."""
         self._prepare()
+        is_left = self.run_directory(run).is_dir()
         if not os.path.lexists(self._runs):
             self._notify(f"runs are stored in {display_path(self.project.store_directory)}: {RETENTION_RULE}")
         self._tree.make_directory(self.run_directory(run) / "inbox", sync=False)
@@ -315,15 +347,17 @@ class FileStore:
         if run in self:
             self._release(run)
             raise run_duplicate_error(run)
+        return is_left
 
-    def create_journal(self, run: str, first: Record, file: FileJournal | None) -> FileJournal:
+    def create_journal(self, run: str, first: Record, file: FileJournal | None, *, is_left: bool) -> FileJournal:
         """Write the blobs and the package of a new run, and an empty journal. `file`: the empty journal that a process
-        left behind when it ended before the first record."""
+        left behind when it ended before the first record. `is_left`: whether it left a directory."""
         root = self._family(run)
         if name := session_name(first):
             self.lock_session(name, run)
             self.sessions.add(name, run, sync=self.syncs)
         if run == root:
+            self._order.add(run, is_left=is_left, sync=self.syncs)
             self.blobs(run).write_pending()
         self.write_package(run)
         return file or self._open_file(run)
@@ -482,9 +516,9 @@ class StoredJournal:
             self._store.end(self.run)
 
     def _append_first(self, record: Record) -> None:
-        self._store.create_directory(self.run)
+        is_left = self._store.create_directory(self.run)
         try:
-            self._file = self._store.create_journal(self.run, record, self._file)
+            self._file = self._store.create_journal(self.run, record, self._file, is_left=is_left)
             self._file.append(record)
             self._store.finish_creation(self.run)
         except BaseException:
