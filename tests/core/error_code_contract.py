@@ -41,6 +41,8 @@ session.busy                                                    | session       
 session.duplicate                                               | session             | N | 2
 session.unfinished                                              | session run         | U | 8
 run.not_found                                                   | run                 | P | 2
+cursor.scope                                                    | cursor scope        | P | 2
+cursor.invalid                                                  | cursor              | P | 2
 run.duplicate                                                   | run                 | N | 2
 run.invalid_state run.invalid_continuation                      | expected actual     | P | 2
 recovery.failed                                                 | seq                 | P | 7
@@ -91,6 +93,8 @@ CODES_OF_OTHER_LAYERS = {
     "session.duplicate": "engine and store: sessions",
     "session.unfinished": "engine: sessions",
     "run.not_found": "engine: the runtime object",
+    "cursor.scope": "engine: subscriptions",
+    "cursor.invalid": "engine: the text of a cursor",
     "run.duplicate": "engine: the runtime object",
     "run.invalid_state": "engine: the runtime object",
     "run.invalid_continuation": "engine: the runtime object",

@@ -8,6 +8,7 @@ Rule 3  The fields of an error are for programs. They appear with `--json` only.
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -144,6 +145,32 @@ def write_line(text: str, *, err: bool = False) -> None:
         click.echo(text, err=err)
     except BrokenPipeError:
         _discard_stream(sys.stderr if err else sys.stdout)
+
+
+class OutputPipe:
+    """Standard output, if it is a pipe."""
+
+    def __init__(self) -> None:
+        self._identity = self._find_identity()
+
+    @property
+    def has_reader(self) -> bool:
+        """Whether someone can still read. `write_line` replaces a pipe that its reader closed."""
+        if self._identity is None:
+            return True
+        if self._identity != self._find_identity():
+            return False
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+        return not any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+
+    @staticmethod
+    def _find_identity() -> tuple[int, int] | None:
+        try:
+            status = os.fstat(sys.stdout.fileno())
+        except (AttributeError, OSError, ValueError):  # there is no standard output, or it is not a file
+            return None
+        return status.st_dev, status.st_ino
 
 
 def write_mark(text: str) -> None:

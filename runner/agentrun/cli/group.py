@@ -25,6 +25,7 @@ COMMANDS: dict[str, str] = {
     "resume": "Continue a run that was interrupted, was parked, or waits for something.",
     "settle": "Decide about a call whose outcome is not known, and continue the run.",
     "show": "Show a run from its journal: turns, calls, rulings, spend and outcome.",
+    "events": "Print the events of runs, and follow runs of other processes.",
     "verify": "Verify that the journal of a run is intact.",
     "audit": "Check that this release would make the same decisions as a journal.",
     "store": "Show where runs are stored, and trust a store.",

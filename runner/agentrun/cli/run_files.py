@@ -105,15 +105,15 @@ def read_run(word: str, *, unknown: bool = True, keep_all: bool = True) -> tuple
 
     if Path(word).is_file() or "/" in word or word.endswith(".jsonl"):
         path: Path = ExistingFile.convert(word, None, None)
-        return read_family(path, unknown=unknown, keep_all=keep_all), _package_paths(path.parent)
+        return read_family(path, unknown=unknown, keep_all=keep_all), package_paths(path.parent)
     store = FileStore(working_project())
     run = find_run(store, word)
     path = store.journal_path(run)
     family = read_family(path, store.project.store_tree, unknown=unknown, keep_all=keep_all)
-    return family, _package_paths(store.run_directory(root_run(run)))
+    return family, package_paths(store.run_directory(root_run(run)))
 
 
-def _package_paths(folder: Path) -> list[Path]:
+def package_paths(folder: Path) -> list[Path]:
     return sorted(folder.glob("package*.json"))
 
 

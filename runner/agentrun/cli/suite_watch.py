@@ -14,8 +14,6 @@ Rule 6  A file is unchanged as long as its time, size and inode are. A folder is
 from __future__ import annotations
 
 import os
-import select
-import sys
 from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import suppress
 from pathlib import Path
@@ -27,7 +25,7 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentrun.cli.console import json_line, safe_text, write_line
+from agentrun.cli.console import OutputPipe, json_line, safe_text, write_line
 from agentrun.cli.suite_result import SuiteResult
 from agentrun.compiler.cases import CASES_FILE_SUFFIX
 from agentrun.compiler.lock_file import lock_path
@@ -114,32 +112,6 @@ def _print_change(files: list[Path], touched: SelectedCases, *, as_json: bool) -
         listed = ", ".join([*names[:MAX_NAMED_FILES], *([f"{more} more"] if more > 0 else [])])
         count = plural(len(touched.cases), "case") if touched.cases or touched.unreadable else "no case to run"
         write_line(f"\n{safe_text(listed)} changed: {count}")
-
-
-class OutputPipe:
-    """Standard output, if it is a pipe."""
-
-    def __init__(self) -> None:
-        self._identity = self._find_identity()
-
-    @property
-    def has_reader(self) -> bool:
-        """Whether someone can still read. `write_line` replaces a pipe that its reader closed."""
-        if self._identity is None:
-            return True
-        if self._identity != self._find_identity():
-            return False
-        poll = select.poll()
-        poll.register(sys.stdout.fileno(), 0)
-        return not any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
-
-    @staticmethod
-    def _find_identity() -> tuple[int, int] | None:
-        try:
-            status = os.fstat(sys.stdout.fileno())
-        except (AttributeError, OSError, ValueError):  # there is no standard output, or it is not a file
-            return None
-        return status.st_dev, status.st_ino
 
 
 class WatchedCases(Struct, frozen=True, kw_only=True):

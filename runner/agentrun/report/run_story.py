@@ -34,7 +34,7 @@ def render_story(family: RunFamily, packages: Mapping[str, Package]) -> Iterator
     yield from _head(family.root, renderer.state)
     yield from body
     if family.root.is_finished == (renderer.state.stopped is not None):  # otherwise this release does not know a fact
-        yield from _end(renderer.state)
+        yield from render_outcome(renderer.state)
 
 
 def _renderer(journal: ReadJournal, packages: Mapping[str, Package]) -> RunRenderer:
@@ -87,7 +87,8 @@ def _child(family: RunFamily, child: ReadJournal, packages: Mapping[str, Package
         yield from (replace(line, indent=line.indent + indent) for line in _open_work(renderer.state))
 
 
-def _end(state: State) -> Iterator[OutputLine]:
+def render_outcome(state: State) -> Iterator[OutputLine]:
+    """The last lines of a run: its answer and what it used, or what is open."""
     if state.stopped is None:
         yield from _open_work(state)
         yield make_line(f"so far {_spend(state)}", "dim")

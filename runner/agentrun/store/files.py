@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Self
 
 from msgspec import Struct
 
-from agentrun.canonical_json import data_hash
 from agentrun.compiler.package_file import MAX_PACKAGE_BYTES, PackageFile, package_bytes, parse_package
 from agentrun.core.facts import Record, RunStopped
 from agentrun.errors import RequestError, StorageError, run_duplicate_error, run_not_found_error
@@ -33,7 +32,6 @@ from agentrun.journal.records import GENESIS_HASH, is_terminal_line, read_record
 from agentrun.journal.storage import (
     INTENTS,
     JOURNAL_NAME,
-    MAX_BLOB_BYTES,
     MAX_RECORD_BYTES,
     FileJournal,
     JournalContents,
@@ -46,6 +44,7 @@ from agentrun.spec.project import Project
 from agentrun.spec.source_files import display_path
 from agentrun.store.owner import claim_store
 from agentrun.store.process_lock import LockBusy, ProcessLock, ignore_store_in_git
+from agentrun.store.run_blobs import RunBlobs
 from agentrun.store.run_ids import is_run_id, root_run
 from agentrun.store.run_order import RunOrder, RunPlace
 from agentrun.store.session_lists import SessionLists, session_name
@@ -61,7 +60,6 @@ RETENTION_RULE = (
     "ones until you remove them"
 )
 _AT = re.compile(rb'\{"at":([0-9]{1,18}),')
-_BLOB = re.compile(r"sha256:([0-9a-f]{64})")
 _OTHER_PACKAGE = re.compile(r"package-[0-9a-f]{16}\.json")
 
 
@@ -226,7 +224,7 @@ class FileStore:
         """The blobs of a run and its sub-agents."""
         root = self._family(run)
         if root not in self._blobs:
-            self._blobs[root] = RunBlobs(self, self.run_directory(root) / "blobs")
+            self._blobs[root] = RunBlobs(self._tree, self.run_directory(root) / "blobs", sync=self.syncs)
         return self._blobs[root]
 
     def remove(self, run: str, *, force: bool = False) -> None:
@@ -402,12 +400,6 @@ class FileStore:
         self._release(run)
         self.sessions.release(run)
 
-    def read_blob(self, path: Path) -> bytes | None:
-        return self._tree.read(path, MAX_BLOB_BYTES + 1)
-
-    def write_blob(self, path: Path, data: bytes) -> None:
-        self._tree.write(path, data, sync=self.syncs)
-
     @property
     def syncs(self) -> bool:
         return self._sync != "process"
@@ -540,43 +532,3 @@ class StoredJournal:
         self._is_closed = True
         if self._file is not None:
             self._file.close()
-
-
-class RunBlobs:
-    """Blobs in files, by their hash. Those of a run without a first record are in memory."""
-
-    def __init__(self, store: FileStore, directory: Path) -> None:
-        self._store = store
-        self._directory = directory
-        self._pending: dict[str, bytes] | None = None if directory.parent.is_dir() else {}
-
-    def put(self, data: bytes) -> str:
-        blob = data_hash(data)
-        if self._pending is not None:
-            self._pending[blob] = data
-        else:
-            self._write(blob, data)
-        return blob
-
-    def get(self, blob: str) -> bytes:
-        if self._pending is not None:
-            return self._pending[blob]
-        data = self._store.read_blob(self._path(blob))
-        if data is None or data_hash(data) != blob:
-            raise KeyError(blob)
-        return data
-
-    def write_pending(self) -> None:
-        pending, self._pending = self._pending or {}, None
-        for blob, data in pending.items():
-            self._write(blob, data)
-
-    def _write(self, blob: str, data: bytes) -> None:
-        path = self._path(blob)
-        if not os.path.lexists(path):
-            self._store.write_blob(path, data)
-
-    def _path(self, blob: str) -> Path:
-        if (found := _BLOB.fullmatch(blob)) is None:
-            raise KeyError(blob)
-        return self._directory / found[1]

@@ -21,7 +21,7 @@ from msgspec import Struct
 from agentrun.files import ProjectTree
 from agentrun.store.run_ids import is_run_id
 
-MAX_ORDER_BYTES = 256 * 1024 * 1024
+MAX_RUN_ORDER_BYTES = 256 * 1024 * 1024
 
 
 class RunPlace(Struct, frozen=True):
@@ -41,7 +41,7 @@ class RunOrder:
     def after(self, place: RunPlace) -> list[RunPlace] | None:
         """The runs after a place. None: the place is not in this order."""
         start = max(0, place.offset - len(place.run.encode()) - 1)
-        data = self._tree.read(self._path, MAX_ORDER_BYTES, start=start)
+        data = self._tree.read(self._path, MAX_RUN_ORDER_BYTES, start=start)
         if data is None:
             data = self._missing_content()[start:]
         if place.offset:

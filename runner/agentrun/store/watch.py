@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-POLL_SECONDS = 0.05
+PAUSE_SECONDS = 0.05
 """The pause between two looks without inotify."""
 LOOK_SECONDS = 0.5
 """The longest pause, whatever inotify says."""
@@ -41,7 +41,7 @@ class StoreWatch:
     @property
     def pause(self) -> float:
         """How many seconds to wait at most before looking again."""
-        return LOOK_SECONDS if self._is_complete else POLL_SECONDS
+        return LOOK_SECONDS if self._is_complete else PAUSE_SECONDS
 
     def follow(self, runs: Iterable[str]) -> bool:
         """Watch these runs, and no others. Return whether a watch is new: then the runs are to be read again."""
