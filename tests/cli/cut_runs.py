@@ -131,7 +131,8 @@ class Bank:
         return [each.name for each in folders if "." not in each.name]
 
     def facts(self, run: str) -> list[dict[str, Any]]:
-        lines = (self.store / run / "journal.jsonl").read_bytes().split(b"\n")
+        path = self.store / run / "journal.jsonl"
+        lines = path.read_bytes().split(b"\n") if path.exists() else []  # the directory of a run is created first
         return [json.loads(line)["fact"] for line in lines if line]
 
     def kinds(self, run: str) -> list[str]:

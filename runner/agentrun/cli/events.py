@@ -10,7 +10,6 @@ import click
 from agentrun.cli.completion import complete_runs
 from agentrun.cli.console import (
     OutputPipe,
-    environment_redactor,
     json_line,
     json_option,
     print_stderr,
@@ -21,6 +20,8 @@ from agentrun.cli.run_files import find_run, load_packages, package_paths, show_
 from agentrun.errors import SUSPENDED_EXIT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from agentrun.core.facts import Record
     from agentrun.core.package import Package
     from agentrun.engine.events import Event, Scope
@@ -46,9 +47,10 @@ def command(run: str | None, agent: str | None, follow: bool, since: str | None,
 
     \b
     --json prints one object per record:
-      {"run", "record", "cursor"}
-    A cursor is a position in the journals: --since continues after it, in any process, with nothing lost and nothing
-    twice. It is for the same RUN or --agent, or for all runs. Runs that were removed, or are damaged, are
+      {"run", "call", "record", "cursor"}
+    "call" is left out if a record is not about one call. A cursor is a position in the journals: --since continues
+    after it, in any process, with nothing lost and nothing twice. It is for the same RUN or --agent, or for all runs.
+    Runs that were removed, or are damaged, are
       {"run", "gap": {"since", "error"}, "cursor"}
     and a run that is followed and left is
       {"run", "status", "waits_for", "cursor"}
@@ -125,9 +127,6 @@ class _EventOutput:
 
     def show_left(self, run: str, follower: JournalFollower) -> int:
         """Print that no process works on a run. Return the exit code."""
-        from agentrun.engine.run import child_journals
-        from agentrun.report.suspension import resume_command, suspension_lines
-        from agentrun.store.run_ids import root_run
         from agentrun.store.run_summary import summarize
 
         contents = self._store.contents(run)
@@ -136,20 +135,36 @@ class _EventOutput:
         if self._as_json:
             left = {"run": run, "status": summary.status, "waits_for": summary.waits_for}
             click.echo(json_line({**left, "cursor": str(follower.cursor)}))
-        elif summary.status == "waiting":
-            journals = {run: self._store.records(run), **dict(child_journals(self._store, run))}
-            for line in suspension_lines(run, journals, is_stored=True):
-                print_stderr(safe_text(line))
         else:
-            print_stderr("the run is not finished, and no process works on it; continue it with:")
-            print_stderr(safe_text(resume_command(root_run(run))))
+            for line in self._describe_left(run, is_waiting=summary.status == "waiting"):
+                print_stderr(safe_text(line))
         return SUSPENDED_EXIT
+
+    def _describe_left(self, run: str, *, is_waiting: bool) -> Iterator[str]:
+        from msgspec import UNSET
+
+        from agentrun.core.facts import RunStarted
+        from agentrun.engine.run import child_journals
+        from agentrun.report.suspension import resume_command, suspension_lines
+        from agentrun.store.run_ids import root_run
+
+        journals = {run: self._store.records(run), **dict(child_journals(self._store, run))}
+        started = journals[run][0].fact
+        is_live = isinstance(started, RunStarted) and started.stand_ins is UNSET
+        if is_waiting:
+            yield from suspension_lines(run, journals, is_resumable=is_live)
+        else:
+            yield "the run is not finished, and no process works on it"
+            if is_live:
+                yield f"  → {resume_command(root_run(run))}"
 
     def _show(self, event: Event) -> None:
         from msgspec.structs import replace
 
         from agentrun.core.facts import Record
+        from agentrun.credentials import hidden_secrets
         from agentrun.engine.fact_redaction import redact_struct
+        from agentrun.journal.family import call_of
 
         if event.is_terminal and event.run == self._scope.run:
             self.is_finished = True
@@ -157,10 +172,11 @@ class _EventOutput:
             self._show_gap(event)
             return
         assert event.run is not None
-        record = replace(event.what, fact=redact_struct(environment_redactor(), event.what.fact))
+        record = replace(event.what, fact=redact_struct(hidden_secrets.redactor, event.what.fact))
         if self._as_json:
-            line = {"run": event.run, "record": _plain_record(record), "cursor": str(event.cursor)}
-            click.echo(json_line(line))
+            call = call_of(record.fact)
+            names = {"run": event.run, "call": call} if call else {"run": event.run}
+            click.echo(json_line({**names, "record": _plain_record(record), "cursor": str(event.cursor)}))
         else:
             self._show_record(event.run, event.agent or "", record)
 
