@@ -7,14 +7,14 @@ from msgspec import UNSET
 
 from agentrun.core.facts import EarlierRuns, Modify, RunStarted
 from agentrun.core.messages import Assistant, Message, ToolCall, ToolResult, User, text_of
-from agentrun.core.outcome import Ending, Outcome, Suspended
+from agentrun.core.outcome import Ending, Outcome, Parked, Suspended
 from agentrun.core.package import Package
-from agentrun.engine.sessions import Sessions
+from agentrun.engine.sessions import Sessions, earlier_runs, restore_session
 from agentrun.errors import AgentrunError
 from agentrun.testing import approving, call, calls, fails, hook, reply, scripted, stub, text
 
 from ..core import script
-from ..core.script import rule, tool, writing
+from ..core.script import agent_tool, rule, tool, writing
 from ..packages import ROUTE, package
 from .memory_runtime import ASKING_AGENT, TOOLS, Home
 
@@ -196,6 +196,47 @@ def test_approval_for_the_session_answers_only_the_same_question() -> None:
     assert [question.value for question in person.questions] == [{"n": 1}, {"n": 2}]
 
 
+def test_fork_has_its_own_approvals_and_inputs() -> None:
+    """The runs of a fork were started in another session."""
+    agent = package(tools={"pay": writing()}, policy={"default": "deny", "rules": [rule("ask", "pay")]})
+    talk = SessionHome(calls("pay", n=1), text("Done."), approver=approving("approved_for_session"))
+    talk.say("One?", agent)
+    journals = {"r1": talk.journals.records("r1")}
+    for name, is_home in (("s", True), ("fork", False), (None, True)):
+        session = restore_session(name, journals)
+        earlier = earlier_runs(session, agent, journals.__getitem__)
+        assert (bool(earlier.grants), session.has_seen("One?")) == (is_home, is_home), name
+        assert (earlier.runs, len(earlier.messages)) == (1, 4), "the history is the same"
+
+
+def test_each_run_of_a_session_names_its_predecessor() -> None:
+    talk = SessionHome("One.", "Two.", "Three.")
+    for message in ("One?", "Two?", "Three?"):
+        talk.say(message)
+    named = [talk.journals.records(f"r{number}")[0].fact.predecessor for number in (1, 2, 3)]  # type: ignore[union-attr]  # run_started
+    assert named == [UNSET, "r1", "r2"]
+    talk.run(run="alone", message="Hi.")
+    assert talk.facts("alone")[0].predecessor is UNSET  # type: ignore[union-attr]  # run_started
+
+
+def test_other_agent_is_refused_unless_any_agent_may_continue() -> None:
+    talk = SessionHome("One.", "Two.", "Three.")
+    other = package(name="clerk")
+    talk.say("One?")
+    with pytest.raises(AgentrunError) as caught:
+        talk.say("Two?", other)
+    error = caught.value
+    assert (error.code, error.exit_code, error.fields["expected"], error.fields["actual"]) == (
+        *("run.invalid_continuation", 2),
+        *("triage", "clerk"),
+    )
+    assert isinstance(talk.say("Two?", other, any_agent=True), Outcome)
+    assert talk.heard == ["user One?", "assistant One.", "user Two?"]
+    assert isinstance(talk.say("Three?"), Outcome), "both have runs in it now"
+    with pytest.raises(TypeError, match="any_agent"):
+        talk.say("Four?", any_agent=1)
+
+
 # --- one at a time --------------------------------------------------------------------------------------------
 
 
@@ -213,6 +254,56 @@ def test_run_that_waits_comes_before_the_next_message() -> None:
     handle.answer(waiting.questions[0], "approved", "me")
     assert isinstance(talk.wait(handle), Outcome)
     assert isinstance(talk.say("Three?", ASKING_AGENT), Outcome)
+
+
+def test_run_that_is_worked_on_makes_its_session_busy() -> None:
+    talk = SessionHome("One.", "Two.")
+    first = talk.start(message="One?", session="s", run="r1")
+    with pytest.raises(AgentrunError) as caught:
+        talk.start(message="Two?", session="s", run="r2")
+    assert (caught.value.code, caught.value.exit_code, caught.value.retry) == ("session.busy", 9, "retryable")
+    assert (caught.value.fields["session"], caught.value.fields["run"]) == ("s", "r1")
+    talk.wait(first)
+    talk.wait(talk.start(message="Two?", session="s", run="r2"))
+
+
+DEFERRING = package(tools={"pay": writing()}, policy={"default": "deny", "rules": [rule("defer", "pay")]})
+ASKED_INPUT = package(policy={"rules": [rule("ask", on="input")]})
+
+
+@pytest.mark.parametrize(
+    ("agent", "text"),
+    [
+        (ASKING_AGENT, "waits for an approval of `pay` (c1.0): answer it"),
+        (ASKED_INPUT, "waits for an approval of its input: answer it"),
+        (DEFERRING, "waits, because a rule deferred `pay` (c1.0): resume it"),
+    ],
+    ids=["approval", "input", "deferral"],
+)
+def test_unfinished_run_says_what_it_waits_for(agent: Package, text: str) -> None:
+    talk = SessionHome(calls("pay", n=1), "Done.")
+    assert isinstance(talk.say("One?", agent), Suspended)
+    with pytest.raises(AgentrunError) as caught:
+        talk.say("Two?", agent)
+    assert (caught.value.code, caught.value.message) == ("session.unfinished", f"run r1 of this session {text}")
+    assert caught.value.hint == "agentrun resume r1"
+
+
+def test_parked_run_is_resumed_first() -> None:
+    talk = SessionHome("One.")
+    handle = talk.start(message="One?", session="s", run="r1")
+    handle.park()
+    assert isinstance(talk.wait(handle), Parked)
+    with pytest.raises(AgentrunError, match=r"run r1 of this session was interrupted: resume it"):
+        talk.start(message="Two?", session="s", run="r2")
+
+
+def test_run_that_waits_for_its_sub_agent_is_resumed_first() -> None:
+    talk = SessionHome(calls("desk", message="Pay."), calls("pay", n=1), "Paid.", "Done.")
+    parent = package(tools={"desk": agent_tool(package=ASKING_AGENT)}, policy={"default": "allow"})
+    assert isinstance(talk.say("One?", parent), Suspended)
+    with pytest.raises(AgentrunError, match=r"waits for the sub-agent `desk` \(c1\.0\): resume it"):
+        talk.say("Two?", parent)
 
 
 def test_unknown_session_is_not_found() -> None:

@@ -193,10 +193,12 @@ def _removable_run(store: FileStore, name: str) -> RunSummary:
     run = read_summary(store, name)
     if run.parent is not None:
         raise click.UsageError(f"{name} is the run of a sub-agent; remove the run that started it: {root_run(name)}")
-    if run.session is not None:
-        session = shlex.quote(escape_invisible(run.session))
+    lists = store.sessions.lists()
+    sessions = [session for session, entries in lists.items() if any(entry.run == name for entry in entries)]
+    if sessions or run.session is not None:
+        words = " ".join(shlex.quote(escape_invisible(session)) for session in sessions or [run.session or ""])
         raise click.UsageError(
-            f"{name} belongs to a session, which is removed as a whole: agentrun sessions rm {session}"
+            f"{name} belongs to a session, which is removed as a whole: agentrun sessions rm {words}"
         )
     return run
 

@@ -189,8 +189,11 @@ def _conversation(state: State, *, whole: bool) -> list[Message]:
     """The messages of a run since its own input, or with `whole` all messages that it knew."""
     messages = list(state.conversation.transcript.since(0 if whole else len(state.started.earlier.messages)))
     if state.stopped is not None and state.stopped.status == "completed" and state.ending.ended_by is None:
-        answer, last = answer_of(state), state.reply.message  # rules and hooks may have changed the answer
-        messages.append(last if last.text == answer else Assistant((Text(answer),)))
+        answer, last = answer_of(state), state.replies.latest  # rules and hooks may have changed the answer
+        if last is not None and last.message.text == answer:
+            messages.append(last.message)
+        else:
+            messages.append(Assistant((Text(answer),)))
     return [_with_run_number(state.started.earlier.runs + 1, message) for message in messages]
 
 
