@@ -273,33 +273,30 @@ def test_run_that_was_removed_is_no_damage(talked: Path, tmp_path: Path, number:
 
 # --- processes that die ----------------------------------------------------------------------------------------
 
-KILLS = {3: "pay", 7: "save", 11: "request", 15: "pay", 19: "look"}
+SLOW = 11
+KILLS = {3: "pay", 7: "save", SLOW: "request", 15: "pay", 19: "look"}
 """The runs that are killed, and in which call."""
 
 
 def test_session_of_20_runs_with_a_kill_in_5_of_them(tmp_path: Path) -> None:
-    bank, turns = Bank(tmp_path), []
+    bank, story = Bank(tmp_path), "agentrun: '1'\nturns:\n"
     for number in range(1, 21):
-        tool = KILLS.get(number, "pay")
-        if tool == "request":
-            turns += ["{faults: [{delay: 60s}], text: Slow.}", f"{{text: Done {number}.}}"][:1]
-        else:
-            turns += [f"{{calls: [{{tool: {tool}, args: {{value: '{number}'}}}}]}}", f"{{text: Done {number}.}}"]
-    story = "".join(["agentrun: '1'\nturns:\n", *(f"  - {turn}\n" for turn in turns)])
+        call = f"calls: [{{tool: {KILLS.get(number, 'pay')}, args: {{value: '{number}'}}}}]"
+        story += f"  - {{{call}}}\n" if number != SLOW else "  - {text: Wait., faults: [{delay: 60s}]}\n"
+        story += f"  - {{text: Done {number}.}}\n" if number != SLOW else ""
     with bank.provider(story) as server:
         for number in range(1, 21):
             say = ("bank.yaml", f"Message {number}.", "--session", "long", "--create")
-            tool = KILLS.get(number)
-            if tool is None:
+            if number not in KILLS:
                 assert bank.command(*say).out == f"Done {number}.\n"
                 continue
-            run = kill(bank, server, tool, *say)
-            finish(bank, server, run, tool, number)
+            run = kill(bank, server, KILLS[number], *say)
+            finish(bank, server, run, number)
         sent = json.loads(server.requests[-1].body)["messages"][1:]
     users = [message["content"] for message in sent if message["role"] == "user"]
     assert users == [f"Message {number}." for number in range(1, 21)]
     answers = [message["content"] for message in sent if message["role"] == "assistant" and message["content"]]
-    assert answers == [f"Done {number}." if KILLS.get(number) != "request" else "Slow." for number in range(1, 20)]
+    assert answers == ["Wait." if number == SLOW else f"Done {number}." for number in range(1, 20)]
     assert len([message for message in sent if message["role"] == "tool"]) == 19
     paid = [trace for trace in bank.traces() if trace.startswith("pay")]
     assert paid == [f"pay {number}" for number in range(1, 21) if KILLS.get(number, "pay") == "pay"], "each once"
@@ -321,8 +318,9 @@ def kill(bank: Bank, server: ScriptedProvider, tool: str, *words: str) -> str:
     return run
 
 
-def finish(bank: Bank, server: ScriptedProvider, run: str, tool: str, number: int) -> None:
+def finish(bank: Bank, server: ScriptedProvider, run: str, number: int) -> None:
     """The next message is refused, until the run is resumed or settled."""
+    tool = KILLS[number]
     requests, traces = len(server.requests), bank.traces()
     next_one = bank.command("bank.yaml", "Too early.", "--session", "long")
     where = (
@@ -337,7 +335,7 @@ def finish(bank: Bank, server: ScriptedProvider, run: str, tool: str, number: in
         needs = bank.command("bank.yaml", "Too early.", "--session", "long")
         assert (needs.code, "was cut in `pay` (c1.0): resume or settle it" in needs.err) == (8, True)
         done = bank.command("settle", run, "c1.0", "--result", "pay is done")
-    assert (done.code, done.out) == (0, "Slow.\n" if tool == "request" else f"Done {number}.\n"), done.err
+    assert (done.code, done.out) == (0, "Wait.\n" if number == SLOW else f"Done {number}.\n"), done.err
 
 
 def test_compacted_history_is_carried_over_processes(shop: Project) -> None:

@@ -300,7 +300,7 @@ def test_parked_run_is_resumed_first() -> None:
 
 def test_run_that_waits_for_its_sub_agent_is_resumed_first() -> None:
     talk = SessionHome(calls("desk", message="Pay."), calls("pay", n=1), "Paid.", "Done.")
-    parent = package(tools={"desk": agent_tool(package=ASKING_AGENT)}, policy={"default": "allow"})
+    parent = package(tools={"desk": agent_tool()}, agents={"desk": ASKING_AGENT}, policy={"default": "allow"})
     assert isinstance(talk.say("One?", parent), Suspended)
     with pytest.raises(AgentrunError, match=r"waits for the sub-agent `desk` \(c1\.0\): resume it"):
         talk.say("Two?", parent)
