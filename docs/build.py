@@ -36,7 +36,7 @@ ERRORS = {
     "approval.denied": ("a person denied the answer or a call", "start a new run, or change the policy"),
     "approval.timed_out": ("an approval was not answered in time", "answer sooner, or raise `approval_timeout`"),
     "approval.unavailable": (
-        "an approval is needed, but there is no terminal and no `--approve`",
+        "an approval is needed, but there is no terminal and no `--approve`, and the run cannot wait",
         "run in a terminal, or pass `--approve`",
     ),
     "audit.diverged": (

@@ -24,7 +24,7 @@ EXCEPTIONS = {
     ("agentrun.cli.stdout_guard", "open"): "a stream on a descriptor that is open already",
     ("agentrun.engine.driver", "open"): "a journal, by whatever keeps it",
     ("agentrun.cli.journal_file", "open"): "a journal, by whatever keeps it",
-    ("agentrun.cli.settle", "open"): "a journal, by whatever keeps it",
+    ("agentrun.engine.inbox", "open"): "a journal, by whatever keeps it",
 }
 
 

@@ -98,11 +98,14 @@ class Bank:
         path = self.root / "trace.txt"
         return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
+    def start(self, *args: str, **env: str) -> Any:
+        words = args or ("bank.yaml",)
+        return start(*words, cwd=self.root, environment={**self.environment, **env})
+
     @contextmanager
     def started(self, *args: str, **env: str) -> Iterator[Any]:
         """`agentrun bank.yaml`, as a process that is killed in the end if it is still running."""
-        words = args or ("bank.yaml",)
-        run = start(*words, cwd=self.root, environment={**self.environment, **env})
+        run = self.start(*args, **env)
         try:
             yield run
         finally:
@@ -143,6 +146,7 @@ class Bank:
 
         def look() -> bool:
             runs = self.run_ids()
-            return bool(runs) and kind in self.kinds(run or runs[-1])
+            has_journal = bool(runs) and (self.store / (run or runs[-1]) / "journal.jsonl").exists()
+            return has_journal and kind in self.kinds(run or runs[-1])
 
         return look

@@ -502,9 +502,9 @@ def test_terminal_does_not_ask_with_json_quiet_or_ci(shop: Project, args: tuple[
         shop.provider(ONCE) as (_, given),
         at_terminal(shop, {**given, **environment}, "--journal", "run.jsonl", *args) as person,
     ):
-        assert person.end()[0] == 0
+        assert person.end()[0] == 8
     assert "Go ahead?" not in person.shown
-    assert answers(shop) == [("unavailable", "nobody")]
+    assert answers(shop) == []
 
 
 @pytest.mark.parametrize("args", [("--json",), ("-q",)], ids=lambda args: args[0])
@@ -519,11 +519,11 @@ def test_approve_ask_asks_at_the_terminal_with_json_or_quiet(shop: Project, args
     assert answers(shop) == [("approved", "terminal")]
 
 
-def test_without_a_terminal_calls_are_denied_and_approve_ask_is_refused(shop: Project) -> None:
+def test_without_a_terminal_the_run_is_suspended_and_approve_ask_is_refused(shop: Project) -> None:
     """Nobody is asked, and it takes no time. Whoever insists hears of it before anything happens."""
     with shop.provider(ONCE) as (server, environment):
         done = shop.run("--journal", "run.jsonl", **environment)
-        assert (done.code, answers(shop)) == (0, [("unavailable", "nobody")])
+        assert (done.code, answers(shop)) == (8, [])
         asked = len(server.requests)
         done = shop.run("--approve", "ask", **environment)
         assert (done.code, done.out, len(server.requests)) == (2, "", asked)
@@ -533,7 +533,7 @@ def test_without_a_terminal_calls_are_denied_and_approve_ask_is_refused(shop: Pr
 def test_run_stopped_by_a_missing_approval_suggests_approve(shop: Project) -> None:
     shop.edit("shop.yaml", 'call: "desk:refund"', 'call: "desk:refund", on_denied: stop')
     with shop.provider(ONCE) as (_, environment):
-        done = shop.run(**environment)
+        done = shop.run(AGENTRUN_STORE="none", **environment)
     assert done.code == 4
     assert "approval.unavailable" in done.err
     assert "--approve" in done.err
@@ -552,7 +552,7 @@ def test_run_in_the_background_does_not_ask(shop: Project) -> None:
             process_group=0,
         )
         run.communicate(timeout=60)
-    assert (run.returncode, answers(shop)) == (0, [("unavailable", "nobody")])
+    assert (run.returncode, answers(shop)) == (8, [])
 
 
 SHELL_THAT_TAKES_IT_BACK = """\

@@ -44,6 +44,7 @@ ROLES = {
         "engine.worlds.live._SecretFreeBlobs",
     },
     "the log": {"engine.driver.RunLog"},
+    "messages of other processes": {"engine.inbox.MessageTaker"},
     "the crew": {"engine.event_loop.TaskCrew", "engine.perform.Performer", "engine.models.ModelCaller"},
     "the terminal": {
         "cli.group.AgentrunGroup",

@@ -440,12 +440,13 @@ def test_run_that_another_process_works_on_is_busy(bank: Bank) -> None:
     with bank.provider(), bank.started("bank.yaml") as running:
         wait_until(bank.traces)
         (run,) = bank.run_ids()
-        for command in (("resume", run), ("settle", run, "c1.0", "--retry")):
-            done = bank.command(*command)
-            assert done.code == 9, done.err
-            assert f"session.busy: another process is working on the run {run}" in done.err
-            last = bank.command(*command, "--json").lines()[-1]
-            assert (last["run"], last["error"]["code"]) == (run, "session.busy")
+        done = bank.command("resume", run)
+        assert done.code == 9, done.err
+        assert f"session.busy: another process is working on the run {run}" in done.err
+        last = bank.command("resume", run, "--json").lines()[-1]
+        assert (last["run"], last["error"]["code"]) == (run, "session.busy")
+        settled = bank.command("settle", run, "c1.0", "--retry")
+        assert (settled.code, 'the call "c1.0" is running' in settled.err) == (2, True)
         assert bank.command("resume", "-").code == 2
         assert bank.command("show", run).code == 0, "looking is allowed"
         bank.release("pay")
@@ -638,6 +639,12 @@ def test_check_detects_a_resume_that_forgets_a_lost_call(bank: Bank, monkeypatch
         monkeypatch.delenv("XDG_STATE_HOME", raising=False)
         for name, value in bank.environment.items():
             monkeypatch.setenv(name, value)
-        options: dict[str, Any] = {"with_package": None, "approve": None, "grace": 0, "on_signal": "park"}
+        options: dict[str, Any] = {
+            "with_package": None,
+            "approve": None,
+            "detach": False,
+            "grace": 0,
+            "on_signal": "park",
+        }
         options |= {"quiet": True, "no_color": True, "as_json": True}
         assert resume.resume_run(working_project(), run, options) != 8

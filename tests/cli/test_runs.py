@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from agentrun.core.facts import BudgetShare, Fact, Parent, Record, RunStopped
+from agentrun.core.facts import Fact, Parent, Record, RunStopped
 from agentrun.core.fault import Fault
+from agentrun.core.spend import BudgetShare
 from agentrun.errors import StorageError
 from agentrun.spec.project import Project as SpecProject
 from agentrun.store.files import FileStore

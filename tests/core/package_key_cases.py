@@ -6,19 +6,11 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from agentrun.core.facts import (
-    BudgetShare,
-    CompactionFailed,
-    ModelAsked,
-    ModelTold,
-    Parent,
-    RetryPlanned,
-    Ruled,
-    RunStarted,
-)
+from agentrun.core.facts import CompactionFailed, ModelAsked, ModelTold, Parent, RetryPlanned, Ruled, RunStarted
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply, Text, Usage, User
 from agentrun.core.package import Package
+from agentrun.core.spend import BudgetShare
 
 from ..packages import BASE, ROUTE, package
 from .key_case import (

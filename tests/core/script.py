@@ -31,7 +31,6 @@ from agentrun.core.facts import (
     RULES_VERSION,
     ApprovalAnswer,
     ApprovalAnswered,
-    ChildSpend,
     Continue,
     DeliveryFinished,
     Fact,
@@ -61,6 +60,7 @@ from agentrun.core.messages import (
 )
 from agentrun.core.outcome import Outcome, answer_of
 from agentrun.core.package import Package
+from agentrun.core.spend import ChildSpend
 from agentrun.core.state import State, pending_effects
 from agentrun.core.transitions import lost_work
 

@@ -13,7 +13,6 @@ from agentrun.core.facts import (
     ApprovalAnswered,
     ApprovalAsked,
     ArgumentsCompleted,
-    BudgetShare,
     CallCancelled,
     CallRefused,
     ChildStarted,
@@ -41,6 +40,7 @@ from agentrun.core.facts import (
 )
 from agentrun.core.fault import Fault
 from agentrun.core.messages import user_message
+from agentrun.core.spend import BudgetShare
 from agentrun.errors import StorageError
 
 from ..packages import package

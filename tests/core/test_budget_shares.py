@@ -14,11 +14,9 @@ from agentrun.core.budget import allowance
 from agentrun.core.effects import RunChild
 from agentrun.core.evolve import fold
 from agentrun.core.facts import (
-    BudgetShare,
     CallRefused,
     CallSettled,
     CancelRequested,
-    ChildSpend,
     ChildStarted,
     ChildSuspended,
     Continue,
@@ -31,6 +29,7 @@ from agentrun.core.facts import (
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Text
 from agentrun.core.package import Hook, Package
+from agentrun.core.spend import BudgetShare, ChildSpend
 
 from ..packages import ROUTE, package
 from .script import RUN_STARTED, Run, RunWaits, agent_tool, calls_reply, records, rule, text_reply, tool

@@ -17,9 +17,10 @@ from agentrun.core.call_validation import (
     parse_arguments,
 )
 from agentrun.core.effects import OfferedTool
-from agentrun.core.facts import BudgetShare, CallRefused, Parent
+from agentrun.core.facts import CallRefused, Parent
 from agentrun.core.model_texts import MAX_NAMED_TOOLS
 from agentrun.core.package import Package
+from agentrun.core.spend import BudgetShare
 from agentrun.errors import TOOL_RESULT_CODES
 
 from ..packages import package

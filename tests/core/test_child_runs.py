@@ -7,10 +7,11 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentrun.core.effects import RunChild
-from agentrun.core.facts import BudgetShare, ChildSpend, ChildSuspended, Parent, ToolFinished
+from agentrun.core.facts import ChildSuspended, Parent, ToolFinished
 from agentrun.core.fault import Fault
 from agentrun.core.messages import ZERO_USAGE, Text
 from agentrun.core.outcome import Outcome, Question, Suspended
+from agentrun.core.spend import BudgetShare, ChildSpend
 from agentrun.core.tool_results import child_failed, child_finished, child_refused, child_suspended
 
 from ..packages import package

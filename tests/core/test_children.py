@@ -10,11 +10,9 @@ from agentrun.core.effects import RunChild, Wait
 from agentrun.core.facts import (
     ApprovalAnswered,
     ApprovalAsked,
-    BudgetShare,
     CallCancelled,
     CallRefused,
     CancelRequested,
-    ChildSpend,
     ChildStarted,
     Parent,
     ResultsGiven,
@@ -25,6 +23,7 @@ from agentrun.core.facts import (
 )
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Text, Usage
+from agentrun.core.spend import BudgetShare, ChildSpend
 from agentrun.core.state import pending_effects
 
 from ..packages import package

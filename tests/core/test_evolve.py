@@ -16,7 +16,6 @@ from agentrun.core.facts import (
     ApprovalAsked,
     CallRefused,
     CancelRequested,
-    ChildSpend,
     ContextCompacted,
     EarlierRuns,
     Fact,
@@ -30,6 +29,7 @@ from agentrun.core.facts import (
 )
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Text, user_message
+from agentrun.core.spend import ChildSpend
 from agentrun.core.state import CallState, State
 from agentrun.core.tally import fnv1a
 

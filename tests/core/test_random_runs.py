@@ -13,7 +13,6 @@ from agentrun.core.evolve import fold
 from agentrun.core.facts import (
     ApprovalAnswered,
     CallSettled,
-    ChildSpend,
     ChildSuspended,
     Continue,
     Deny,
@@ -30,6 +29,7 @@ from agentrun.core.messages import Reply
 from agentrun.core.model_request import find_history_fault
 from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
+from agentrun.core.spend import ChildSpend
 from agentrun.core.state import pending_effects
 from agentrun.errors import ERROR_CODES
 

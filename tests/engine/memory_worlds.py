@@ -7,11 +7,12 @@ import msgspec
 from msgspec import UNSET
 
 from agentrun.core.effects import AskHook, AskModel, Deliver, ModelRequest, RunChild, RunTool
-from agentrun.core.facts import BudgetShare, Parent
+from agentrun.core.facts import Parent
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Assistant, Message, Reply, Text, ToolCall, Transcript, Usage
 from agentrun.core.package import Hook, Package, StdoutSink
 from agentrun.core.package_tools import PythonTool, Tool
+from agentrun.core.spend import BudgetShare
 from agentrun.engine.clock import StepClock
 from agentrun.engine.crew_registry import CrewRegistry
 from agentrun.engine.memory import MemoryBlobs, MemoryJournals

@@ -10,9 +10,7 @@ from agentrun.compiler.package_file import seal_package
 from agentrun.core.effects import RunChild, RunTool, ToolReturn
 from agentrun.core.facts import (
     ApprovalAnswered,
-    BudgetShare,
     CancelRequested,
-    ChildSpend,
     ChildSuspended,
     RunResumed,
     RunStarted,
@@ -24,6 +22,7 @@ from agentrun.core.fault import Fault
 from agentrun.core.messages import Text, ToolResult, text_of
 from agentrun.core.outcome import Outcome, Question, Suspended
 from agentrun.core.package import Package
+from agentrun.core.spend import BudgetShare, ChildSpend
 from agentrun.engine.begin import begin, check_start
 from agentrun.engine.clock import Sleep, step
 from agentrun.engine.driver import drive, open_run_log

@@ -20,7 +20,6 @@ from agentrun.core.facts import (
     RULES_VERSION,
     CallSettled,
     CancelRequested,
-    ChildSpend,
     ChildSuspended,
     Deny,
     Inject,
@@ -34,6 +33,7 @@ from agentrun.core.fault import Fault
 from agentrun.core.messages import Reasoning, Text, User
 from agentrun.core.messages import user_message as message
 from agentrun.core.outcome import outcome_of
+from agentrun.core.spend import ChildSpend
 from agentrun.core.transitions import lost_work
 from agentrun.journal.canonical import canonical
 from agentrun.journal.storage import MemoryJournal, read_journal_file

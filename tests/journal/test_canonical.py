@@ -8,18 +8,10 @@ from hypothesis import given
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from agentrun.core.facts import (
-    BudgetShare,
-    ChildStarted,
-    Fact,
-    ModelReplied,
-    Record,
-    RunStarted,
-    RunStopped,
-    ToolFinished,
-)
+from agentrun.core.facts import ChildStarted, Fact, ModelReplied, Record, RunStarted, RunStopped, ToolFinished
 from agentrun.core.fault import Fault
 from agentrun.core.messages import VOLATILE, Assistant, Reasoning, Reply, Text, ToolCall, Usage, User
+from agentrun.core.spend import BudgetShare
 from agentrun.journal.canonical import canonical, fact_block
 from agentrun.spec.yaml_parser import parse_plain_scalar
 

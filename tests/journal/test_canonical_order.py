@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from agentrun.core.effects import effect_id_of
 from agentrun.core.facts import (
-    BudgetShare,
     CallCancelled,
     CallSettled,
     CancelRequested,
@@ -35,6 +34,7 @@ from agentrun.core.facts import (
     WorkLost,
 )
 from agentrun.core.messages import Text, user_message
+from agentrun.core.spend import BudgetShare
 from agentrun.journal import canonical as journal_order
 from agentrun.journal.canonical import canonical
 

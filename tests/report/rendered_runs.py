@@ -7,10 +7,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from agentrun.core.effects import RunChild
-from agentrun.core.facts import ChildSpend, Record
+from agentrun.core.facts import Record
 from agentrun.core.fault import Fault
 from agentrun.core.messages import user_message as message
 from agentrun.core.package import Package
+from agentrun.core.spend import ChildSpend
 from agentrun.report.formatting import OutputLine
 from agentrun.report.run_renderer import RunRenderer
 

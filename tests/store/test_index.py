@@ -21,8 +21,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agentrun.core.facts import ApprovalAsked, BudgetShare, Fact, Parent, Record, Ruled, RunStopped
+from agentrun.core.facts import ApprovalAsked, Fact, Parent, Record, Ruled, RunStopped
 from agentrun.core.fault import Fault
+from agentrun.core.spend import BudgetShare
 from agentrun.journal.storage import MemoryJournal, read_contents
 from agentrun.spec.project import Project
 from agentrun.store import index

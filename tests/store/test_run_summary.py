@@ -11,17 +11,9 @@ from msgspec.structs import replace
 from agentrun.core.decide import decide
 from agentrun.core.effects import Wait
 from agentrun.core.evolve import evolve, fold
-from agentrun.core.facts import (
-    BudgetShare,
-    ChildSpend,
-    ChildStarted,
-    ModelAsked,
-    ModelReplied,
-    Parent,
-    Record,
-    ToolFinished,
-)
+from agentrun.core.facts import ChildStarted, ModelAsked, ModelReplied, Parent, Record, ToolFinished
 from agentrun.core.package import Package
+from agentrun.core.spend import BudgetShare, ChildSpend
 from agentrun.core.state import State, pending_effects
 from agentrun.errors import StorageError
 from agentrun.journal.storage import MemoryJournal, read_journal_file

@@ -105,6 +105,15 @@ def approve_option(command: _Command) -> _Command:
     )(command)
 
 
+def detach_option(command: _Command) -> _Command:
+    return click.option(
+        "--detach",
+        is_flag=True,
+        help="Ask no one at the terminal: a question suspends the run, with exit code 8, until `agentrun approve` or "
+        "`agentrun deny` answers it.",
+    )(command)
+
+
 def make_approver(
     text: str | None, case: Case | None, package: Package, person: Approver | None = None
 ) -> Approver | None:
@@ -125,13 +134,21 @@ def make_approver(
 
 
 def terminal_approver(
-    text: str | None, mode: RunMode, package: Package, session: str | None, output: ProgressOutput
+    text: str | None,
+    mode: RunMode,
+    package: Package,
+    session: str | None,
+    output: ProgressOutput,
+    *,
+    detach: bool = False,
 ) -> Approver | None:
     """The person at the terminal. None: approvals come from a cassette, or a program reads the output.
 
-    Raises click.UsageError if `--approve ask` is used without a terminal.
+    Raises click.UsageError if `--approve ask` is used without a terminal, or with `--detach`.
     """
-    if mode not in ASKING_MODES or not is_person_asked(text, output):
+    if text == "ask" and detach:
+        raise click.UsageError("--approve ask asks at the terminal, and --detach does not: use one of them")
+    if detach or mode not in ASKING_MODES or not is_person_asked(text, output):
         return None
     from agentrun.cli.approval_prompt import TerminalApprover
 

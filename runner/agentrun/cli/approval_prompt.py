@@ -81,7 +81,7 @@ class TerminalApprover:
             self._stream.write(f"\nno answer within {_seconds(question.limit)} s: denied\n")
             return "timed_out", "clock"
         except asyncio.CancelledError:
-            self._stream.write("\n")
+            self._stream.write("\nthis question is no longer asked\n")
             raise
         finally:
             self._keyboard.end()

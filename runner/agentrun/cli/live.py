@@ -21,7 +21,7 @@ from agentrun.compiler.package_file import PackageFile
 from agentrun.core.facts import Record, RunStopped
 from agentrun.engine.approvals import HOW_TO_ANSWER, NoApprover, unanswered_targets
 from agentrun.engine.memory import Journals, MemoryJournals
-from agentrun.engine.ports import Approver, Blobs
+from agentrun.engine.ports import Approver
 from agentrun.engine.request import Request, new_run_id
 from agentrun.engine.run import FinishedRun, journal_run_id, run_in_world
 from agentrun.engine.sessions import refuse_continuation, restore_session
@@ -76,7 +76,8 @@ async def open_real_world(
     the run is not stored."""
     package, project = cast(PackageFile, request.package).agent, plan.spec.project
     assert plan.settings is not None
-    options = world_options(output, plan.settings, approver, None if store is None else store.blobs(run))
+    options = world_options(output, plan.settings, approver, run, store)
+    options["suspends"] = plan.suspends
     with _open_journals(plan, run, store) as journals:
         options |= {"journals": journals, "stand_ins": plan.stand_ins or UNSET}
         if player is None:
@@ -89,11 +90,12 @@ async def open_real_world(
 
 
 def world_options(
-    output: RunOutput, settings: Settings, approver: Approver | None, blobs: Blobs | None
+    output: RunOutput, settings: Settings, approver: Approver | None, run: str, store: FileStore | None
 ) -> dict[str, Any]:
     """The options of the live world of a command."""
     shown = {"printed": output.show_printed, "write": output.write, "listen": output.listen}
-    return {**shown, "settings": settings, "approver": approver or NoApprover(), "blobs": blobs}
+    stored = {} if store is None else {"blobs": store.blobs(run), "inbox": store.inbox(run)}
+    return {**shown, "settings": settings, "approver": approver or NoApprover(), **stored}
 
 
 def _open_journals(plan: RunPlan, run: str, store: FileStore | None) -> AbstractContextManager[Journals]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ from agentrun.spec.v1.field_types import DURATION_PATTERN, NAME_RULE, is_valid_n
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
+MAX_STDIN_MESSAGE = 1024 * 1024
 IMPORTS_NOTICE = "--imports runs the project's code: it imports Python tools and hooks, with few environment variables"
 
 _DURATION = re.compile(r"([1-9][0-9]{0,4})([hdw])")
@@ -282,3 +284,25 @@ def _parse_number(text: str) -> int | float:
 
 def _refuse_constant(constant: str) -> Any:
     raise ValueError(constant)
+
+
+def read_message(text: str | None) -> str | None:
+    """A message of the command line. `-` reads standard input."""
+    if text == "-":
+        return _read_stdin()
+    if text is not None and not is_utf8(text):
+        raise click.UsageError("the message is not UTF-8 text")
+    return text
+
+
+def _read_stdin() -> str:
+    if sys.stdin is None:
+        raise click.UsageError("standard input is closed")
+    data = sys.stdin.buffer.read(MAX_STDIN_MESSAGE + 1)
+    if len(data) > MAX_STDIN_MESSAGE:
+        raise click.UsageError(f"standard input is larger than {MAX_STDIN_MESSAGE // 1024} KiB")
+    try:
+        # The line feed that `echo` adds is not part of the message.
+        return data.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise click.UsageError("standard input is not UTF-8 text") from None

@@ -95,6 +95,11 @@ class RunPlan(Struct, frozen=True, kw_only=True):
         return self.mode != "replay" and self.spec.project.stores_runs and self.stand_ins is None
 
     @property
+    def suspends(self) -> bool:
+        """Whether a question that no one answers suspends the run. If not, it is `unavailable`."""
+        return self.mode == "live" and self.is_resumable
+
+    @property
     def start_line(self) -> dict[str, Any]:
         """The first line of the JSON output."""
         name = None if self.case is None else self.case.name

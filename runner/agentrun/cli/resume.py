@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from agentrun.cli import options as cli_options
-from agentrun.cli.approval_options import approve_option, make_approver, terminal_approver
+from agentrun.cli.approval_options import approve_option, detach_option, make_approver, terminal_approver
 from agentrun.cli.completion import complete_runs
 from agentrun.cli.console import document_problems, hide_run_secrets, json_line, json_option, print_stderr, safe_text
 from agentrun.cli.run_files import find_run, show_run_error, working_project
@@ -37,6 +37,7 @@ def resume_options(command: _Command) -> _Command:
         click.option("--no-color", is_flag=True, help="Print no colours, even in a terminal."),
         click.option("-q", "--quiet", is_flag=True, help="Print only the answer, no progress."),
         cli_options.signal_options,
+        detach_option,
         approve_option,
         click.option(
             "--with-package",
@@ -96,15 +97,17 @@ def command(run: str | None, due: bool, now: int, **options: Any) -> int:
     return resume_run(project, name, options)
 
 
-def resume_run(project: Project, run: str, options: dict[str, Any]) -> int:
-    """Continue a run, print it, and return its exit code."""
+def resume_run(project: Project, run: str, options: dict[str, Any], store: FileStore | None = None) -> int:
+    """Continue a run, print it, and return its exit code. `store`: has locked the run; it is closed in the end."""
+    from agentrun.store.files import FileStore
     from agentrun.store.owner import refuse_untrusted
 
     try:
         refuse_untrusted(project)
-        resumed = _resume(project, run, options)
-        resumed.output.end(resumed.done)
-        return resumed.done.exit_code
+        with store or FileStore(project) as opened:
+            resumed = _resume(opened, run, options)
+            resumed.output.end(resumed.done)
+            return resumed.done.exit_code
     except SpecError:
         raise
     except AgentrunError as error:
@@ -127,7 +130,8 @@ def _resume_due(project: Project, options: dict[str, Any], now: int) -> int:
     code = 0
     for run in due:
         try:
-            resumed = _resume(project, run, {**options, "quiet": True, "as_json": False})
+            with FileStore(project) as opened:
+                resumed = _resume(opened, run, {**options, "quiet": True, "as_json": False})
         except AgentrunError as error:
             show_run_error(run, error, as_json=options["as_json"])
             is_taken = error.code == "session.busy"  # another process works on it by now
@@ -173,23 +177,21 @@ class _Resumption(NamedTuple):
     is_interrupted: bool = False
 
 
-def _resume(project: Project, run: str, options: dict[str, Any]) -> _Resumption:
+def _resume(store: FileStore, run: str, options: dict[str, Any]) -> _Resumption:
     from agentrun.cli.run_output import RunOutput
     from agentrun.core.facts import RunStarted, RunStopped
     from agentrun.engine.begin import refuse_stand_ins
     from agentrun.engine.due import try_resume
     from agentrun.engine.event_loop import SystemClock
     from agentrun.engine.live_providers import live_settings
-    from agentrun.store.files import FileStore
 
-    store = FileStore(project)
     records, package = store.records(run), _package(store, run, options["with_package"])
     settings = None
     if not isinstance(records[-1].fact, RunStopped):
         assert isinstance(records[0].fact, RunStarted), "a journal begins with run_started"
         refuse_stand_ins(records[0].fact)
         if try_resume(store, run, package.agent, SystemClock().now()) != "deferred":
-            settings = live_settings(package.agent, project.root)
+            settings = live_settings(package.agent, store.project.root)
             hide_run_secrets(package.agent, settings)
     headline = _headline(run, len(records), package, settings)
     output = RunOutput(
@@ -204,7 +206,7 @@ def _resume(project: Project, run: str, options: dict[str, Any]) -> _Resumption:
     )
     if settings is None:  # nothing is needed to print an outcome or a deferral, not even a key
         return _Resumption(_unchanged_run(store, records, package), output)
-    return _continue(project, run, package, settings, output, options)
+    return _continue(store, run, package, settings, output, options)
 
 
 def _unchanged_run(store: FileStore, records: tuple[Record, ...], package: PackageFile) -> FinishedRun:
@@ -227,19 +229,20 @@ def _unchanged_run(store: FileStore, records: tuple[Record, ...], package: Packa
 
 
 def _continue(
-    project: Project, run: str, package: PackageFile, settings: Settings, output: RunOutput, options: dict[str, Any]
+    store: FileStore, run: str, package: PackageFile, settings: Settings, output: RunOutput, options: dict[str, Any]
 ) -> _Resumption:
     from agentrun.cli.interrupt import InterruptHandler
     from agentrun.cli.live import warn_unanswered
     from agentrun.cli.stdout_guard import guard_stdout
     from agentrun.engine.run import child_journals
-    from agentrun.store.files import FileStore
 
-    person = terminal_approver(options["approve"], "live", package.agent, None, output)
-    approver = make_approver(options["approve"], None, package.agent, person)
+    approve, session = options["approve"], store.session_of(run)
+    person = terminal_approver(approve, "live", package.agent, session, output, detach=options["detach"])
+    approver = make_approver(approve, None, package.agent, person)
     interrupts = InterruptHandler(output, options["grace"] if options["on_signal"] == "park" else None)
     try:
-        with guard_stdout(output.show_printed), FileStore(project, sync=settings.sync, notify=output.say) as store:
+        store.configure(settings.sync, output.say)
+        with guard_stdout(output.show_printed):
             output.skip({run: store.records(run), **dict(child_journals(store, run))})
             done = interrupts.run(_drive(store, run, package, settings, approver, output, interrupts))
         warn_unanswered(done, output)
@@ -261,8 +264,8 @@ async def _drive(
     from agentrun.engine.run import resume_in_world
     from agentrun.engine.worlds.live import live_world
 
-    options = world_options(output, settings, approver, store.blobs(run))
-    async with live_world(package.agent, store.project, run, journals=store, **options) as world:
+    options = world_options(output, settings, approver, run, store)
+    async with live_world(package.agent, store.project, run, journals=store, suspends=True, **options) as world:
         interrupts.set_world(world)
         return await resume_in_world(world, package, interrupts.announce(output.begin))
 

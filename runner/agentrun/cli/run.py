@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from mimetypes import guess_type
 from pathlib import Path
@@ -13,7 +12,13 @@ import click
 
 from agentrun.canonical_json import data_hash
 from agentrun.cli import options as cli_options
-from agentrun.cli.approval_options import approve_option, make_approver, terminal_approver, yes_option
+from agentrun.cli.approval_options import (
+    approve_option,
+    detach_option,
+    make_approver,
+    terminal_approver,
+    yes_option,
+)
 from agentrun.cli.completion import complete_case_names
 from agentrun.cli.console import hide_run_secrets, json_option
 from agentrun.credentials import hidden_secrets
@@ -32,7 +37,6 @@ if TYPE_CHECKING:
 
 
 MAX_ATTACHMENT = 20 * 1024 * 1024
-MAX_STDIN_MESSAGE = 1024 * 1024
 
 
 def _read_attachment(path: Path) -> Attachment:
@@ -85,6 +89,7 @@ def _read_attachment(path: Path) -> Attachment:
 @cli_options.live_options
 @cli_options.session_options
 @approve_option
+@detach_option
 @yes_option
 @click.option(
     "--journal",
@@ -125,7 +130,7 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
     cli_options.resolve_session(options)
     if more := click.get_current_context().args:
         raise click.UsageError(f"put the message in quotes: {quote(' '.join([message or '', *more]))}")
-    message = _read_message(message)
+    message = cli_options.read_message(message)
     cases = cases_for_spec(spec)
     case, profile = _named_case(spec, cases, profile, options)
     compiled, file = _compile(spec, profile, settings)
@@ -142,8 +147,7 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
     if plan.journal is not None:
         check_journal(plan.journal)
     output = _make_output(file.agent, plan, compiled.problems, options)
-    person = terminal_approver(options["approve"], plan.mode, file.agent, options["session"], output)
-    approver = make_approver(options["approve"], None if plan.has_real_tools else plan.case, file.agent, person)
+    approver = _make_approver(plan, file.agent, options, output)
     request = Request(
         agent=file.agent.name,
         package=file,
@@ -154,6 +158,14 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
         any_agent=options["any_agent"],
     )
     return _run_plan(plan, request, approver, output)
+
+
+def _make_approver(plan: RunPlan, package: Package, options: dict[str, Any], output: RunOutput) -> Approver | None:
+    approve, session, detach = options["approve"], options["session"], options["detach"]
+    if detach and not plan.suspends:
+        raise click.UsageError("--detach needs a live run that is stored: only that can wait for an answer")
+    person = terminal_approver(approve, plan.mode, package, session, output, detach=detach)
+    return make_approver(approve, None if plan.has_real_tools else plan.case, package, person)
 
 
 def _with_settings(plan: RunPlan, package: Package, grace: int | None) -> RunPlan:
@@ -251,14 +263,6 @@ def _make_output(package: Package, plan: RunPlan, warnings: Sequence[Problem], o
     )
 
 
-def _read_message(text: str | None) -> str | None:
-    if text == "-":
-        return _read_stdin()
-    if text is not None and not cli_options.is_utf8(text):
-        raise click.UsageError("the message is not UTF-8 text")
-    return text
-
-
 def _named_case(
     spec: Path, cases: list[Case], profile: str | None, options: dict[str, Any]
 ) -> tuple[Case | None, str | None]:
@@ -288,16 +292,3 @@ def _compile(spec: Path, profile: str | None, settings: tuple[str, ...]) -> Any:
     if compiled.spec is None or compiled.package is None:
         raise SpecError(compiled.errors)
     return compiled, seal_package(compiled.package)
-
-
-def _read_stdin() -> str:
-    if sys.stdin is None:
-        raise click.UsageError("standard input is closed")
-    data = sys.stdin.buffer.read(MAX_STDIN_MESSAGE + 1)
-    if len(data) > MAX_STDIN_MESSAGE:
-        raise click.UsageError(f"standard input is larger than {MAX_STDIN_MESSAGE // 1024} KiB")
-    try:
-        # The line feed that `echo` adds is not part of the message.
-        return data.decode().removesuffix("\n").removesuffix("\r")
-    except UnicodeDecodeError:
-        raise click.UsageError("standard input is not UTF-8 text") from None

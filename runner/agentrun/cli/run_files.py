@@ -96,6 +96,14 @@ def read_summary(store: FileStore, run: str) -> RunSummary:
     return replace(summary, status="running") if is_open and store.is_locked(run) else summary
 
 
+def refuse_sub_agent(run: str, reason: str) -> None:
+    """Raise click.UsageError for the run of a sub-agent."""
+    from agentrun.store.run_ids import root_run
+
+    if root_run(run) != run:
+        raise click.UsageError(f"{run} is the run of a sub-agent: {reason}, {root_run(run)}")
+
+
 def read_run(word: str, *, unknown: bool = True, keep_all: bool = True) -> tuple[RunFamily, list[Path]]:
     """The journals that RUN|FILE names, and the files that may be its packages. The options are those of
     `read_family`."""

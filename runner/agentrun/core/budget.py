@@ -21,11 +21,11 @@ from msgspec.structs import replace
 from agentrun.canonical_json import sorted_json
 from agentrun.core import model_texts as texts
 from agentrun.core.effects import ModelRequest
-from agentrun.core.facts import BudgetShare
 from agentrun.core.fault import Fault
 from agentrun.core.guards import find_source
 from agentrun.core.messages import File, Image, Message, Reasoning, Refusal, Reply, Text, ToolCall, Usage
 from agentrun.core.package import BUDGET_KINDS, Budgets, Package, Price
+from agentrun.core.spend import BudgetShare
 from agentrun.core.state import SpendMeter, State
 
 FILE_BYTES_PER_TOKEN = 2

@@ -18,17 +18,19 @@ Rule 3  In every phase: a run that was cancelled, or has taken too long, stops.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec.structs import replace
 
 from agentrun.core.budget import run_deadline, time_fault
+from agentrun.core.call_gate import admit_call
 from agentrun.core.effects import Commit, Effect, Finished, Intent, NextStep, Perform, RunChild, Wait, intent
 from agentrun.core.facts import ChildStarted, fact_kind
 from agentrun.core.fault import Fault
+from agentrun.core.gate import GateResult
 from agentrun.core.model_reply import process_reply
 from agentrun.core.model_request import check_input, request_reply
-from agentrun.core.outcome import outcome_of
+from agentrun.core.outcome import Question, outcome_of
 from agentrun.core.package import Package
 from agentrun.core.retry import retry_or_fail, wait_for_retry
 from agentrun.core.run_end import close_run, deliver_answer, fail
@@ -65,6 +67,15 @@ def decide(package: Package, state: State) -> NextStep:
     if isinstance(next, Wait) and not next.inflight and next.deadline is None:
         return next  # only people are waited for, and their time does not count
     return replace(next, deadline=limit if next.deadline is None else min(limit, next.deadline))
+
+
+def asked_questions(package: Package, state: State) -> tuple[Question, ...]:
+    """The questions that a person can answer now, even if the run has something else to do first."""
+    steps: Iterable[GateResult] = (decide(package, state),)
+    if state.phase == "acting" and state.cancelled is None:
+        asking = (index for index, call in enumerate(state.calls) if call.status in ("asking", "deferred"))
+        steps = (admit_call(package, state, index) for index in asking)
+    return tuple([each for step in steps if isinstance(step, Perform | Wait) for each in step.questions])
 
 
 def perform_of(package: Package, state: State, fact: Intent) -> Effect:

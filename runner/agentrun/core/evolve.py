@@ -31,6 +31,7 @@ from agentrun.core.fault import Fault
 from agentrun.core.guards import add_batch, add_results, add_text, call_signature, first_guard_state
 from agentrun.core.messages import Assistant, Text, ToolResult, Transcript, text_of
 from agentrun.core.outcome import answer_of
+from agentrun.core.spend import BudgetShare, ChildSpend
 from agentrun.core.state import (
     NO_GATE,
     CallState,
@@ -209,8 +210,8 @@ def _evolve_meter(meter: SpendMeter, call: CallState, fact: facts.SingleCallFact
     return meter
 
 
-def _charge(meter: SpendMeter, spent: facts.ChildSpend | facts.BudgetShare) -> SpendMeter:
-    amounts = {name: getattr(spent, name) for name in facts.ChildSpend.__struct_fields__}
+def _charge(meter: SpendMeter, spent: ChildSpend | BudgetShare) -> SpendMeter:
+    amounts = {name: getattr(spent, name) for name in ChildSpend.__struct_fields__}
     return meter.plus(**{name: amount for name, amount in amounts.items() if amount not in (None, UNSET)})
 
 

@@ -83,7 +83,8 @@ def _evolve_gate_state(gate: GateState, fact: facts.GateFact) -> GateState:
         case facts.ApprovalAsked():
             return replace(gate, question=fact.question, grant=fact.grant)
         case facts.ApprovalAnswered():
-            return replace(gate, answer=fact.answer, by=fact.by)
+            reason = None if fact.reason is UNSET else fact.reason
+            return replace(gate, answer=fact.answer, by=fact.by, answer_reason=reason)
         case _:
             assert_never(fact)
 
@@ -102,7 +103,8 @@ def end_deferral(gate: GateState, now: int) -> GateState:
 
 def forget_ruling(gate: GateState) -> GateState:
     """Without its rulings and the question about it."""
-    return replace(clear_ruling(gate), granted=False, question=None, grant=None, answer=None, lapsed=())
+    gate = replace(clear_ruling(gate), granted=False, lapsed=())
+    return replace(gate, question=None, grant=None, answer=None, answer_reason=None)
 
 
 def _evolve_call_gate(call: CallState, fact: facts.GateFact) -> CallState:

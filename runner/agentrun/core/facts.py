@@ -18,6 +18,7 @@ from agentrun.core.effect_ids import CallId, Purpose, parse_effect_id
 from agentrun.core.fault import Fault
 from agentrun.core.messages import VOLATILE, Content, Message, Reply, User
 from agentrun.core.package import HookPoint, Ruling, Stage
+from agentrun.core.spend import BudgetShare, ChildSpend
 
 # --- calls ---
 
@@ -83,22 +84,6 @@ class ChildStarted(Decision, frozen=True, tag="child_started"):
     """Its share of the budget of this run."""
 
 
-class Spend(Struct, frozen=True, forbid_unknown_fields=True):
-    """What was used of the budgets that sub-agents share, `BudgetShare`."""
-
-    tokens: int = 0
-    cost: int = 0
-    tool_calls: int = 0
-    """Calls that ran, including those of sub-agents."""
-
-
-class ChildSpend(Spend, frozen=True):
-    """What a sub-agent used of its share."""
-
-    runs: int | UnsetType = UNSET
-    """Runs that it started, at any depth. Absent: none."""
-
-
 class Observation(Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="type"):
     """A fact that came from outside."""
 
@@ -131,6 +116,8 @@ class CallSettled(Observation, frozen=True, tag="call_settled"):
     by: str
     parts: tuple[Content, ...] = ()
     """With `result`: what the model reads."""
+    message_id: Annotated[str | UnsetType, VOLATILE] = UNSET
+    """The message of another process that brought it. Absent: it came from the process that works on the run."""
 
 
 class ResultsGiven(Decision, frozen=True, tag="results_given"):
@@ -264,6 +251,10 @@ class ApprovalAnswered(Observation, frozen=True, tag="approval_answered"):
     question: Annotated[str, VOLATILE]
     answer: ApprovalAnswer
     by: str
+    reason: str | UnsetType = UNSET
+    """Why it was denied. The model reads it. Absent: no reason was given."""
+    message_id: Annotated[str | UnsetType, VOLATILE] = UNSET
+    """The message of another process that brought it. Absent: it came from the process that works on the run."""
 
 
 GateFact: TypeAlias = HookAsked | HookAnswered | Ruled | ApprovalAsked | ApprovalAnswered
@@ -375,6 +366,8 @@ class CancelRequested(Observation, frozen=True, tag="cancel_requested"):
     """Someone asked to cancel the run."""
 
     by: str
+    message_id: Annotated[str | UnsetType, VOLATILE] = UNSET
+    """The message of another process that brought it. Absent: it came from the process that works on the run."""
 
 
 class TimePassed(Observation, frozen=True, tag="time_passed"):
@@ -582,19 +575,6 @@ class Record(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
 
 def fact_kind(fact: Fact | UnknownFact) -> str:
     return fact.kind if isinstance(fact, UnknownFact) else str(type(fact).__struct_config__.tag)
-
-
-class BudgetShare(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a sub-agent may spend of its parent's budget. Null: no limit."""
-
-    tokens: int | None = None
-    cost: int | None = None
-    """Micro-dollars."""
-    time: Annotated[int | None, VOLATILE] = None
-    """Milliseconds. The rest depends on the clock."""
-    tool_calls: int | None = None
-    runs: int | UnsetType = UNSET
-    """Runs that it may start, at any depth. Absent: none, or as many as its own limit allows."""
 
 
 APPROVED_ANSWERS = ("approved", "approved_for_session")

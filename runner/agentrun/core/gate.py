@@ -88,7 +88,9 @@ def _after_ruling(state: State, gate: GateState, request: GateRequest) -> GateRe
             return Allowed()
         case "ask" | "defer" if gate.answer is not None:
             fields = {"call": request.subject, "target": request.target, "rules": list(gate.rules), "by": gate.by}
-            return Blocked(Fault(f"approval.{gate.answer}", texts.not_approved(gate.answer, request.target), fields))
+            fields |= {} if gate.answer_reason is None else {"answer_reason": gate.answer_reason}
+            message = texts.not_approved(gate.answer, request.target, gate.answer_reason)
+            return Blocked(Fault(f"approval.{gate.answer}", message, fields))
         case "defer" if not gate.person:
             return Wait(waits_for=(request.subject,))
         case "ask" | "defer" if gate.question is None:

@@ -101,13 +101,14 @@ def denied_by_policy(rules: Sequence[str], target: str, reason: str | None, *, s
     return f"the policy{by} {does}{'' if rules else ' by default'}{f': {reason}' if reason else ''}"
 
 
-def not_approved(answer: str | None, target: str) -> str:
+def not_approved(answer: str | None, target: str, reason: str | None = None) -> str:
     reasons = {
         "denied": "the request was denied",
         "timed_out": "the request was not answered in time",
         "cancelled": "the request was cancelled",
     }
-    return f"{target} was not approved: {reasons.get(answer or '', 'no approver is available')}"
+    because = f": {reason}" if reason else ""
+    return f"{target} was not approved: {reasons.get(answer or '', 'no approver is available')}{because}"
 
 
 # --- calls that were given up, and calls whose outcome is not known ---

@@ -9,19 +9,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from agentrun.core.effect_ids import DeliveryId, Purpose
-from agentrun.core.facts import (
-    AnswerLabel,
-    ApprovalAnswer,
-    BudgetShare,
-    CancelRequested,
-    RunStarted,
-    RunStopped,
-    Spend,
-    ToolFinished,
-)
+from agentrun.core.facts import AnswerLabel, ApprovalAnswer, CancelRequested, RunStarted, RunStopped, ToolFinished
 from agentrun.core.fault import Fault
 from agentrun.core.messages import ZERO_USAGE, Content, Reply, ToolCall, Transcript, Usage, User
 from agentrun.core.package import Ruling
+from agentrun.core.spend import BudgetShare, Spend
 from agentrun.core.tally import Tally, TextTally
 from agentrun.errors import InternalError
 
@@ -81,6 +73,8 @@ class GateState(Struct, frozen=True, gc=False):
     grant: str | None = None
     """The hash of all questions that an approval for the session would answer."""
     answer: ApprovalAnswer | None = None
+    answer_reason: str | None = None
+    """Why the person denied it, if they said so."""
     text: str | None = None
     """The text that a rule set, for one delivery."""
     until: int | None = None

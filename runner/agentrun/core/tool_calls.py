@@ -34,7 +34,7 @@ from agentrun.core.effects import (
     ToolReturn,
     Wait,
 )
-from agentrun.core.facts import BudgetShare, CallCancelled, Fact, Parent, ResultsGiven
+from agentrun.core.facts import CallCancelled, Fact, Parent, ResultsGiven
 from agentrun.core.fault import Fault
 from agentrun.core.gate import Allowed, GateResult
 from agentrun.core.guards import find_source, repeated_reads
@@ -42,6 +42,7 @@ from agentrun.core.outcome import Question
 from agentrun.core.package import Package, find_tool, tool_effect
 from agentrun.core.package_tools import AgentTool, McpTool, Tool
 from agentrun.core.run_end import fail
+from agentrun.core.spend import BudgetShare
 from agentrun.core.state import NO_GATE, CallState, CallStatus, State, pending_effects
 
 RUN_ENDING_STATUSES = ("abandoned", "denied", "finished")

@@ -10,10 +10,11 @@ from msgspec.structs import replace
 
 from agentrun.core import model_texts as texts
 from agentrun.core.effects import RunChild
-from agentrun.core.facts import ChildSpend, ChildSuspended, ToolFinished
+from agentrun.core.facts import ChildSuspended, ToolFinished
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Content, Text, text_of
 from agentrun.core.outcome import Outcome, Suspended
+from agentrun.core.spend import ChildSpend
 
 
 def clip_parts(parts: tuple[Content, ...], max_lines: int, max_bytes: int) -> tuple[tuple[Content, ...], bytes | None]:

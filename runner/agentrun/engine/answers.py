@@ -12,8 +12,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
-from agentrun.core.decide import decide
-from agentrun.core.effects import Perform, Wait
+from agentrun.core.decide import asked_questions
 from agentrun.core.evolve import fold
 from agentrun.core.facts import ApprovalAnswer, ApprovalAnswered, ApprovalAsked, CallSettled, ChildStarted, Fact
 from agentrun.core.gate import matches_its_hash
@@ -35,13 +34,20 @@ MAX_SETTLED_BYTES = 51_200
 """Of a result that a person gives, like the default limit of a tool result."""
 
 
-def make_answer(question: Question, answer: ApprovalAnswer, by: str) -> ApprovalAnswered:
+def make_answer(question: Question, answer: ApprovalAnswer, by: str, reason: str | None = None) -> ApprovalAnswered:
     check_type("question", question, Question, "a Question")
     check_text("question.subject", question.subject)
     check_text("question.question", question.question)
     check_choice("answer", answer, get_args(ApprovalAnswer))
     check_author(by)
-    return ApprovalAnswered(question.subject, question.question, answer, by)
+    if reason is None:
+        return ApprovalAnswered(question.subject, question.question, answer, by)
+    check_text("reason", reason)
+    if answer != "denied":
+        raise ValueError("`reason` says why something is denied: give it with answer='denied', and only then")
+    if len(reason.encode()) > MAX_SETTLED_BYTES:
+        raise ValueError(f"`reason` is larger than {MAX_SETTLED_BYTES // 1024} KiB, the limit of a result")
+    return ApprovalAnswered(question.subject, question.question, answer, by, reason)
 
 
 def make_settlement(call: str, how: CallSettlement, by: str, parts: tuple[Content, ...]) -> CallSettled:
@@ -119,8 +125,7 @@ def settle_call(log: RunLog, fact: CallSettled) -> None:
 
 
 def open_questions(journals: Journals, run: str) -> tuple[Question, ...]:
-    step = decide(package_of_run(journals, run), fold(journals.records(run)))
-    return step.questions if isinstance(step, Perform | Wait) else ()
+    return asked_questions(package_of_run(journals, run), fold(journals.records(run)))
 
 
 def package_of_run(journals: Journals, run: str) -> Package:

@@ -122,13 +122,28 @@ def keeps_time(approver: Approver) -> bool:
 
 
 async def ask_approver(
-    clock: Clock, approver: Approver, package: Package, programs: Mapping[str, str], question: Question
-) -> ApprovalAnswered:
-    detailed = _add_details(package, programs, question)
+    clock: Clock,
+    approver: Approver,
+    package: Package,
+    programs: Mapping[str, str],
+    question: Question,
+    *,
+    suspends: bool = False,
+) -> ApprovalAnswered | None:
+    """`suspends`: return None if no one answers, so that the question stays open."""
+    detailed = add_details(package, programs, question)
     if keeps_time(approver):
         answer, by = await call_approver(approver, detailed)
-        return ApprovalAnswered(question.subject, question.question, answer, by)
-    reply = await call_with_timeout(clock, detailed.limit, lambda: call_approver(approver, detailed))
+    else:
+        answer, by = await _answer_in_time(clock, approver, detailed)
+    if suspends and (answer, by) == NO_ANSWER:
+        return None
+    return ApprovalAnswered(question.subject, question.question, answer, by)
+
+
+async def _answer_in_time(clock: Clock, approver: Approver, question: DetailedQuestion) -> tuple[ApprovalAnswer, str]:
+    reply = await call_with_timeout(clock, question.limit, lambda: call_approver(approver, question))
+    answer: ApprovalAnswer
     answer, by = "unavailable", "approver"
     match reply:
         case TimedOut():
@@ -137,10 +152,10 @@ async def ask_approver(
             raise error
         case (answer, by):
             pass
-    return ApprovalAnswered(question.subject, question.question, answer, by)
+    return answer, by
 
 
-def _add_details(package: Package, programs: Mapping[str, str], question: Question) -> DetailedQuestion:
+def add_details(package: Package, programs: Mapping[str, str], question: Question) -> DetailedQuestion:
     is_delivery = isinstance(parse_effect_id(question.subject), DeliveryId)
     is_call = not is_delivery and question.subject not in APPROVAL_STAGES  # a tool may be called `input`
     tool = find_tool(package, question.target) if is_call else None

@@ -135,7 +135,8 @@ class StepCrew(BaseCrew[_Task]):
             tasks = {**self._effects, **self._questions}
             ready = [key for key, task in tasks.items() if task.wakes <= now]
             if ready:
-                if (fact := self._advance(ready[self._order(ready)])) is not None:
+                fact = self._advance(ready[self._order(ready)])
+                if fact is not None or (deadline is None and not self.busy):
                     return fact
             elif deadline is not None and deadline <= now:
                 return None

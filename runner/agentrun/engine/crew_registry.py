@@ -53,6 +53,10 @@ class CrewRegistry:
     def is_busy(self, run: str) -> bool:
         return run in self._crews and self._crews[run].busy
 
+    def drop(self, run: str) -> None:
+        """The crew of a run is closed: facts for the run are not taken any more."""
+        self._crews.pop(run, None)
+
     def park(self, grace: int) -> None:
         self._parks_at = self._clock.now() + grace
         for crew in tuple(self._crews.values()):

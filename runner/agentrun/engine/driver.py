@@ -113,7 +113,10 @@ def open_run_log(world: World) -> RunLog:
 
 async def drive_with_children(world: World, package: Package, log: RunLog) -> Ending:
     """Drive a run. When it is finished, cancel its sub-agents that are suspended or lost."""
-    ending = await drive(package, log, world.crew(world, package))
+    try:
+        ending = await drive(package, log, world.crew(world, package))
+    finally:
+        world.crews.drop(world.run)
     if isinstance(ending, Outcome) and package.agents:
         with suppress(Exception):  # the outcome of the run does not depend on this
             children = {fact.run: fact for fact in log.facts() if isinstance(fact, core_facts.ChildStarted)}
@@ -171,8 +174,10 @@ async def _loop(package: Package, log: RunLog, crew: Crew) -> Ending:
                 if not crew.busy and pause.deadline is None:
                     return suspended_outcome(log.state, pause.questions, pause.waits_for)
                 news = await crew.next_fact(pause.deadline)
-                if news is not None or crew.parks_at is None:
-                    log.commit_if_acceptable(news or core_facts.TimePassed())
+                if news is None and pause.deadline is not None and crew.parks_at is None:
+                    news = core_facts.TimePassed()
+                if news is not None:
+                    log.commit_if_acceptable(news)
             case other:
                 assert_never(other)
     return await _park(log, crew, crew.parks_at)

@@ -105,8 +105,11 @@ class TaskCrew(BaseCrew[_Task]):
             self._news.clear()
             if self._posted:
                 return self._posted.popleft()
+            has_ended = bool(self._ended)
             if (fact := self._next_ended()) is not None:
                 return fact
+            if has_ended and deadline is None and not self.busy:
+                return None
             if self._parks_at is not None and not (was_parking and self.busy):
                 return None
             if deadline is None:

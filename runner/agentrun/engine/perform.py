@@ -92,7 +92,7 @@ def make_failure_fact(effect: Effect, fault: Fault) -> Fact:
 def make_crew(world: World, package: Package) -> Crew:
     consult = None
     if world.approver is not None:
-        consult = partial(ask_approver, world.clock, world.approver, package, world.programs)
+        consult = partial(ask_approver, world.clock, world.approver, package, world.programs, suspends=world.suspends)
     return world.crews.make(world.run, Performer(world).perform, consult)
 
 

@@ -22,7 +22,8 @@ HookFunction: TypeAlias = Callable[[Any], Any]
 """Called with a `HookQuestion`, returns a `HookAnswer`. Plain or async."""
 PerformEffect: TypeAlias = Callable[[Effect], Coroutine[Any, Any, Fact | None]]
 """None: there is no fact, because a sub-agent was parked."""
-AskPerson: TypeAlias = Callable[[Question], Coroutine[Any, Any, Fact]]
+AskPerson: TypeAlias = Callable[[Question], Coroutine[Any, Any, Fact | None]]
+"""None: the question stays open until an answer comes from outside."""
 
 
 class Clock(Protocol):
@@ -120,7 +121,8 @@ class Crew(Protocol):
         """Stop all running effects except these."""
 
     async def next_fact(self, deadline: int | None) -> Fact | None:
-        """Wait for the next fact of an effect or from outside. None: the deadline passed or the run is parked."""
+        """Wait for the next fact of an effect or from outside. None: the deadline passed, the run is parked, or without
+        a deadline nothing is left to wait for."""
 
     async def close(self) -> None:
         """Stop all work. When this returns, nothing is running, except work of a parked run that cannot be stopped."""

@@ -25,7 +25,7 @@ from agentrun.engine.begin import (
     jitter_seed,
 )
 from agentrun.engine.clock import StepClock
-from agentrun.engine.driver import drive_with_children, open_run_log
+from agentrun.engine.driver import RunLog, drive_with_children, open_run_log
 from agentrun.engine.memory import Journals
 from agentrun.engine.ports import Approver
 from agentrun.engine.request import Attachment, Request
@@ -103,7 +103,7 @@ async def _run_package(
     await announce()
     await world.prepare()
     log = begin(world, started, package)
-    return finished_run(world, package, await drive_with_children(world, package.agent, log))
+    return finished_run(world, package, await _drive(world, package, log))
 
 
 async def resume_in_world(world: World, package: PackageFile, announce: Announce = announce_nothing) -> FinishedRun:
@@ -117,7 +117,15 @@ async def resume_in_world(world: World, package: PackageFile, announce: Announce
     await world.prepare()
     world.journals.keep(world.run, package)
     log.take_over(package.fingerprint)
-    return finished_run(world, package, await drive_with_children(world, package.agent, log))
+    return finished_run(world, package, await _drive(world, package, log))
+
+
+async def _drive(world: World, package: PackageFile, log: RunLog) -> Ending:
+    if world.inbox is None:
+        return await drive_with_children(world, package.agent, log)
+    from agentrun.engine.inbox import drive_and_take_messages  # late: only a stored run needs it
+
+    return await drive_and_take_messages(world, world.inbox, package, log)
 
 
 def finished_run(world: World, package: PackageFile, ending: Ending) -> FinishedRun:

@@ -23,6 +23,7 @@ from agentrun.redactor import Redactor
 if TYPE_CHECKING:
     from agentrun.engine.crew_registry import CrewRegistry
     from agentrun.engine.memory import Journals
+    from agentrun.store.inbox import Inbox
 
 _T = TypeVar("_T")
 
@@ -51,6 +52,10 @@ class World(Struct, frozen=True, kw_only=True):
     """By sink name or sink kind."""
     approver: ports.Approver | None = None
     """Answers approval questions. None: the run is suspended until an answer comes from outside."""
+    suspends: bool = False
+    """Whether a question that the approver does not answer suspends the run. If not, it is `unavailable`."""
+    inbox: Inbox | None = None
+    """Messages of other processes to this run. None: the run is not stored."""
     listen: Listener = lambda run, news: None
     replayed: bool = False
     stand_ins: StandIns | UnsetType = UNSET

@@ -20,6 +20,7 @@ from agentrun.core.messages import Content, File, Image, Text, ToolCall, User, t
 from agentrun.core.package import BUDGET_KINDS, Package, Ruling, find_tool
 from agentrun.core.package_tools import HttpTool
 from agentrun.core.policy import split_reason
+from agentrun.core.spend import BudgetShare, ChildSpend
 from agentrun.core.state import State, find_call
 from agentrun.report.formatting import (
     MAX_LINE_LENGTH,
@@ -114,9 +115,7 @@ def render_requested_call(calls: Sequence[ToolCall], call: ToolCall) -> OutputLi
     return make_line(f"→ {_label(calls, call)} {short_text(text.strip(), MAX_SHOWN_ARGUMENTS)}", indent=1)
 
 
-def render_result(
-    state: State, call: str, parts: Iterable[Content], spent: facts.ChildSpend | None = None
-) -> OutputLine:
+def render_result(state: State, call: str, parts: Iterable[Content], spent: ChildSpend | None = None) -> OutputLine:
     cost = "" if spent is None else f" [{_format_spent(spent)}]"
     return make_line(f"← {call_label(state, call)}: {_format_contents(parts)}{cost}", "dim", 1)
 
@@ -215,7 +214,7 @@ def _render_child(package: Package | None, state: State, fact: facts.ChildStarte
     return make_line(f"{name}: {who} {verb}{_format_share(fact.share, agent)}", "plain", 1)
 
 
-def _format_share(share: facts.BudgetShare, agent: Package | None) -> str:
+def _format_share(share: BudgetShare, agent: Package | None) -> str:
     """The budget of a child: its share of the parent's budget, or its own if that is less."""
     found = []
     for name in BUDGET_KINDS:
@@ -228,7 +227,7 @@ def _format_share(share: facts.BudgetShare, agent: Package | None) -> str:
     return f", with at most {', '.join(found)}" if found else ""
 
 
-def _format_spent(spent: facts.ChildSpend) -> str:
+def _format_spent(spent: ChildSpend) -> str:
     amounts = {name: getattr(spent, name, 0) for name in BUDGET_KINDS}
     return ", ".join(format_budget(name, amount) for name, amount in amounts.items() if amount or name == "tokens")
 
@@ -247,6 +246,7 @@ def render_gate(_: Package | None, state: State, fact: facts.GateFact) -> tuple[
         case facts.ApprovalAnswered():
             text, tone = ANSWER_TEXTS[fact.answer]
             text = text.format(short_text(fact.by, MAX_SHOWN_NAME))
+            text += "" if fact.reason is UNSET else f": {short_text(fact.reason)}"
             return (make_line(f"{subject_label(state, fact.subject)}: {text}", tone, 1),)
         case _:
             assert_never(fact)

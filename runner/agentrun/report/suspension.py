@@ -7,6 +7,7 @@ Rule 2  Calls of sub-agents are named with the run of the sub-agent, because tha
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from shlex import quote
 
 from agentrun.canonical_json import sorted_json
 from agentrun.core.evolve import fold
@@ -36,8 +37,14 @@ def suspension_lines(run: str, journals: Mapping[str, Sequence[Record]], *, is_r
     states = {name: fold(records) for name, records in journals.items()}
     lost = [(name, call) for name, state in states.items() for call in state.calls if call.status == "lost"]
     waits = [text for name, state in states.items() for text in _waits(state, "" if name == run else f" of {name}")]
+    asked = [(name, subject) for name, state in states.items() for subject in _asked_subjects(state)]
     for text in waits:
         yield f"suspended: the run waits for {text}"
+    if asked and is_resumable:
+        yield "  → agentrun approvals    show exactly what would happen"
+    for name, subject in asked if is_resumable else ():
+        yield f"  → agentrun approve {name} {quote(subject)}"
+        yield f"  → agentrun deny {name} {quote(subject)} --reason TEXT"
     for name, call in lost:
         yield f"suspended: it is not known whether {_label(call)}{'' if name == run else f' of {name}'} took effect"
         yield f"  it was started {_started(journals[name], call)}; no result of it is known"
@@ -49,8 +56,16 @@ def suspension_lines(run: str, journals: Mapping[str, Sequence[Record]], *, is_r
             yield f"  → {settle} --stop           do not run it: end the run"
         else:
             yield "  → find out what happened before you run it again"
-    if waits and is_resumable:
+    if len(waits) > len(asked) and is_resumable:
         yield f"  → {resume_command(run)}"
+
+
+def _asked_subjects(state: State) -> Iterator[str]:
+    if state.gate.question is not None and state.gate.answer is None:
+        yield state.gate.subject
+    for call in state.calls:
+        if call.status in ("asking", "deferred") and call.gate.question is not None:
+            yield call.id
 
 
 def _waits(state: State, whose: str) -> Iterator[str]:

@@ -42,8 +42,9 @@ from agentrun.journal.storage import (
 from agentrun.journal.tail import JournalTail
 from agentrun.spec.project import Project
 from agentrun.spec.source_files import display_path
+from agentrun.store.inbox import Inbox
 from agentrun.store.owner import claim_store
-from agentrun.store.process_lock import LockBusy, ProcessLock, ignore_store_in_git
+from agentrun.store.process_lock import PROBE_WAIT, LockBusy, ProcessLock, ignore_store_in_git
 from agentrun.store.run_blobs import RunBlobs
 from agentrun.store.run_ids import is_run_id, root_run
 from agentrun.store.run_order import RunOrder, RunPlace
@@ -226,6 +227,27 @@ class FileStore:
         if root not in self._blobs:
             self._blobs[root] = RunBlobs(self._tree, self.run_directory(root) / "blobs", sync=self.syncs)
         return self._blobs[root]
+
+    def inbox(self, run: str) -> Inbox:
+        """The messages to the process that works on a run and its sub-agents."""
+        root = self._family(run)
+        return Inbox(self._tree, self.run_directory(root) / "inbox", root)
+
+    def try_lock(self, run: str) -> bool:
+        """Lock a run and its sub-agents, unless another process works on them."""
+        try:
+            self._lock(self._family(run), wait=0)
+        except RequestError:
+            return False
+        return True
+
+    def unlock(self, run: str) -> None:
+        self._release(self._family(run))
+
+    def configure(self, sync: SyncMode, notify: Callable[[str], None]) -> None:
+        """Change the options for journals that are opened from now on."""
+        self._sync = sync
+        self._notify = notify
 
     def remove(self, run: str, *, force: bool = False) -> None:
         """Remove a run with its sub-agents. Its sessions remember that it was removed. `force`: even if a process works
@@ -424,12 +446,12 @@ class FileStore:
         root = root_run(run)
         return root if root in self._locks or self.run_directory(root).is_dir() else run
 
-    def _lock(self, run: str) -> None:
+    def _lock(self, run: str, wait: float = PROBE_WAIT) -> None:
         if run in self._locks:
             return
         lock = ProcessLock(self._tree, self.run_directory(run) / "lock")
         try:
-            lock.acquire("")
+            lock.acquire("", wait=wait)
         except LockBusy:
             raise self._busy_error(run) from None
         self._locks[run] = lock

@@ -49,6 +49,7 @@ from agentrun.errors import HostError
 from agentrun.net.environment import Lookup
 from agentrun.redactor import Redactor
 from agentrun.spec.project import Project
+from agentrun.store.inbox import Inbox
 from agentrun.wire import HttpCall, HttpReply, Sender
 
 Requirements: TypeAlias = dict[str, list[str]]
@@ -64,6 +65,8 @@ async def live_world(
     models: bool = True,
     parts: Package | None = None,
     approver: Approver | None = None,
+    suspends: bool = False,
+    inbox: Inbox | None = None,
     journals: Journals | None = None,
     blobs: Blobs | None = None,
     printed: Callable[[str, str], None] = lambda tool, text: None,
@@ -78,13 +81,11 @@ async def live_world(
     `models`: whether to create the models. `parts`: the package with the tools, hooks and sinks to create; None: all.
     `settings`: those of the run, if the caller has read them. `printed` is called with the output of Python tools;
     `write` prints a line to standard output, for a sink. `clients`: those of the runtime; None: the world is the only
-    one of its runtime, and closes its client. `stand_ins`: what the caller puts in place of a part of this world.
+    one of its runtime, and closes its client. `stand_ins`, `suspends`, `inbox`: as in a `World`.
     """
-    settings = settings or live_settings(package, project.root)
+    settings, clock = settings or live_settings(package, project.root), SystemClock()
     redactor = Redactor(known_secrets(package, settings.variables(), project.secrets))
-    clock = SystemClock()
-    async with AsyncExitStack() as opened:
-        own = await opened.enter_async_context(HttpClients())
+    async with HttpClients() as own, AsyncExitStack() as opened:
         sender = live_sender(settings, (clients or own).client(project.root, settings))
         packages = tuple(iterate_packages(parts or package))
         programs = check_requirements(packages, project.root, settings.secret)
@@ -94,10 +95,8 @@ async def live_world(
             kind: open_executor(kind, project.root, import_roots, programs, settings.secret, sender, shown)
             for kind in sorted({kind_tag(tool) for each in packages for tool in each.tools.values()} - {"agent"})
         }
-        for part in executors.values():
-            if (close := getattr(part, "close", None)) is not None:
-                opened.push_async_callback(close)
-        sinks = [sink for each in packages for sink in each.sinks.values() if sink.delivery != "disabled"]
+        for close in filter(None, (getattr(part, "close", None) for part in executors.values())):
+            opened.push_async_callback(close)
         yield World(
             clock=clock,
             blobs=_SecretFreeBlobs(MemoryBlobs() if blobs is None else blobs, redactor),
@@ -105,17 +104,24 @@ async def live_world(
             crews=CrewRegistry(clock),
             crew=make_crew,
             hooks=_make_hooks(packages, import_roots, shown),
-            sinks={kind: open_sink(kind, project.root, sender, write) for kind in sorted(map(kind_tag, sinks))},
+            sinks={kind: open_sink(kind, project.root, sender, write) for kind in _sink_kinds(packages)},
             prepare=partial(_import_functions, packages, project, import_roots, shown),
             providers=live_providers(package, settings, _RedactingSender(sender, redactor)) if models else {},
             executors=executors,
             approver=approver,
+            suspends=suspends,
+            inbox=inbox,
             listen=listen,
             stand_ins=stand_ins,
             run=run,
             programs=programs,
             redactor=redactor,
         )
+
+
+def _sink_kinds(packages: tuple[Package, ...]) -> list[str]:
+    sinks = [sink for each in packages for sink in each.sinks.values() if sink.delivery != "disabled"]
+    return sorted(set(map(kind_tag, sinks)))
 
 
 async def _import_functions(
