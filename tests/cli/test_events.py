@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from agentrun.core.facts import BudgetShare, ChildStarted, Fact, Parent, Record
+from agentrun.core.facts import ChildStarted, Fact, Parent, Record
+from agentrun.core.spend import BudgetShare
 from agentrun.spec.project import Project
 from agentrun.store.files import FileStore
 

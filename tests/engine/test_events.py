@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agentrun.core.facts import BudgetShare, ChildStarted, Fact, Parent, Record, RunStopped, TimePassed
+from agentrun.core.facts import ChildStarted, Fact, Parent, Record, RunStopped, TimePassed
+from agentrun.core.spend import BudgetShare
 from agentrun.engine.event_bus import EventBus, Subscription
 from agentrun.engine.events import (
     ALL_EVENTS,

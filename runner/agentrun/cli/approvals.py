@@ -22,7 +22,7 @@ from agentrun.engine.answers import open_questions, package_of_run
 from agentrun.engine.approvals import DetailedQuestion, add_details
 from agentrun.errors import AgentrunError
 from agentrun.report.approval_question import short_question_lines
-from agentrun.report.run_story import format_time
+from agentrun.report.formatting import format_time
 from agentrun.report.screen import SafeStream
 from agentrun.store.files import FileStore
 from agentrun.store.index import RunFilter, RunIndex

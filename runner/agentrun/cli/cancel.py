@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agentrun.cli.console import hide_env_file, json_line, json_option, print_stderr, safe_text
+from agentrun.cli.console import hide_run_secrets, json_line, json_option, print_stderr, safe_text
 from agentrun.cli.run_files import find_run, refuse_sub_agent, run_argument, show_run_error, working_project
 from agentrun.cli.run_input import author, author_option, refuse_bad_values
 from agentrun.credentials import hidden_secrets
@@ -99,7 +99,7 @@ async def _drive_to_end(store: FileStore, run: str) -> None:
 
     package = stored_package(store, run)
     settings = live_settings(package.agent, store.project.root)
-    hide_env_file(settings.file)
+    hide_run_secrets(package.agent, settings)
     store.configure(settings.sync, lambda text: None)
     options: dict[str, Any] = {"journals": store, "blobs": store.blobs(run), "settings": settings}
     async with live_world(

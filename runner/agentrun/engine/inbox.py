@@ -134,13 +134,14 @@ class MessageTaker:
         package = self._package if is_root else package_of_run(journals, run)
         records = tuple(journals.records(run))
         facts = tuple(record.fact for record in records)
+        if has_recorded(facts, message):
+            self._inbox.remove(message.id)
+            return
         try:
-            if has_recorded(facts, message):
-                self._inbox.remove(message.id)
-                return
             refuse_outside_fact(message.fact, package, fold(records), crews.posted(run), lambda: facts)
         except RequestError:
-            self._inbox.remove(message.id)
+            if not crews.posted(run):  # otherwise the sender could not read the reason in the journal yet
+                self._inbox.remove(message.id)
             return
         if run in crews:
             crews.post(run, message.fact)
