@@ -193,36 +193,39 @@ class JournalFollower:
 
     def read(self, limit: ReadLimit = _no_limit) -> Iterator[Event]:
         """All events that are not read yet."""
+        is_beginning, places = not self._place.offset, self._find_new_runs()
+        for place in places:
+            if place.run in self._open:  # the known one was removed, and its id was used again
+                yield from self._fail(self._open[place.run], run_not_found_error(place.run))
         families: dict[str, list[str]] = {}
         for run in self._open:
             families.setdefault(root_run(run), []).append(run)
         for runs in families.values():
             for run in reversed(runs):  # sub-agents first: their parents record what they did
                 yield from self._read(run, limit)
-        yield from self._read_new_runs(limit)
+        yield from self._read_new_runs(places, limit, is_old=is_beginning)
 
     def read_run(self, run: str, seq: int) -> Iterator[Event]:
         """The events of one run up to this record, which are not read yet."""
         if run not in self._open:
-            yield from self._read_new_runs(lambda each: seq if each == run else 0)
+            yield from self._read_new_runs(self._find_new_runs(), lambda each: seq if each == run else 0)
         yield from self._read(run, lambda each: seq if each == run else 0)
 
-    def _read_new_runs(self, limit: ReadLimit) -> Iterator[Event]:
+    def _find_new_runs(self) -> list[RunPlace]:
         if self.scope.run is not None:
-            return
-        is_beginning = not self._place.offset
+            return []
         places = self._journals.runs_after(self._place)
         if places is None:
             raise _scope_error(self.cursor, self.scope, "the order of the runs was changed")
+        return places
+
+    def _read_new_runs(self, places: list[RunPlace], limit: ReadLimit, *, is_old: bool = False) -> Iterator[Event]:
         last = {place.run: place for place in places}
         for place in places:
             self._place = place
-            if last[place.run] is not place:
-                continue  # this one was removed, and its id was used again
-            if place.run in self._open:
-                yield from self._fail(self._open[place.run], run_not_found_error(place.run))
-            self._add(place.run)
-            yield from self._read(place.run, limit, is_old=is_beginning)
+            if last[place.run] is place:  # otherwise it was removed, and its id was used again
+                self._add(place.run)
+                yield from self._read(place.run, limit, is_old=is_old)
 
     def _read(self, run: str, limit: ReadLimit, *, is_old: bool = False) -> Iterator[Event]:
         """`is_old`: the run may have been removed before this follower began."""

@@ -40,15 +40,17 @@ class RunOrder:
 
     def after(self, place: RunPlace) -> list[RunPlace] | None:
         """The runs after a place. None: the place is not in this order."""
-        start = max(0, place.offset - len(place.run.encode()) - 1)
+        line = f"{place.run}\n".encode() if place.offset else b""
+        before = b"\n" if place.offset > len(line) else b""
+        start = place.offset - len(before + line)
+        if start < 0 or (line and not is_run_id(place.run)):
+            return None
         data = self._tree.read(self._path, MAX_RUN_ORDER_BYTES, start=start)
         if data is None:
             data = self._missing_content()[start:]
-        if place.offset:
-            line = f"{place.run}\n".encode()
-            if start + len(line) != place.offset or not data.startswith(line):
-                return None
-            data = data[len(line) :]
+        if not data.startswith(before + line):
+            return None
+        data = data[len(before + line) :]
         places, offset = [], place.offset
         for line in data.splitlines(keepends=True):
             offset += len(line)
