@@ -40,6 +40,8 @@ def _dotnet_json(value: str) -> str:
 
 FORMS: dict[str, Callable[[str], str]] = {
     "raw": str,
+    "upper case": str.upper,
+    "lower case": str.lower,
     "json": json.dumps,
     "json with characters": lambda value: json.dumps(value, ensure_ascii=False),
     "json in json": lambda value: json.dumps(json.dumps(value)),

@@ -1,7 +1,7 @@
 """Redaction of known secret values: every encoded form is replaced by a placeholder with the name of the secret.
 
 Rule 1  A value is found as it is, escaped for JSON (also twice: arguments of tool calls are JSON inside JSON),
-        escaped for HTML, percent-encoded, in base64 at any alignment, and in hex.
+        escaped for HTML, percent-encoded, in upper and lower case, in base64 at any alignment, and in hex.
 Rule 2  If forms overlap, the leftmost wins; if they start at the same place, the longest wins.
 Rule 3  Placeholders are never searched, so redacting twice gives the same result as redacting once. If a value itself
         contains placeholders, the parts between them are the values to look for.
@@ -51,6 +51,18 @@ _space = rb"(?:[ \t\r\n]|\\+[nrt])*"
 
 
 def encoded_forms(value: str) -> Iterator[str]:
+    # A short value, which a spec selects, would be found in other words.
+    cases = (value, value.upper(), value.lower()) if len(value) >= SHORTEST_SECRET else (value,)
+    for text in dict.fromkeys(cases):
+        yield from _text_forms(text)
+    raw = value.encode("utf-8", "surrogatepass")
+    for text in (raw.hex(), raw.hex().upper(), *_base64_forms(raw, b64encode), *_base64_forms(raw, urlsafe_b64encode)):
+        if len(text) >= SHORTEST_SECRET:
+            yield text
+            yield quote_from_bytes(text.encode(), "")
+
+
+def _text_forms(value: str) -> Iterator[str]:
     raw = value.encode("utf-8", "surrogatepass")
     yield value
     yield repr(value)[1:-1]
@@ -59,10 +71,6 @@ def encoded_forms(value: str) -> Iterator[str]:
     for safe in _URL_SAFE:
         yield from _percent_cases(quote_from_bytes(raw, safe))
     yield from _percent_cases(quote_from_bytes(raw, " ").replace(" ", "+"))
-    for text in (raw.hex(), raw.hex().upper(), *_base64_forms(raw, b64encode), *_base64_forms(raw, urlsafe_b64encode)):
-        if len(text) >= SHORTEST_SECRET:
-            yield text
-            yield quote_from_bytes(text.encode(), "")
 
 
 def _json_forms(value: str) -> set[str]:

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from traceback import format_exception
 from types import FrameType
 
 from agentrun.errors import code_of
@@ -42,11 +43,9 @@ def main() -> None:
         _silence(f"storage.failed: {error.strerror}\n")
     except KeyboardInterrupt:
         code = code_of("cancelled").exit
-    except Exception as error:  # the text of an unexpected exception may contain a secret, so it is not shown
+    except Exception as error:  # noqa: BLE001  # its text may contain a secret, so it is not shown as it is
         if early_interrupts:  # Python turns what is raised in `__set_name__` into a RuntimeError
             sys.exit(code_of("cancelled").exit)
-        if os.environ.get("AGENTRUN_TRACEBACK"):
-            raise
         code = code_of("internal").exit
         _silence(_report(error))
     sys.exit(code)
@@ -81,7 +80,12 @@ def _silence(message: str = "") -> None:
 
 
 def _report(error: Exception) -> str:
-    """Where the bug is, without any data of the user."""
+    """Where the bug is, without any data of the user, or its traceback without secrets."""
+    if os.environ.get("AGENTRUN_TRACEBACK"):
+        from agentrun.credentials import hidden_secrets
+        from agentrun.secret import mask
+
+        return mask(hidden_secrets.redactor.redact_text("".join(format_exception(error))))
     frame = error.__traceback__
     place = "?"
     while frame is not None:

@@ -20,7 +20,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from agentrun.canonical_json import fingerprint, sorted_json, text_hash
-from agentrun.compiler.package_file import PackageFile, seal_package
+from agentrun.compiler.package_file import PackageFile, package_bytes, seal_package
 from agentrun.compiler.prompts import complete_params, render_input, render_instructions, render_prompt
 from agentrun.core import model_texts as texts
 from agentrun.core.facts import RULES_VERSION, EarlierRuns, Record, RunStarted, StandIns
@@ -82,10 +82,16 @@ def _refuse_by_policy(package: Package, started: RunStarted, policy: StartPolicy
 def begin(world: World, started: RunStarted, package: PackageFile | None = None, log: RunLog | None = None) -> RunLog:
     """`package`: stored with the run; None: that of its parent contains it. `log`: None if it is not open yet."""
     if package is not None:
-        world.journals.keep(world.run, package)
+        keep_package(world, package)
     log = log or open_run_log(world)
     log.commit(started)
     return log
+
+
+def keep_package(world: World, package: PackageFile) -> None:
+    """Store the package with the run, unless a known secret is written in it. Then it must be named to resume."""
+    if not world.redactor.changes(package_bytes(package)):
+        world.journals.keep(world.run, package)
 
 
 def make_run_started(

@@ -23,6 +23,7 @@ from agentrun.engine.begin import (
     check_start,
     find_package,
     jitter_seed,
+    keep_package,
 )
 from agentrun.engine.clock import StepClock
 from agentrun.engine.driver import RunLog, drive_with_children, open_run_log
@@ -115,7 +116,7 @@ async def resume_in_world(world: World, package: PackageFile, announce: Announce
     check_resume(world, package, log.state)
     await announce()
     await world.prepare()
-    world.journals.keep(world.run, package)
+    keep_package(world, package)
     log.take_over(package.fingerprint)
     return finished_run(world, package, await _drive(world, package, log))
 

@@ -44,6 +44,7 @@ from agentrun.engine.begin import (
     check_resume,
     check_start,
     find_package,
+    keep_package,
 )
 from agentrun.engine.crew import MAX_PARALLEL_EFFECTS, CompletionOrder
 from agentrun.engine.crew_registry import CrewRegistry
@@ -211,7 +212,7 @@ class Runtime:
         package = with_package or stored_package(journals, run)
         world = world_of_run(self._world(), run)
         check_resume(world, package, state)
-        journals.keep(run, package)
+        keep_package(world, package)
         log = open_run_log(world)
         log.take_over(package.fingerprint)
         return self._register(package, log, world, handle.session if handle else Session())

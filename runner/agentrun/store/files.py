@@ -164,7 +164,8 @@ class FileStore:
             if file.fingerprint == fingerprint:
                 return file
         message = f"the package of the run {run} was not stored with it"
-        raise StorageError("recovery.failed", message, fields={"run": run, "package": fingerprint})
+        hint = f"agentrun resume {run} --with-package SPEC"
+        raise StorageError("recovery.failed", message, hint=hint, fields={"run": run, "package": fingerprint})
 
     def _package_files(self, run: str) -> Iterator[PackageFile]:
         directory = self.run_directory(run)

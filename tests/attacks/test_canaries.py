@@ -1,0 +1,176 @@
+"""31 credentials of an environment in 8 forms: none is in a byte that any command writes or prints."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+import yaml
+
+from agentrun.testing.provider import ScriptedProvider
+
+from ..cli import forked_command
+from ..credential_names import CREDENTIAL_NAMES
+
+VALUES = {name: f'cAnary{number:02} of "{name}" /ü\\{number * 7919:05}' for number, name in enumerate(CREDENTIAL_NAMES)}
+COOKIE = "cOokie-cAnary-17"
+INNER = "iNner/cAnary 18"
+STRUCTURED = {
+    "SESSION_COOKIE": f"sid={COOKIE}; Path=/",
+    "GOOGLE_CREDENTIALS": json.dumps({"type": "service_account", "client_secret": INNER}),
+    "SENTRY_DSN": "https://dSn-cAnary-19@o1.ingest.example/7",
+}
+ENVIRONMENT = {**VALUES, **STRUCTURED}
+PARTS = {"the cookie": COOKIE, "the client secret": INNER, "the user info": "dSn-cAnary-19"}
+FORMS: dict[str, Callable[[str], list[str]]] = {
+    "raw": lambda value: [value],
+    "upper case": lambda value: [value.upper()],
+    "lower case": lambda value: [value.lower()],
+    "url": lambda value: [quote(value, safe=""), quote(value)],
+    "base64": lambda value: [
+        b64encode(b"x" * before + value.encode()).decode().rstrip("=")[2 if before else 0 : -2] for before in range(3)
+    ],
+    "hex": lambda value: [value.encode().hex(), value.encode().hex().upper()],
+    "json": lambda value: [json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]],
+    "json twice": lambda value: [json.dumps(json.dumps(value))[3:-3]],
+}
+CANARIES = {
+    text.encode(): (name, form)
+    for name, value in {**ENVIRONMENT, **PARTS}.items()
+    for form, encode in FORMS.items()
+    for text in encode(value)
+}
+SPEC = """\
+agentrun: "1"
+name: canary
+model: {provider: openai, name: gpt-4.1-mini, stream: true}
+instructions: "Say everything. %s"
+input: Hello
+tools: {leak: {kind: python, call: "desk:leak", effect: read}}
+policy: {default: allow}
+guards: {repeated_call: off, repeated_batch: off}
+budgets: {turns: 30, time: 5m}
+"""
+DESK = """\
+import base64, json, os, sys
+from urllib.parse import quote
+
+def leak(how: str) -> object:
+    values = [value for name, value in sorted(os.environ.items()) if name != "PATH"]
+    ways = {
+        "raw": str, "upper case": str.upper, "lower case": str.lower, "url": lambda each: quote(each, safe=""),
+        "hex": lambda each: each.encode().hex(), "json": json.dumps,
+        "json twice": lambda each: json.dumps(json.dumps(each)),
+        "base64": lambda each: [base64.b64encode(("x" * n + each).encode()).decode() for n in range(3)],
+    }
+    if how == "environ":
+        return dict(os.environ)
+    if how == "raise":
+        raise RuntimeError(repr(os.environ))
+    told = [ways[how](each) for each in values]
+    print(told)
+    print("\\n".join(map(str, told)), file=sys.stderr)
+    return told
+"""
+
+
+CASES = """\
+agentrun: "1"
+cases:
+  - {name: default, assert: [{type: journal-snapshot}]}
+  - {name: fails, cassette: default, assert: [{type: contains, value: nowhere}]}
+"""
+SHOWING = ("runs", "show - --json", "sessions", "cassette show cassettes/canary/default.yaml")
+
+
+def leaks(data: bytes) -> set[tuple[str, str]]:
+    return {canary for text, canary in CANARIES.items() if text in data}
+
+
+def story() -> str:
+    """A model that calls the tool in every way and repeats everything, in chunks of three characters."""
+    text = " ".join(each for value in (*ENVIRONMENT.values(), *PARTS.values()) for each in FORMS["upper case"](value))
+    calls = [{"calls": [{"tool": "leak", "args": {"how": how}}]} for how in (*FORMS, "environ", "raise")]
+    said = [text, *ENVIRONMENT.values(), *PARTS.values()]
+    turns = [*calls, {"calls": [{"tool": "leak", "args": {"how": text}}]}, {"text": " ".join(said), "chunk": 3}]
+    return yaml.safe_dump({"agentrun": "1", "turns": turns}, allow_unicode=True)
+
+
+class Desk:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.printed: dict[str, bytes] = {}
+        (root / "canary.yaml").write_text(SPEC % "", encoding="utf-8")
+        (root / "planted.yaml").write_text(SPEC % COOKIE, encoding="utf-8")
+        (root / "desk.py").write_text(DESK, encoding="utf-8")
+        (root / "pyproject.toml").write_text("[tool.agentrun]\n", encoding="utf-8")
+        self.mine = {path.name for path in root.iterdir()}
+
+    def run(self, *args: str, environment: Mapping[str, str], program: str | None = None) -> int:
+        given = {"PATH": "/usr/bin:/bin", **environment}
+        done: subprocess.CompletedProcess[bytes] = forked_command.run(args, self.root, given, b"", 120, program)
+
+        self.printed[" ".join(args)] = done.stdout + b"\n" + done.stderr
+        return done.returncode
+
+    def files(self) -> Iterator[tuple[str, bytes]]:
+        for path in sorted(self.root.rglob("*")):
+            if path.is_file() and path.name not in self.mine and path.suffix != ".pyc":
+                yield path.relative_to(self.root).as_posix(), path.read_bytes()
+
+    def leaks(self) -> dict[str, set[tuple[str, str]]]:
+        places = {**self.printed, **dict(self.files())}
+        return {place: found for place, data in places.items() if (found := leaks(data))}
+
+
+RAISE = """
+from agentrun.engine import driver
+def fail(*args, **options):
+    import os
+    raise RuntimeError(list(os.environ.values()))
+driver.drive = driver.drive_with_children = fail
+from agentrun.engine import run
+run.drive_with_children = fail
+from agentrun.cli import main
+main()
+"""
+
+
+def test_no_canary_is_written_or_printed(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    (tmp_path / "canary.cases.yaml").write_text(CASES, encoding="utf-8")
+    desk.mine.add("canary.cases.yaml")
+    with ScriptedProvider(story()) as server:
+        given = {**ENVIRONMENT, "OPENAI_API_KEY": "sk-any", "OPENAI_BASE_URL": f"{server.url}/v1"}
+        record = ("canary.yaml", "--mode", "record", "--yes", "--journal", "record.jsonl")
+        assert desk.run(*record, environment=given) == 0
+        assert desk.run("planted.yaml", "--mode", "live", "--json", environment=given) == 0
+        assert desk.run("canary.yaml", "--new-session", "mine", "--journal", "-", environment=given) == 0
+        assert desk.run("test", "--record", "all", "--yes", "-v", "--junit", "junit.xml", environment=given) == 1
+        traceback = {**given, "AGENTRUN_TRACEBACK": "1"}
+        assert desk.run("canary.yaml", "--mode", "live", environment=traceback, program=RAISE) == 70
+    for command in SHOWING:
+        desk.run(*command.split(), environment=ENVIRONMENT)
+    assert desk.run("canary.yaml", "--json", "--journal", "replay.jsonl", environment=ENVIRONMENT) == 0
+    desk.run("test", "--update", environment=ENVIRONMENT)
+    desk.run("test", "-v", "--junit", "junit.xml", environment={})
+    names = dict(desk.files())
+    assert {"record.jsonl", "replay.jsonl", "junit.xml", "cassettes/canary/default.yaml"} <= names.keys()
+    assert any(name.startswith(".agentrun/runs/") for name in names)
+    assert b"[redacted:PGPASSWORD]" in names["cassettes/canary/default.yaml"]
+    assert b"RuntimeError" in desk.printed["canary.yaml --mode live"]
+    assert desk.leaks() == {}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_search_finds_every_form(form: str) -> None:
+    assert len(CREDENTIAL_NAMES) == 31
+    assert len(FORMS) == 8
+    for name, value in ENVIRONMENT.items():
+        for text in FORMS[form](value):
+            assert name in {found for found, _ in leaks(f"x{text}x".encode())}
