@@ -224,9 +224,10 @@ class ProjectTree(Struct, frozen=True):
     @contextmanager
     def _parent(self, path: Path, *, create: bool = True, refuse_link: bool = True) -> Iterator[tuple[int, str]]:
         """Open the directory of a file; yield its descriptor and the file name."""
-        if not path.is_relative_to(self.root) or path == self.root or ".." in path.parts or "\0" in str(path):
+        below = path.parts[len(self.root.parts) :]
+        if not below or path.parts != (*self.root.parts, *below) or ".." in path.parts or "\0" in str(path):
             raise PathRefused(f"it is not inside {self.root}")
-        *above, name = path.relative_to(self.root).parts
+        *above, name = below
         if any(part.casefold() == _NEVER_WRITTEN for part in (*above, name)):
             raise PathRefused(f"it is inside {_NEVER_WRITTEN}")
         mode = 0o700 if self.private else 0o777
@@ -284,11 +285,15 @@ def open_directory(root: Path, parts: list[str], *, create: int | None = None) -
 
 
 def _open_below(directory: int, part: str, depth: int, *, create: int | None) -> int:
-    if create is not None:
-        with suppress(FileExistsError):
-            os.mkdir(part, create, dir_fd=directory)
     try:
-        return os.open(part, _DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+        try:
+            return os.open(part, _DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+        except FileNotFoundError:
+            if create is None:
+                raise
+            with suppress(FileExistsError):
+                os.mkdir(part, create, dir_fd=directory)
+            return os.open(part, _DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
     except OSError as error:
         if _is_link(part, directory):
             raise _LinkFound(depth) from error

@@ -93,7 +93,8 @@ class HashChain(Struct):
 def refuse_unreadable(record: Record, line: bytes) -> None:
     """A record that could not be read back is a bug in agentrun. Nothing of it is written."""
     try:
-        is_readable = _escape_line_ends(sorted_json(_decoder.decode(line))) == line
+        again = sorted_json(_decoder.decode(line))
+        is_readable = again == line or _escape_line_ends(again) == line
     except (msgspec.DecodeError, RecursionError):
         is_readable = False
     if not is_readable:

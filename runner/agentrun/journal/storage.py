@@ -149,7 +149,8 @@ class FileJournal:
         end = start + len(line) + 1
         self._poisoned = True
         try:
-            self._check_size(record, start)
+            if self._tree is not None:
+                self._check_size(record, start)
             append_or_cut(self._file, line + b"\n", start)
             self._chain.grow(line)
             self._ends.append(end)
@@ -182,8 +183,6 @@ class FileJournal:
             )
 
     def _check_size(self, record: Record, size: int) -> None:
-        if self._tree is None:
-            return
         # Not fstat, which takes eight times as long right after a write.
         is_intent = type(record.fact) in INTENTS
         found = self.check_directory() if is_intent else os.lseek(self._file, 0, os.SEEK_END)

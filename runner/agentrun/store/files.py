@@ -10,7 +10,7 @@ Rule 2  A run is worked on by one process, which holds the lock of the run. The 
         the blobs of the run that a user started are for all its sub-agents.
 Rule 3  A run begins with its first record. A run that is refused before leaves no directory. The order of writing is:
         place in the order of runs, blobs, package, record, head, index. A blob is written before the record that names
-        it. The index has a run when it starts and ends, and when it is left: suspended, parked or after an error.
+        it. The index gets a run when it ends, and when it is left: suspended, parked or after an error.
 Rule 4  Only the user can read the store. Links in it are not followed.
 """
 
@@ -520,7 +520,6 @@ class StoredJournal:
             raise StorageError("journal.stale_owner", message, fields={"seq": record.seq, "epoch": record.epoch})
         if self._file is None or record.seq == 1:
             self._append_first(record)
-            self._store.update_index(self.run)
         else:
             self._store.write_package(self.run)
             if self._root != self.run and type(record.fact) in INTENTS:
