@@ -224,7 +224,7 @@ RICH: Document = {
     "hooks": [
         {
             "id": "check",
-            "at": "before_tool",
+            "at": "after_tool",
             "call": "shop.hooks:check",
             "order": 1,
             "timeout": "4s",

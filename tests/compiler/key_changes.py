@@ -202,7 +202,7 @@ SECTIONS: dict[str, Document] = {
     },
     "hooks": {
         "0.id": "checks",
-        "0.at": "after_tool",
+        "0.at": "on_output",
         "0.call": "shop.hooks:greet",
         "0.order": 3,
         "0.timeout": "5s",

@@ -88,6 +88,12 @@ BROKEN_SPECS: dict[str, BrokenSpec] = {
         "spec.yaml:2:54",
         "approve each call",
     ),
+    "spec.fails_open": BrokenSpec(
+        "hooks: [{id: h, at: before_tool, call: 'm:f', on_failure: continue}]",
+        "spec.yaml:1:59",
+        "remove",
+        {"m.py": "def f(question):\n    return None\n"},
+    ),
     "spec.fault": broken_case("{name: a, faults: [{at: model, inject: {fatal: x}}]}", 49, "cut_after_chunk"),
     "spec.file_hidden": BrokenSpec("instructions: {file: .env}", "spec.yaml:1:22", "secrets", {".env": "A=b"}),
     "spec.file_missing": BrokenSpec("instructions: {file: p.md}", "spec.yaml:1:22", "p2.md", {"p2.md": "x"}),

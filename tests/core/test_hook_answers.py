@@ -68,11 +68,13 @@ def test_values_that_are_no_answer_are_failures(point: HookPoint, foreign: objec
 @pytest.mark.parametrize(("point", "says"), list(itertools.product(POINTS, ANSWERS)))
 @pytest.mark.parametrize("on_failure", ["deny", "continue"])
 def test_denial_and_failure_close_unless_on_failure_is_continue(point: HookPoint, says: str, on_failure: str) -> None:
-    """A denial closes. So does a failure, or an answer that is not legal, unless the hook was declared otherwise."""
+    """A denial closes. So does a failure, or an answer that is not legal, unless the hook was declared otherwise
+    and is not asked before a tool call."""
     fact = make_hook_answered("h", at(point, on_failure=on_failure), "s", ANSWERS[says])
     legal = says in TABLE[point]
     is_failure = says == "failed" or not legal
-    closes = (legal and says == "deny") or (is_failure and on_failure == "deny" and point != "on_stop")
+    is_ignored = point == "on_stop" or (on_failure == "continue" and point != "before_tool")
+    closes = (legal and says == "deny") or (is_failure and not is_ignored)
     assert (fact.effect, fact.hook, fact.point, fact.subject, fact.closes) == ("h", "watch", point, "s", closes)
     assert fact.answer == ANSWERS[says] if legal else isinstance(fact.answer, HookFailure)
     assert is_legal_answer(point, fact.answer), "what is written can be folded"

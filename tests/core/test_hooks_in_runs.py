@@ -119,7 +119,7 @@ def test_failed_hook_denies_unless_on_failure_is_continue(point: Any, on_failure
     fault = Fault("policy.denied", "it broke", {"hook": "watch"})
     run = run_of(hook(point, on_failure=on_failure), answers={"watch": HookFailure(fault)})
     outcome = run.finish()
-    goes_on = on_failure == "continue" or point == "on_stop"
+    goes_on = (on_failure == "continue" and point != "before_tool") or point == "on_stop"
     assert run.of(HookAnswered)[0].closes is not goes_on
     if goes_on:
         assert (outcome.answer, len(run.ran)) == ("Yes.", 1)

@@ -197,4 +197,4 @@ def test_plain_function_as_tool_is_refused() -> None:
     tools: Any = {"lookup_order": lambda **_: "late"}
     with pytest.raises(HostError, match="has no method `run`") as caught:
         run_to_outcome(ROOT / "specs" / "support.yaml", tools=tools, clock=StepClock())
-    assert caught.value.fields == {"name": "lookup_order", "what": "tool"}
+    assert caught.value.fields == {"name": "lookup_order", "what": "tool", "run": "run-1"}

@@ -55,7 +55,7 @@ def test_unknown_tool_hook_or_sink_is_refused_with_a_suggestion(key: str, name: 
     with pytest.raises(HostError) as raised:
         run_with(**{key: {name: stub("")}})
     assert (raised.value.code, raised.value.hint) == ("host.missing", hint)
-    assert raised.value.fields == {"name": name, "what": key.removesuffix("s")}
+    assert raised.value.fields == {"name": name, "what": key.removesuffix("s"), "run": "run-1"}
 
 
 @pytest.mark.parametrize(

@@ -57,12 +57,20 @@ def test_hook_may_be_a_function_a_coroutine_or_a_callable_object(point: str, val
 
 
 @pytest.mark.parametrize("error", [ValueError("with a secret"), TimeoutError("its own"), SystemExit(1)])
-@pytest.mark.parametrize(("on_failure", "closes"), [("deny", True), ("continue", False)])
-def test_hook_that_raises_follows_on_failure(error: BaseException, on_failure: str, closes: bool) -> None:
+@pytest.mark.parametrize(
+    ("point", "on_failure", "closes"),
+    [
+        ("after_tool", "deny", True),
+        ("after_tool", "continue", False),
+        ("before_tool", "deny", True),
+        ("before_tool", "continue", True),
+    ],
+)
+def test_hook_that_raises_follows_on_failure(error: BaseException, point: str, on_failure: str, closes: bool) -> None:
     def careful(question: HookQuestion) -> None:
         raise error
 
-    given = answer_of_hook(careful, on_failure=on_failure)
+    given = answer_of_hook(careful, at=point, on_failure=on_failure)
     assert given.closes == closes
     assert isinstance(given.answer, HookFailure)
     assert given.answer.fault.code == "policy.denied"

@@ -83,7 +83,7 @@ def fault_of(fact: Fact) -> Fault:
         (ask(), "provider.not_found", {"provider": "openai"}),
         (run(), "host.missing", {"name": "refund", "what": "executor"}),
         (hook(), "host.missing", {"name": "careful", "what": "hook"}),
-        (delivery(), "host.missing", {"name": "out", "what": "sink"}),
+        (delivery(), "delivery.failed", {"sink": "out", "reason": "missing"}),
     ],
 )
 def test_effect_without_its_port_is_a_fault(effect: Effect, code: str, fields: dict[str, str]) -> None:

@@ -4,21 +4,26 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from agentrun.compiler.package_file import seal_package
-from agentrun.core.facts import ApprovalAnswer, RunResumed, RunStarted, RunStopped, WorkLost
+from agentrun.core.effects import RunTool, ToolReturn
+from agentrun.core.facts import ApprovalAnswer, DeliveryFinished, RunResumed, RunStarted, RunStopped, WorkLost
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Text
 from agentrun.core.outcome import Outcome, Question, Suspended
 from agentrun.core.package import Package
 from agentrun.engine.event_bus import EventBus
 from agentrun.engine.events import Cursor, agent_scope, run_scope
 from agentrun.engine.memory import MemoryJournals
+from agentrun.engine.request import Request
 from agentrun.engine.runtime import Registry, Runtime
-from agentrun.errors import AgentrunError, StorageError
+from agentrun.errors import AgentrunError, StorageError, ToolError
 from agentrun.testing import Crash, CrashingJournals, approving, call, calls, scripted, sink, stub, text
 
-from ..core.script import agent_tool, rule, writing
-from ..packages import package
+from ..core.script import agent_tool, mcp_tool, rule, writing
+from ..core.test_package_validation import HTTP, SHELL
+from ..packages import ROUTE, package
 from .memory_runtime import ASKING_AGENT, TOOLS, Home
 
 PAY = (calls("pay", n=1), text("Done."))
@@ -37,6 +42,127 @@ def test_registry_refuses_a_duplicate_name(kind: str) -> None:
         Runtime(**{kind: [("x", stub()), ("x", stub())]})  # type: ignore[arg-type]  # the test gives the right kind
     registry.add("y", stub())
     assert (list(registry), len(registry)) == (["x", "y"], 2)
+
+
+@pytest.mark.parametrize("kind", ["providers", "executors", "hooks", "sinks"])
+@pytest.mark.parametrize("name", ["", " "])
+def test_registry_refuses_an_empty_name(kind: str, name: str) -> None:
+    with pytest.raises(ValueError, match=f"a {kind[:-1]} needs a name"):
+        Runtime(**{kind: {name: stub()}})  # type: ignore[arg-type]  # the test gives the right kind
+    registry: Registry[Any] = getattr(Runtime(), kind)
+    with pytest.raises(ValueError, match="needs a name"):
+        registry.add(name, stub())
+    assert len(registry) == 0
+
+
+# --- packages -------------------------------------------------------------------------------------------------
+
+
+ONE, OTHER = seal_package(package()), seal_package(package(instructions=("Be brief.",)))
+
+
+def package_of(home: Home, wanted: str | None = None) -> str:
+    home.runtime.start(Request(agent="triage", package=wanted, message="Hi.", run="r1"))
+    return home.runtime.snapshot("r1").fingerprint
+
+
+def test_request_without_a_package_gets_that_of_the_resolver_or_the_default() -> None:
+    assert package_of(Home(default_package=ONE)) == ONE.fingerprint
+    assert package_of(Home(resolver=lambda request: OTHER)) == OTHER.fingerprint
+    assert package_of(Home(resolver=lambda request: OTHER, default_package=ONE)) == OTHER.fingerprint
+    assert package_of(Home(resolver=lambda request: None, default_package=ONE)) == ONE.fingerprint
+
+
+def test_request_with_a_fingerprint_gets_that_package_only() -> None:
+    home = Home(packages=[ONE], resolver=lambda request: OTHER, default_package=ONE)
+    assert package_of(home, ONE.fingerprint) == ONE.fingerprint
+    assert package_of(Home(resolver=lambda request: OTHER, default_package=ONE), OTHER.fingerprint) == OTHER.fingerprint
+    with pytest.raises(AgentrunError) as caught:
+        package_of(Home(resolver=lambda request: OTHER, default_package=ONE), ONE.fingerprint)
+    assert caught.value.code == "package.fingerprint_mismatch"
+    assert caught.value.fields == {"pinned": ONE.fingerprint, "found": OTHER.fingerprint, "run": "r1"}
+    with pytest.raises(AgentrunError, match=r"package\.invalid: the runtime has no package with"):
+        package_of(Home(default_package=ONE), OTHER.fingerprint)
+
+
+def resolver_that_fails(request: Request) -> Any:
+    raise LookupError("with a secret")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "the request names no package, and the runtime has none for the agent 'triage'"),
+        ({"resolver": lambda request: None}, "the request names no package"),
+        ({"resolver": lambda request: "sha256:0"}, "returned str, which is no package"),
+        ({"resolver": resolver_that_fails, "default_package": ONE}, "the package resolver failed: LookupError"),
+        ({"default_package": seal_package(package(name="other"))}, "is for the agent 'other'"),
+    ],
+)
+def test_request_without_any_package_is_refused_with_its_run(given: dict[str, Any], message: str) -> None:
+    home = Home(**given)
+    with pytest.raises(AgentrunError) as caught:
+        package_of(home)
+    assert (caught.value.code, caught.value.fields["run"]) == ("package.invalid", "r1")
+    assert message in caught.value.message
+    assert "secret" not in str(caught.value.as_json())
+    assert (home.journals.runs, home.runtime.run_count) == ((), 0)
+
+
+def test_effective_package_has_the_output_schema_of_the_request() -> None:
+    request = Request(agent="triage", output={"type": "object"})
+    found = Home(default_package=ONE).runtime.effective_package(request)
+    assert found.agent.output.schema == {"type": "object"}
+    assert found.fingerprint != ONE.fingerprint
+
+
+# --- sinks that are not there ---------------------------------------------------------------------------------
+
+
+def test_missing_optional_sink_is_skipped_and_recorded() -> None:
+    kinds = {"report": {"kind": "stdout", "delivery": "optional", "timeout": 1000}}
+    home = Home("Hello.")
+    outcome = home.run(package(sinks=kinds))
+    assert isinstance(outcome, Outcome)
+    assert (outcome.status, outcome.answer) == ("completed", "Hello.")
+    (finished,) = [fact for fact in home.facts() if isinstance(fact, DeliveryFinished)]
+    assert finished.fault is not None
+    assert (finished.fault.code, finished.fault.fields) == ("delivery.failed", {"sink": "report", "reason": "missing"})
+
+
+# --- tools that end the run -----------------------------------------------------------------------------------
+
+
+class EndingExecutor:
+    """An executor object that ends the run, in one of several ways."""
+
+    def __init__(self, fault: Fault, *, raises: bool) -> None:
+        self.fault, self.raises = fault, raises
+
+    async def run(self, call: RunTool) -> ToolReturn:
+        if self.raises:
+            raise ToolError(self.fault.code, self.fault.message, fields=self.fault.fields)
+        return ToolReturn(fault=self.fault)
+
+
+TOOL_KINDS = {"python": writing(), "http": HTTP, "shell": SHELL, "mcp": mcp_tool("end")}
+
+
+@pytest.mark.parametrize("kind", TOOL_KINDS)
+@pytest.mark.parametrize("raises", [True, False])
+@pytest.mark.parametrize("code", ["tool.fatal", "tool.aborted"])
+@pytest.mark.parametrize(
+    ("fields", "reason"), [({}, "the shop is closed"), ({"reason": "closed", "tool": "other"}, "closed")]
+)
+def test_fault_that_ends_the_run_names_the_tool_and_the_reason(
+    kind: str, raises: bool, code: str, fields: dict[str, Any], reason: str
+) -> None:
+    name = "t.end" if kind == "mcp" else "t"
+    agent = package(tools={"t": TOOL_KINDS[kind]}, policy={"default": "allow"})
+    executor = EndingExecutor(Fault(code, "the shop is closed", fields), raises=raises)
+    outcome = Home(calls(name), executors={"t": executor}).run(agent)
+    assert isinstance(outcome, Outcome)
+    assert (outcome.code, outcome.fields) == (code, {"tool": name, "reason": reason})
 
 
 def test_sink_added_later_is_used() -> None:
@@ -64,6 +190,42 @@ def test_snapshot_shows_status_turns_and_spend() -> None:
     last = home.runtime.snapshot("r1")
     assert (last.run, last.agent, last.status, last.outcome) == ("r1", "triage", "completed", outcome)
     assert (last.turns, last.tokens, last.cost, last.tool_calls) == (2, 30, 0, 1)
+
+
+def test_snapshot_shows_session_source_package_route_and_cancellation() -> None:
+    spare = {**ROUTE, "name": "spare"}
+    agent = seal_package(package(model={"routes": [ROUTE, spare]}))
+    home = Home(Fault("provider.fatal", "no"), text("Hello."))
+    home.runtime.sessions.create("ada")
+    handle = home.start(agent, session="ada")
+    first = home.runtime.snapshot("r1")
+    assert (first.session, first.source, first.package) == ("ada", "host", "triage")
+    assert (first.fingerprint, first.route, first.model) == (agent.fingerprint, "openai/gpt-4.1-mini", "gpt-4.1-mini")
+    assert not first.cancel_requested
+    home.wait(handle)
+    last = home.runtime.snapshot("r1")
+    assert (last.route, last.model, last.status) == ("openai/spare", "spare", "completed")
+    other = Home("Hello.")
+    handle = other.start()
+    handle.cancel()
+    other.wait(handle)
+    cancelled = other.runtime.snapshot("r1")
+    assert (cancelled.session, cancelled.cancel_requested, cancelled.status) == (None, True, "failed")
+
+
+def test_snapshot_of_a_sub_agent_and_of_a_resumed_run() -> None:
+    inner = package(name="inner", model={"routes": [{**ROUTE, "name": "small"}]})
+    tools = {"ask": agent_tool()}
+    outer = package(tools=tools, agents={"ask": msgspec.to_builtins(inner)}, policy={"default": "allow"})
+    home = Home(calls("ask", message="x"), text("Inside."), text("Done."))
+    home.run(outer)
+    child = home.runtime.snapshot("r1.c1.0")
+    assert (child.source, child.package, child.model) == ("parent", "inner", "small")
+    home = Home(*PAY)
+    home.run(ASKING_AGENT)
+    other = seal_package(replace(ASKING_AGENT, model=package(model={"routes": [{**ROUTE, "name": "new"}]}).model))
+    home.wait(home.runtime.resume("r1", with_package=other))
+    assert (home.runtime.snapshot("r1").fingerprint, home.runtime.snapshot("r1").model) == (other.fingerprint, "new")
 
 
 def test_snapshot_of_a_run_of_another_runtime() -> None:

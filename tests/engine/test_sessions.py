@@ -341,7 +341,7 @@ def test_dedupe_refuses_a_repeated_message_in_one_session() -> None:
         talk.say("  Hi.\n", ONCE)
     assert (caught.value.code, caught.value.fields) == (
         "input.rejected",
-        {"reason": "duplicate", "input_id": "r2.1"},
+        {"reason": "duplicate", "input_id": "r2.1", "run": "r2"},
     )
     assert "r2" not in talk.journals
     talk.say("Hi!", ONCE)

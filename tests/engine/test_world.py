@@ -17,7 +17,7 @@ from agentrun.errors import HostError, StorageError
 from ..packages import ROUTE, package
 from .memory_worlds import AGENT, HOOK, MCP, PYTHON, Model, Place, delivery, tool
 
-SINK = {"kind": "stdout", "delivery": "optional", "timeout": 1000}
+SINK = {"kind": "stdout", "delivery": "required", "timeout": 1000}
 ANY_PORT: Any = object()
 
 REQUEST = Request(agent="triage", package="sha256:0", message="hello")
@@ -75,6 +75,12 @@ def test_first_missing_port_is_found_in_order(count: int) -> None:
 
 def test_world_with_all_ports_misses_nothing() -> None:
     assert find_missing_port(world(*(name for name, _ in ORDER)), agent()) is None
+
+
+@pytest.mark.parametrize("delivery", ["optional", "disabled"])
+def test_sink_that_is_not_required_may_be_missing(delivery: str) -> None:
+    loose = package(sinks={"out": {**SINK, "delivery": delivery}})
+    assert find_missing_port(world("providers:openai"), loose) is None
 
 
 def test_ports_of_nested_sub_agents_are_checked() -> None:

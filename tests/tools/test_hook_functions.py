@@ -126,13 +126,21 @@ def test_async_hook_that_raises_denies_the_call(desk: Desk, raised: str) -> None
     assert (done.outcome.status, "look 7" in here.traces) == ("completed", False)
 
 
-@pytest.mark.parametrize("on_failure", ["deny", "continue"])
 @pytest.mark.parametrize(("body", "reason", "error"), FAILURES, ids=range(len(FAILURES)))
-def test_failing_hook_follows_on_failure(
-    desk: Desk, on_failure: str, body: str, reason: str | None, error: str | None
+def test_failing_hook_denies_the_call(desk: Desk, body: str, reason: str | None, error: str | None) -> None:
+    check_failing_hook(desk, "before_tool", "deny", body, reason, error)
+
+
+@pytest.mark.parametrize(("body", "reason", "error"), FAILURES[:6], ids=range(6))
+def test_failing_hook_that_may_fail_is_ignored(desk: Desk, body: str, reason: str | None, error: str | None) -> None:
+    check_failing_hook(desk, "on_input", "continue", body, reason, error)
+
+
+def check_failing_hook(
+    desk: Desk, point: str, on_failure: str, body: str, reason: str | None, error: str | None
 ) -> None:
     timeout = "200ms" if reason == "timeout" else "60s"
-    here = runs_with_hook(desk, "before_tool", body, on_failure=on_failure, timeout=timeout)
+    here = runs_with_hook(desk, point, body, on_failure=on_failure, timeout=timeout)
     done = here.recorded_and_replayed()
     assert ("look 7" in here.traces) == (on_failure == "continue")
     (answer,) = answers(done)

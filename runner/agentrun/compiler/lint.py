@@ -143,6 +143,10 @@ def _output(spec: Spec) -> Iterator[Problem]:
 def _hooks(spec: Spec) -> Iterator[Problem]:
     for index, hook in enumerate(spec.agent.hooks):
         yield from callback_problems(spec.project, hook.call, spec.at("hooks", index, "call").place, "question")
+        if hook.at == "before_tool" and hook.on_failure == "continue":
+            message = "the call would run if this hook fails, so `continue` is not possible at before_tool"
+            path = spec.at("hooks", index, "on_failure")
+            yield path.problem("spec.fails_open", message, "remove `on_failure`, or use another point")
 
 
 def _sinks(spec: Spec) -> Iterator[Problem]:

@@ -197,7 +197,7 @@ class HookAnswered(Observation, frozen=True, tag="hook_answered"):
     subject: str
     answer: HookAnswer
     closes: bool = False
-    """Whether the answer blocks: a denial, or the failure of a hook with `on_failure: deny`."""
+    """Whether the answer blocks: a denial, or the failure of a hook that must not fail."""
 
 
 class RewrittenMessage(Struct, frozen=True, forbid_unknown_fields=True):

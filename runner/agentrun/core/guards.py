@@ -79,7 +79,7 @@ def _is_same_result(one: PastCall, two: PastCall) -> bool:
 
 def add_batch(detector: GuardState, calls: tuple[CallState, ...]) -> GuardState:
     """The detector after the calls of a reply."""
-    batch = _batch_signature([call.signature[1] for call in calls])
+    batch = _batch_signature(calls)
     return replace(
         detector,
         batch=batch,
@@ -94,7 +94,7 @@ def add_results(detector: GuardState, calls: tuple[CallState, ...], repeats: tup
     counted = [(*call.signature, results[call.id]) for call in calls if call.id not in repeats]
     (result_streaks, tail) = extend_streaks(detector.result_streaks, detector.tail, counted, "results")[-1]
     (call_streaks, _) = extend_streaks(detector.call_streaks, detector.tail, counted, "calls")[-1]
-    batch = _unordered_batch(calls)
+    batch = _batch_signature(calls)
     result_batch = f"{batch} {data_hash(sorted_json(sorted((call.signature[1], results[call.id]) for call in calls)))}"
     result_batches = detector.result_batches.plus(result_batch)
     is_most = result_batches.count(result_batch) > detector.most_equal.count(batch)
@@ -110,13 +110,10 @@ def add_results(detector: GuardState, calls: tuple[CallState, ...], repeats: tup
     )
 
 
-def _batch_signature(signatures: list[str]) -> str:
-    """The signature of a single call is also that of its batch."""
+def _batch_signature(calls: tuple[CallState, ...]) -> str:
+    """The same for any order of the calls. The signature of a single call is also that of its batch."""
+    signatures = sorted([call.signature[1] for call in calls])
     return signatures[0] if len(signatures) == 1 else data_hash(sorted_json(signatures))
-
-
-def _unordered_batch(calls: tuple[CallState, ...]) -> str:
-    return _batch_signature(sorted([call.signature[1] for call in calls]))
 
 
 def _batch_of(result_batch: str) -> str:
@@ -209,7 +206,7 @@ def _count_batches(package: Package, state: State) -> tuple[str, int]:
     if package.guards.batch_compare != "results":
         batch = detector.batch or ""
         return batch, detector.batches.count(batch) if in_session else detector.in_a_row
-    batch = _unordered_batch(state.calls)
+    batch = _batch_signature(state.calls)
     is_next = _batch_of(detector.result_batch or "") == batch
     in_a_row = detector.results_in_a_row if is_next else 0
     return batch, 1 + (detector.most_equal.count(batch) if in_session else in_a_row)

@@ -1,7 +1,8 @@
 """The answers that hooks may give at each point.
 
 Rule 1  An answer that is not allowed at its point, or has the wrong type, is a failure of the hook.
-Rule 2  A failure denies, unless the hook is declared with `on_failure: continue`.
+Rule 2  A failure denies, unless the hook is declared with `on_failure: continue`. At `before_tool` it always denies: a
+        call never runs because its check is broken.
 
     point         deny                     modify              inject
     on_input      the run stops            the input's text    a message after the input
@@ -49,5 +50,6 @@ def answer_or_failure(hook: str, point: HookPoint, answer: object) -> HookAnswer
 
 def make_hook_answered(effect: str, hook: Hook, subject: str, answer: object) -> HookAnswered:
     checked = answer_or_failure(hook.id, hook.at, answer)
-    denies = isinstance(checked, HookFailure) and hook.on_failure == "deny" and hook.at != "on_stop"
+    is_ignored = hook.at == "on_stop" or (hook.on_failure == "continue" and hook.at != "before_tool")
+    denies = isinstance(checked, HookFailure) and not is_ignored
     return HookAnswered(effect, hook.id, hook.at, subject, checked, closes=denies or isinstance(checked, Deny))

@@ -151,11 +151,11 @@ class GuardState(Struct, frozen=True, gc=False):
     result_streaks: Streaks = NO_STREAKS
     """The same for calls whose results are equal too."""
     batch: str | None = None
-    """The signature of the latest batch, with its calls in their order, whether it has results or not."""
+    """The signature of the latest batch, whether it has results or not."""
     in_a_row: int = 0
     batches: Tally = field(default_factory=Tally)
     result_batch: str | None = None
-    """The latest batch that has results, with its calls in any order, and a hash of them."""
+    """The latest batch that has results, and a hash of them."""
     results_in_a_row: int = 0
     result_batches: Tally = field(default_factory=Tally)
     most_equal: Tally = field(default_factory=Tally)

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from itertools import count
 from os import PathLike
 from pathlib import Path
 from types import NoneType
@@ -42,12 +41,12 @@ from agentrun.core.package import SINK_KINDS, Package
 from agentrun.core.package_tools import TOOL_KINDS, AgentTool, McpTool
 from agentrun.engine.approvals import ApprovalCallback
 from agentrun.engine.argument_checks import check_run_id, check_type
-from agentrun.engine.begin import find_package
+from agentrun.engine.begin import find_package, name_run_in_errors
 from agentrun.engine.clock import StepClock
 from agentrun.engine.handle import RunHandle
 from agentrun.engine.memory import Journals, MemoryJournals, stored_package
 from agentrun.engine.ports import Approver, Clock, Executor, HookFunction, Provider, SinkPort
-from agentrun.engine.request import Request
+from agentrun.engine.request import Request, new_run_id
 from agentrun.engine.runtime import Runtime
 from agentrun.engine.world import iterate_packages, iterate_routes, kind_tag
 from agentrun.errors import AuditError, HostError, OutputError, PackageError
@@ -133,9 +132,13 @@ def run(
     schema = output if contract is None else contract.schema
     file, journals = load_package_source(package), MemoryJournals() if journals is None else journals
     _check_journals(journals)
-    request = Request(agent=file.agent.name, package=file, message=message, params=dict(params or {}), output=schema)
-    agent = find_package({}, request).agent
-    ending = _run_to_end(agent, journals, world, _project_path(package, world), lambda r: r.start(request))
+    run = "run-1" if isinstance(world.get("clock"), StepClock) else new_run_id()
+    request = Request(
+        agent=file.agent.name, package=file, message=message, params=dict(params or {}), output=schema, run=run
+    )
+    with name_run_in_errors(run):
+        agent = find_package({}, request).agent
+        ending = _run_to_end(agent, journals, world, _project_path(package, world), lambda r: r.start(request))
     return ending if contract is None or not isinstance(ending, Outcome) else contract.convert_outcome(ending)
 
 
@@ -196,10 +199,7 @@ def _run_to_end(
     refuse_unknown_ports(package, world)
     clock = world.get("clock")
     if isinstance(clock, StepClock):
-        numbers = count(1)
-        runtime = Runtime.in_memory(
-            **_runtime_arguments(package, journals, world), clock=clock, ids=lambda: f"run-{next(numbers)}"
-        )
+        runtime = Runtime.in_memory(**_runtime_arguments(package, journals, world), clock=clock)
         return clock.run(begin(runtime).wait())
     import asyncio  # late: a step clock needs no event loop
 

@@ -13,8 +13,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeAlias
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
@@ -34,6 +35,9 @@ from agentrun.engine.request import Request, store_attachments
 from agentrun.engine.sessions import Session, earlier_runs, refuse_continuation
 from agentrun.engine.world import World, find_missing_port
 from agentrun.errors import AgentrunError, PackageError, PolicyError, RequestError, run_duplicate_error
+
+PackageResolver: TypeAlias = Callable[[Request], PackageFile | None]
+"""Finds the package of a request. None: there is none."""
 
 
 class StartPolicy(Protocol):
@@ -106,7 +110,7 @@ def make_run_started(
     message = admitted.message
     return RunStarted(
         run=world.run,
-        package=request.package if isinstance(request.package, str) else request.package.fingerprint,
+        package=request.package.fingerprint if isinstance(request.package, PackageFile) else request.package or "",
         replayed=world.replayed,
         agent=package.name,
         rules=RULES_VERSION,
@@ -123,12 +127,15 @@ def make_run_started(
     )
 
 
-def find_package(packages: Mapping[str, PackageFile], request: Request) -> PackageFile:
-    wanted = request.package
-    if isinstance(wanted, str) and wanted not in packages:
-        message = f"the runtime has no package with the fingerprint {wanted}"
-        raise PackageError("package.invalid", message, fields={"place": wanted})
-    file = packages[wanted] if isinstance(wanted, str) else wanted
+def find_package(
+    packages: Mapping[str, PackageFile],
+    request: Request,
+    resolve: PackageResolver | None = None,
+    default: PackageFile | None = None,
+) -> PackageFile:
+    """`resolve`: asked for a package that is neither in the request nor in `packages`. `default`: for a request that
+    names no package, if `resolve` has none. Raises `package.*`."""
+    file = _resolve_package(packages, request, resolve, default)
     package = file.agent if request.output is None else _with_output_schema(file.agent, request.output)
     validate_package(package)
     if package.name != request.agent:
@@ -137,6 +144,57 @@ def find_package(packages: Mapping[str, PackageFile], request: Request) -> Packa
         raise PackageError("package.invalid", message, fields=fields)
     refuse_changed_package(file)
     return file if package is file.agent else seal_package(package)
+
+
+def _resolve_package(
+    packages: Mapping[str, PackageFile],
+    request: Request,
+    resolve: PackageResolver | None,
+    default: PackageFile | None,
+) -> PackageFile:
+    wanted = request.package
+    if isinstance(wanted, PackageFile):
+        return wanted
+    if wanted is not None and wanted in packages:
+        return packages[wanted]
+    found = None if resolve is None else _ask_resolver(resolve, request)
+    if found is not None and wanted not in (None, found.fingerprint):
+        fields = {"pinned": wanted, "found": found.fingerprint}
+        message = "the package resolver returned a package with another fingerprint"
+        raise PackageError("package.fingerprint_mismatch", message, fields=fields)
+    if found is None and wanted is None:
+        found = default
+    if found is None:
+        message = f"the runtime has no package with the fingerprint {wanted}"
+        if wanted is None:
+            message = f"the request names no package, and the runtime has none for the agent {request.agent!r}"
+        raise PackageError("package.invalid", message, fields={"place": wanted})
+    return found
+
+
+def _ask_resolver(resolve: PackageResolver, request: Request) -> PackageFile | None:
+    fields = {"place": request.package, "agent": request.agent}
+    try:
+        found: object = resolve(request)
+    except AgentrunError:
+        raise
+    except Exception as error:
+        message = f"the package resolver failed: {type(error).__name__}"
+        raise PackageError("package.invalid", message, fields={**fields, "error": type(error).__name__}) from error
+    if found is not None and not isinstance(found, PackageFile):
+        message = f"the package resolver returned {type(found).__name__}, which is no package"
+        raise PackageError("package.invalid", message, fields=fields)
+    return found
+
+
+@contextmanager
+def name_run_in_errors(run: str) -> Iterator[None]:
+    """Every error of a run that cannot start has the id of the run."""
+    try:
+        yield
+    except AgentrunError as error:
+        error.fields.setdefault("run", run)
+        raise
 
 
 def _with_output_schema(package: Package, schema: dict[str, Any]) -> Package:

@@ -32,7 +32,7 @@ from agentrun.engine.ports import Crew, SinkPort
 from agentrun.engine.request import child_request
 from agentrun.engine.tool_runner import CallProgress, run_tool
 from agentrun.engine.world import World, find_sink, world_of_child
-from agentrun.errors import AgentrunError, CassetteError, PolicyError, RequestError
+from agentrun.errors import AgentrunError, CassetteError, HostError, PolicyError, RequestError
 from agentrun.tools.progress import listen_to_progress
 
 
@@ -97,7 +97,10 @@ def make_crew(world: World, package: Package) -> Crew:
 
 
 async def deliver_to_sink(world: World, effect: Deliver) -> DeliveryFinished:
-    sink = find_sink(world, effect.name, effect.sink)
+    try:
+        sink = find_sink(world, effect.name, effect.sink)
+    except HostError:  # it is optional: the others must exist before the run starts
+        return DeliveryFinished(effect.name, _delivery_fault(effect, "does not exist", reason="missing"))
     fault = await call_with_timeout(world.clock, effect.sink.timeout, lambda: call_sink(sink, effect))
     if isinstance(fault, RaisedException):
         raise fault.error

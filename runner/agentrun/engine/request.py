@@ -6,6 +6,7 @@ A rejected input creates no run and no message.
 from __future__ import annotations
 
 from secrets import token_hex
+from types import NoneType
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
@@ -30,8 +31,9 @@ class Request(Struct, frozen=True, kw_only=True):
 
     agent: str
     """The name of the agent. The package must have the same name."""
-    package: PackageFile | str
-    """The package, or the fingerprint of a package of the runtime."""
+    package: PackageFile | str | None = None
+    """The package, or the fingerprint of a package of the runtime. Null: the runtime's resolver or its default package
+    has it."""
     message: str | None = None
     """The user message. Null: the input of the package."""
     goes_on: bool = False
@@ -57,7 +59,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_text("agent", self.agent)
-        check_type("package", self.package, (PackageFile, str), "a package or its fingerprint")
+        check_type("package", self.package, (PackageFile, str, NoneType), "a package or its fingerprint")
         for name in ("goes_on", "any_agent"):
             check_type(name, getattr(self, name), bool, "a bool")
         for name in ("message", "seed"):
@@ -106,10 +108,26 @@ def store_attachments(blobs: Blobs, attachments: tuple[Image | File | Attachment
     return tuple(each.part if isinstance(each, Attachment) else each for each in attachments)
 
 
+RunSource: TypeAlias = Literal["host", "parent", "cassette"]
+"""Where a run comes from. host: a program or a person started it. parent: another run started it as its sub-agent.
+cassette: it is replayed."""
+
+
 class Snapshot(Struct, frozen=True, kw_only=True):
     run: str
     agent: str
     status: RunStatus
+    session: str | None
+    source: RunSource
+    package: str
+    """The name of the package."""
+    fingerprint: str
+    """The fingerprint of the package that the run uses now."""
+    route: str
+    """The route that is asked next or was asked last, as provider/model."""
+    model: str
+    """The model of the route."""
+    cancel_requested: bool
     seq: int
     turns: int
     tokens: int

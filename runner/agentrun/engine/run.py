@@ -24,6 +24,7 @@ from agentrun.engine.begin import (
     find_package,
     jitter_seed,
     keep_package,
+    name_run_in_errors,
 )
 from agentrun.engine.clock import StepClock
 from agentrun.engine.driver import RunLog, drive_with_children, open_run_log
@@ -91,7 +92,9 @@ async def run_in_world(
 ) -> FinishedRun:
     """`before`: the journals of earlier runs of the same session or conversation. Raises the errors of `find_package`,
     `check_start` and `World.prepare` before the run exists. Later failures are in the outcome."""
-    return await _run_package(world, find_package({}, request), request, before, announce)
+    with name_run_in_errors(world.run):
+        package = find_package({}, request)
+    return await _run_package(world, package, request, before, announce)
 
 
 async def _run_package(
@@ -100,10 +103,11 @@ async def _run_package(
     request = replace(request, package=package)
     journals = {journal_run_id(records): records for records in before}
     session = restore_session(request.session, journals)
-    started = check_start(world, package.agent, request, session, read=journals.__getitem__)
-    await announce()
-    await world.prepare()
-    log = begin(world, started, package)
+    with name_run_in_errors(world.run):
+        started = check_start(world, package.agent, request, session, read=journals.__getitem__)
+        await announce()
+        await world.prepare()
+        log = begin(world, started, package)
     return finished_run(world, package, await _drive(world, package, log))
 
 

@@ -17,9 +17,11 @@ from functools import partial
 from types import NoneType
 from typing import Any, Generic, Self, TypeVar
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentrun.compiler.package_file import PackageFile
+from agentrun.core.effects import route_name
 from agentrun.core.evolve import fold
 from agentrun.core.facts import ApprovalAnswer, CancelRequested, Fact, Record, RunStopped
 from agentrun.core.messages import Content
@@ -32,6 +34,7 @@ from agentrun.engine.answers import (
     make_answer,
     make_settlement,
     open_questions,
+    package_of_run,
     refuse_answer,
     refuse_settlement,
 )
@@ -39,12 +42,14 @@ from agentrun.engine.approvals import ApprovalCallback, to_approver
 from agentrun.engine.argument_checks import check_author, check_grace, check_run_id, check_type
 from agentrun.engine.begin import (
     PackagePolicy,
+    PackageResolver,
     StartPolicy,
     begin,
     check_resume,
     check_start,
     find_package,
     keep_package,
+    name_run_in_errors,
 )
 from agentrun.engine.crew import MAX_PARALLEL_EFFECTS, CompletionOrder
 from agentrun.engine.crew_registry import CrewRegistry
@@ -71,8 +76,10 @@ class Runtime:
     """Starts and resumes runs with its ports, registries and packages.
 
     `width`: the maximum of parallel effects of a run. `order`: on a step clock, which of several ready effects goes
-    first. `ids`: creates run ids. `wrappers`: wrap the ports, for example with a cassette. `programs`: the file of each
-    command that tools may start. `redactor`: knows the secret values that must not appear in facts.
+    first. `resolver`: finds the package of a request that names none, or one that is not in `packages`.
+    `default_package`: for a request that names none, if the resolver finds none. `ids`: creates run ids. `wrappers`:
+    wrap the ports, for example with a cassette. `programs`: the file of each command that tools may start. `redactor`:
+    knows the secret values that must not appear in facts.
     """
 
     def __init__(
@@ -87,6 +94,8 @@ class Runtime:
         hooks: Mapping[str, HookFunction] | Iterable[tuple[str, HookFunction]] = (),
         sinks: Mapping[str, SinkPort] | Iterable[tuple[str, SinkPort]] = (),
         packages: Iterable[PackageFile] = (),
+        default_package: PackageFile | None = None,
+        resolver: PackageResolver | None = None,
         clock: Clock | None = None,
         approver: Approver | ApprovalCallback | None = None,
         width: int = MAX_PARALLEL_EFFECTS,
@@ -103,6 +112,8 @@ class Runtime:
         self.hooks: Registry[HookFunction] = Registry("hook", hooks)
         self.sinks: Registry[SinkPort] = Registry("sink", sinks)
         self.packages = {package.fingerprint: package for package in packages}
+        self._default_package = default_package
+        self._resolver = resolver
         self.sessions = Sessions()
         self.clock = clock or _system_clock()
         self._events = events
@@ -156,15 +167,21 @@ class Runtime:
         """Start a run. If it cannot start, this raises and nothing is stored."""
         run = request.run or self._ids()
         check_run_id(run)
-        _, policy = self._ports(run)
-        package = find_package(self.packages, request)
-        request = replace(request, package=package)
-        world = world_of_run(self._world(), run)
-        session = self._session(request, run)
-        started = check_start(world, package.agent, request, session, policy=policy)
-        log = begin(world, started, package)
+        with name_run_in_errors(run):
+            _, policy = self._ports(run)
+            package = self.effective_package(request)
+            request = replace(request, package=package)
+            world = world_of_run(self._world(), run)
+            session = self._session(request, run)
+            started = check_start(world, package.agent, request, session, policy=policy)
+            log = begin(world, started, package)
         session.add(started)
         return self._register(package, log, world, session)
+
+    def effective_package(self, request: Request) -> PackageFile:
+        """The package that a run of this request would use, with the output schema of the request. Raises
+        `package.*`."""
+        return find_package(self.packages, request, self._resolver, self._default_package)
 
     def _session(self, request: Request, run: str) -> Session:
         try:
@@ -252,12 +269,22 @@ class Runtime:
     def snapshot(self, run: str) -> Snapshot:
         """The current state of a run, from its journal. Raises `run.not_found`."""
         state = fold(self.records(run))
+        assert self.journals is not None
+        package, started = package_of_run(self.journals, run), state.started
+        route = package.model.routes[state.requests.route]
         handle = self._runs.get(run)
         status: RunStatus = state.stopped.status if state.stopped else handle.status if handle else "suspended"
         return Snapshot(
             run=run,
-            agent=state.started.agent,
+            agent=started.agent,
             status=status,
+            session=None if started.session is UNSET else started.session,
+            source="cassette" if started.replayed else "host" if started.parent is None else "parent",
+            package=package.name,
+            fingerprint=state.package,
+            route=route_name(route),
+            model=route.name,
+            cancel_requested=state.cancelled is not None,
             seq=state.seq,
             turns=state.turns,
             tokens=state.meter.tokens,
@@ -361,7 +388,9 @@ class Registry(Mapping[str, _T], Generic[_T]):
             self.add(name, entry)
 
     def add(self, name: str, entry: _T) -> None:
-        """Raises ValueError if the name is taken."""
+        """Raises ValueError if the name is empty or taken."""
+        if not name.strip():
+            raise ValueError(f"a {self.kind} needs a name; it is {name!r}")
         if name in self._entries:
             raise ValueError(f"a {self.kind} with the name {name!r} already exists")
         self._entries[name] = entry

@@ -54,6 +54,7 @@ async def run_tool(world: World, effect: RunTool) -> ToolFinished | WorkLost:
         return ToolFinished(effect.id, fault_parts(fault), fault)
     if isinstance(returned, RaisedException):
         returned = _result_of_exception(effect, returned)
+    returned = _complete_fault(effect, returned)
     if returned.fault is not None and returned.fault.code == "tool.indeterminate":
         if tool_effect(effect.tool, effect.name) == "at_most_once":
             return WorkLost(effect.id)
@@ -101,6 +102,15 @@ async def call_executor(executor: Executor, effect: RunTool) -> ToolReturn:
         return _result_of_exception(effect, answer)
     returned = _validate_result(answer) or ToolReturn(fault=tool_execution_fault(effect, texts.INVALID_RESULT))
     return returned if isinstance(executor, TruncatingExecutor) else replace(returned, whole=None)
+
+
+def _complete_fault(effect: RunTool, returned: ToolReturn) -> ToolReturn:
+    """A fault that ends the run has the tool and the reason, whatever the executor gave."""
+    fault = returned.fault
+    if fault is None or fault.code not in ("tool.fatal", "tool.aborted"):
+        return returned
+    fields = {"reason": fault.message, **fault.fields, "tool": effect.name}
+    return replace(returned, fault=replace(fault, fields=fields))
 
 
 def _result_of_exception(effect: RunTool, raised: RaisedException) -> ToolReturn:

@@ -2,7 +2,7 @@
 
 Rule 1  A name takes precedence over a kind: the executor `lookup` runs the tool of that name, and the executor `http`
         runs all other HTTP tools.
-Rule 2  Everything that a package or its sub-agents name must exist before the run starts.
+Rule 2  Everything that a package or its sub-agents name must exist before the run starts, except optional sinks.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def find_missing_port(world: World, package: Package) -> HostError | None:
             if not is_served and not isinstance(tool, AgentTool):
                 find_executor(world, name, tool)
         for name, sink in (item for each in packages for item in each.sinks.items()):
-            if sink.delivery != "disabled":
+            if sink.delivery == "required":
                 find_sink(world, name, sink)
     except HostError as error:
         return error

@@ -44,6 +44,7 @@ PROBLEM_CODES: dict[str, str] = {
     "spec.file_outside": "a path leads out of the project or through a symbolic link",
     "spec.file_unreadable": "a file exists but cannot be read",
     "spec.given_twice": "the same value is set twice, for example by two shared files",
+    "spec.fails_open": "a hook before a tool call would let the call run if it fails",
     "spec.header": "a header is set twice, has an invalid value, or is reserved",
     "spec.illegal_ruling": "a ruling is not possible at the stage of its rule",
     "spec.jmespath": "a JMESPath expression is invalid, or its result could be too large",

@@ -196,7 +196,7 @@ class HookSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     timeout: Duration = "5s"
     """The time limit for one call."""
     on_failure: Literal["deny", "continue"] = "deny"
-    """If the hook fails or times out: `deny` blocks the action it was called for, `continue` ignores the hook."""
+    """If the hook fails or times out: `deny` blocks the action it was called for, `continue` ignores the hook. A hook at before_tool always denies."""
 
 
 class SessionSpec(Struct, frozen=True, forbid_unknown_fields=True):
