@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from agentrun.core.facts import BudgetShare, ChildStarted, Parent, Record, RunStarted, RunStopped, TimePassed
+from agentrun.core.facts import ChildStarted, Parent, Record, RunStarted, RunStopped, TimePassed
+from agentrun.core.spend import BudgetShare
 from agentrun.engine.events import ALL_EVENTS, Cursor, Event, Gap, agent_scope, family_scope, filter_scope, run_scope
 from agentrun.engine.follower import JournalFollower
 from agentrun.engine.runtime import Runtime
