@@ -35,7 +35,7 @@ MAX_DELAY = 0.002
 
 
 def start_session(store: FileStore) -> None:
-    open_session(store, "ada")
+    open_session(store, "ada", "new")
 
 
 def create_run(store: FileStore) -> None:
