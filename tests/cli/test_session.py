@@ -170,6 +170,27 @@ def test_other_agent_is_refused_unless_any_agent_may_continue(shop: Project) -> 
         assert shop.run("Again?", "--session", "ada", **environment).out == "Still Ada.\n", "both have runs in it now"
 
 
+def test_approval_for_the_session_holds_in_the_session_and_not_in_its_fork(shop: Project) -> None:
+    """The question is the same in every run."""
+    turns = '  - calls: [{tool: refund, args: {order: "1042", amount: 20}}]\n  - text: Done.\n'
+    with shop.provider(f'agentrun: "1"\nturns:\n{turns * 3}') as (server, environment):
+        assert shop.run("One.", "--new-session", "ada", **environment).code == 8
+        (run,) = stored_runs(shop, "ada")
+        refused = shop.run("Two.", "--session", "ada", **environment)
+        assert (refused.code, len(server.requests)) == (8, 1)
+        assert refused.err == (
+            f"session.unfinished: run {run} of this session waits for an approval of `refund` (c1.0): answer it\n"
+            f"  → agentrun approve {run} c1.0, or agentrun deny {run} c1.0\n"
+        )
+        approved = agentrun("approve", run, "c1.0", "--for-session", cwd=shop.root, stdin=b"", **environment)
+        assert (approved.code, shop.traces()) == (0, ["refund 1042 20"]), approved.err
+        assert agentrun("sessions", "fork", "ada", "eve", cwd=shop.root).code == 0
+        assert shop.run("Two.", "--session", "ada", **environment).code == 0
+        assert len(shop.traces()) == 2, "approved for the session"
+        assert shop.run("Two.", "--session", "eve", **environment).code == 8
+        assert len(shop.traces()) == 2, "the fork is another session"
+
+
 # --- damage ----------------------------------------------------------------------------------------------------
 
 

@@ -267,26 +267,36 @@ def test_run_that_is_worked_on_makes_its_session_busy() -> None:
     talk.wait(talk.start(message="Two?", session="s", run="r2"))
 
 
-DEFERRING = package(tools={"pay": writing()}, policy={"default": "deny", "rules": [rule("defer", "pay")]})
 ASKED_INPUT = package(policy={"rules": [rule("ask", on="input")]})
+ANSWER_CALL = "agentrun approve r1 c1.0, or agentrun deny r1 c1.0"
+
+
+def deferring(**changes: Any) -> Package:
+    rules = [rule("defer", "pay", **changes)]
+    return package(tools={"pay": writing()}, policy={"default": "deny", "rules": rules})
 
 
 @pytest.mark.parametrize(
-    ("agent", "text"),
+    ("agent", "text", "hint"),
     [
-        (ASKING_AGENT, "waits for an approval of `pay` (c1.0): answer it"),
-        (ASKED_INPUT, "waits for an approval of its input: answer it"),
-        (DEFERRING, "waits, because a rule deferred `pay` (c1.0): resume it"),
+        (ASKING_AGENT, "waits for an approval of `pay` (c1.0): answer it", ANSWER_CALL),
+        (
+            ASKED_INPUT,
+            "waits for an approval of its input: answer it",
+            "agentrun approve r1 input, or agentrun deny r1 input",
+        ),
+        (deferring(wait=7_200_000), "waits, because a rule deferred `pay` (c1.0): resume it", "agentrun resume r1"),
+        (deferring(person=True), "waits for an approval of `pay` (c1.0): answer it", ANSWER_CALL),
     ],
-    ids=["approval", "input", "deferral"],
+    ids=["approval", "input", "deferral", "deferral to a person"],
 )
-def test_unfinished_run_says_what_it_waits_for(agent: Package, text: str) -> None:
+def test_unfinished_run_says_what_it_waits_for(agent: Package, text: str, hint: str) -> None:
     talk = SessionHome(calls("pay", n=1), "Done.")
     assert isinstance(talk.say("One?", agent), Suspended)
     with pytest.raises(AgentrunError) as caught:
         talk.say("Two?", agent)
     assert (caught.value.code, caught.value.message) == ("session.unfinished", f"run r1 of this session {text}")
-    assert caught.value.hint == "agentrun resume r1"
+    assert caught.value.hint == hint
 
 
 def test_parked_run_is_resumed_first() -> None:

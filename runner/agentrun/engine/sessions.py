@@ -20,7 +20,7 @@ from agentrun.core.facts import ContextCompacted, EarlierRuns, Record, RunStarte
 from agentrun.core.messages import Assistant, Message, Text, ToolCall, ToolResult, text_of
 from agentrun.core.outcome import answer_of
 from agentrun.core.package import Package, SessionSettings
-from agentrun.core.state import CallState, CallStatus, State, pending_effects
+from agentrun.core.state import State, pending_effects
 from agentrun.engine.argument_checks import check_name
 from agentrun.engine.request import Request
 from agentrun.errors import RequestError, session_duplicate_error
@@ -105,34 +105,36 @@ def refuse_continuation(session: Session, request: Request, last: Sequence[Recor
 def unfinished_error(session: str, records: Iterable[Record]) -> RequestError:
     """`session.unfinished`: what the next message of a session says about a run that is not finished."""
     state = fold(records)
-    run, pending = state.started.run, pending_effects(state)
-    calls = {status: [call for call in state.calls if call.status == status] for status in _OPEN_STATUSES}
-    cut, asked = [*calls["started"], *calls["lost"]], [call for call in calls["asking"] if call.gate.question]
+    run, gates = (
+        state.started.run,
+        {call.id: call.gate for call in state.calls if call.status in ("asking", "deferred")},
+    )
+    gates |= {state.gate.subject: state.gate} if state.gate.ruling in ("ask", "defer") else {}
+    asked = [subject for subject, gate in gates.items() if gate.question is not None and gate.answer is None]
+    cut = [call.id for call in state.calls if call.status in ("started", "lost")]
+    asleep = [call.id for call in state.calls if call.status == "asleep"]
     hint = f"agentrun resume {run}"
     if cut:
-        text = f"was cut in {_labels(cut)}: resume or settle it"
-        hint += f", or agentrun settle {run} {cut[0].id}"
-    elif pending:
+        text = f"was cut in {_labels(state, cut)}: resume or settle it"
+        hint += f", or agentrun settle {run} {cut[0]}"
+    elif pending_effects(state):
         text = "was cut in a request, a hook or a delivery: resume it"
     elif asked:
-        text = f"waits for an approval of {_labels(asked)}: answer it"
-    elif state.gate.question is not None and state.gate.answer is None:
-        text = f"waits for an approval of its {state.gate.subject}: answer it"
-    elif calls["deferred"]:
-        text = f"waits, because a rule deferred {_labels(calls['deferred'])}: resume it"
-    elif calls["asleep"]:
-        text = f"waits for the sub-agent {_labels(calls['asleep'])}: resume it"
+        text = f"waits for an approval of {_labels(state, asked)}: answer it"
+        hint = f"agentrun approve {run} {asked[0]}, or agentrun deny {run} {asked[0]}"
+    elif gates:
+        text = f"waits, because a rule deferred {_labels(state, gates)}: resume it"
+    elif asleep:
+        text = f"waits for the sub-agent {_labels(state, asleep)}: resume it"
     else:
         text = "was interrupted: resume it"
-    fields = {"session": session, "run": run, "calls": [call.id for call in cut or asked]}
+    fields = {"session": session, "run": run, "calls": cut or asked}
     return RequestError("session.unfinished", f"run {run} of this session {text}", hint=hint, fields=fields)
 
 
-_OPEN_STATUSES: tuple[CallStatus, ...] = ("started", "lost", "asking", "deferred", "asleep")
-
-
-def _labels(calls: Iterable[CallState]) -> str:
-    return join_words([f"`{call.tool}` ({call.id})" for call in calls])
+def _labels(state: State, subjects: Iterable[str]) -> str:
+    tools = {call.id: call.tool for call in state.calls}
+    return join_words([f"`{tools[each]}` ({each})" if each in tools else f"its {each}" for each in subjects])
 
 
 def earlier_runs(session: Session, package: Package, read: Callable[[str], Iterable[Record]]) -> EarlierRuns:
