@@ -34,8 +34,12 @@ def due(shop: Project, **env: Any) -> list[str]:
     return [line["run"] for line in done.lines()]
 
 
+def command(shop: Project, *args: str, **env: Any) -> CommandResult:
+    return agentrun(*args, cwd=shop.root, **env)
+
+
 def resume(shop: Project, *args: str, **env: Any) -> CommandResult:
-    return agentrun("resume", *args, cwd=shop.root, **env)
+    return command(shop, "resume", *args, **env)
 
 
 def refunds(shop: Project) -> int:
@@ -119,6 +123,38 @@ def test_resume_due_exits_with_0_if_a_run_only_waits_again_or_none_is_due(tmp_pa
         again = resume(shop, "--due", **environment)
     assert (again.code, again.out, again.err) == (0, "", "no run is due\n")
     assert agentrun("runs", "--due", cwd=tmp_path).err == "no runs found\n"
+
+
+@pytest.mark.parametrize(("answer", "ran"), [("approve", 1), ("deny", 0)])
+def test_person_ends_a_deferral_from_another_terminal(tmp_path: Path, answer: str, ran: int) -> None:
+    shop = shop_that_defers(tmp_path, "person")
+    with shop.provider() as (_, environment):
+        done = shop.run("--mode", "live", "--approve", "all", **environment)
+        (run,) = stored(shop)
+        assert (done.code, refunds(shop)) == (8, 0), "--approve is not the answer of a person"
+        assert "the run waits for an approval of refund (c2.0), which a rule deferred" in done.err
+        assert f"  → agentrun approve {run} c2.0\n" in done.err
+        before = journal(shop, run)
+        again = resume(shop, run)
+        assert (again.code, journal(shop, run), due(shop)) == (8, before, [])
+        (waits,) = agentrun("approvals", "--json", cwd=tmp_path).lines()
+        assert (waits["run"], waits["call"], waits["tool"], waits["reason"]) == (run, "c2.0", "refund", "month end")
+        ended = command(shop, answer, run, "c2.0", "--by", "Ada", **environment)
+    assert (ended.code, ended.out, refunds(shop)) == (0, "Done.\n", ran), ended.err
+    assert agentrun("audit", run, cwd=tmp_path).code == 0
+    twice = agentrun(answer, run, "c2.0", cwd=tmp_path)
+    assert twice.code == 2, twice.err
+
+
+def test_deferral_until_a_time_is_not_ended_by_a_person(tmp_path: Path) -> None:
+    shop = shop_that_defers(tmp_path, "2099-12-24T08:00:00Z")
+    with shop.provider() as (_, environment):
+        shop.run("--mode", "live", **environment)
+        (run,) = stored(shop)
+        done = command(shop, "approve", run, "c2.0", **environment)
+    assert (done.code, refunds(shop)) == (2, 0)
+    message = 'no person is asked about "refund" (c2.0): a rule deferred it until 2099-12-24 08:00:00 UTC'
+    assert done.err == f"run.invalid_state: {message}\n  → agentrun resume {run} asks the rule again\n"
 
 
 def test_rule_without_until_is_asked_again_by_every_resume(tmp_path: Path) -> None:

@@ -92,10 +92,19 @@ def _find_question(store: FileStore, run: str, call: str, wanted: str | None) ->
 
 
 def _not_asked_error(store: FileStore, run: str, call: str) -> RequestError:
+    from agentrun.core.evolve import fold
     from agentrun.core.facts import ApprovalAnswered, ApprovalAsked
+    from agentrun.core.state import find_call
+    from agentrun.report.render_facts import until_text
     from agentrun.spec.problems import quote_text
 
-    facts = [record.fact for record in store.records(run)]
+    records = store.records(run)
+    facts, found = [record.fact for record in records], find_call(fold(records), call)
+    if found is not None and found.status == "deferred" and not found.gate.person:
+        message = (
+            f"no person is asked about {quote_text(found.tool)} ({call}): a rule deferred it{until_text(found.gate)}"
+        )
+        return _state_error(run, call, message, "deferred", f"agentrun resume {run} asks the rule again")
     asked = [fact for fact in facts if isinstance(fact, ApprovalAsked) and fact.subject == call]
     if not asked:
         message = f"the run {run} does not ask about {quote_text(call)}"

@@ -21,7 +21,7 @@ from agentrun.core.package import BUDGET_KINDS, Package, Ruling, find_tool
 from agentrun.core.package_tools import HttpTool
 from agentrun.core.policy import split_reason
 from agentrun.core.spend import BudgetShare, ChildSpend
-from agentrun.core.state import State, find_call
+from agentrun.core.state import GateState, State, find_call
 from agentrun.report.formatting import (
     MAX_LINE_LENGTH,
     OutputLine,
@@ -276,6 +276,11 @@ def render_any_ruling(state: State, fact: facts.Ruled) -> tuple[OutputLine, ...]
     become = "" if fact.arguments is UNSET else f" → {_short_json(fact.arguments)}"
     line = make_line(f"{what}: {word} {_format_reason(fact.rules, fact.reason)}{become}", tone, 1)
     return (line, *_render_failed_conditions(fact.reason))
+
+
+def until_text(gate: GateState) -> str:
+    """The end of a deferral, if it has a time."""
+    return "" if gate.until is None else f" until {format_time(gate.until)}"
 
 
 def _short_json(arguments: Any) -> str:

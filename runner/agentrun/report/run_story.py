@@ -19,7 +19,7 @@ from agentrun.core.state import State, pending_effects
 from agentrun.journal.family import ReadJournal, RunFamily
 from agentrun.redactor import mask_except_placeholders
 from agentrun.report.formatting import OutputLine, format_count, format_dollars, format_duration, format_time, make_line
-from agentrun.report.render_facts import MAX_SHOWN_NAME, call_label, lost_work_label, subject_label
+from agentrun.report.render_facts import MAX_SHOWN_NAME, call_label, lost_work_label, subject_label, until_text
 from agentrun.report.run_renderer import CHILD_INDENT, RunRenderer, outcome_summary
 from agentrun.spec.problems import escape_invisible
 from agentrun.spec.safe_text import plural, short_text
@@ -113,8 +113,7 @@ def _open_work(state: State) -> Iterator[OutputLine]:
             case "asking" | "deferred" if call.gate.question is not None:
                 texts.append(f"waits for an approval of {label}")
             case "deferred":
-                until = "" if call.gate.until is None else f" until {format_time(call.gate.until)}"
-                texts.append(f"a rule deferred {label}{until}")
+                texts.append(f"a rule deferred {label}{until_text(call.gate)}")
             case "asleep":
                 texts.append(f"waits for the sub-agent of {label}")
     for text in texts or ["nothing was running at the end of the journal"]:

@@ -15,7 +15,7 @@ from agentrun.core.facts import Record, ToolStarted
 from agentrun.core.outcome import Parked
 from agentrun.core.state import CallState, State, pending_effects
 from agentrun.report.formatting import format_time
-from agentrun.report.render_facts import MAX_SHOWN_ARGUMENTS, MAX_SHOWN_NAME, lost_work_label, subject_label
+from agentrun.report.render_facts import MAX_SHOWN_ARGUMENTS, MAX_SHOWN_NAME, lost_work_label, subject_label, until_text
 from agentrun.spec.safe_text import join_words, short_text
 
 
@@ -73,8 +73,7 @@ def _waits(state: State, whose: str) -> Iterator[str]:
     gates += [(call.gate, _label(call)) for call in state.calls if call.status in ("asking", "deferred")]
     for gate, label in gates:
         if gate.ruling == "defer" and not gate.person:
-            until = "" if gate.until is None else f" until {format_time(gate.until)}"
-            yield f"{label}{whose}, which a rule deferred{until}"
+            yield f"{label}{whose}, which a rule deferred{until_text(gate)}"
         elif gate.question is not None and gate.answer is None:
             yield f"an approval of {label}{whose}{', which a rule deferred' if gate.ruling == 'defer' else ''}"
 
