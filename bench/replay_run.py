@@ -1,10 +1,15 @@
 """A replayed run beside the same conversation in a loop written by hand: httpx under vcrpy, from an equal cassette.
 
-Both ask for the same pages, one in every step, and read the same replies. What is made once (package, cassette in
-memory, client) is not counted; loading a cassette has a figure of its own.
+Both ask for the same pages, one in every step, read the same replies, and load their cassette for every run. vcrpy has
+whole requests. In the short run it compares bodies, as agentrun does; in longer ones that would take seconds per step,
+so there it uses its default matching, which does not. The floor is what no replay can avoid: the cassette as YAML, read
+by C, and its replies as JSON. What is made once (package, client) is not counted.
 """
 
 import json
+import math
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -31,66 +36,94 @@ def page(number: str) -> str:
     return number
 '''
 URL = "https://api.openai.com/v1/chat/completions"
-SHORT, LONG = 5, 200
-ROUNDS = 7
-
-
-def per_step(folder: Path, steps: int) -> float:
-    """CPU for one step, which is a model's reply and a tool call, as a multiple of reading and writing both as JSON."""
-    return _least(_replay(folder, steps), steps) / _least(_as_json, SHORT)
-
-
-def growth(folder: Path) -> float:
-    """How much more a step of the long run costs than one of the short run."""
-    return _least(_replay(folder, LONG), LONG) / _least(_replay(folder, SHORT), SHORT)
+SHORT, MIDDLE, LONG = 5, 50, 200
+ROUNDS = 5
+PLOTTED = (5, 10, 25, 50, 100, 200)
+PLOT = Path(__file__).parents[1] / "docs" / "replay-cost.svg"
 
 
 def to_vcrpy(folder: Path, steps: int) -> float:
-    """CPU of a step as a part of what the loop written by hand takes."""
-    return _least(_replay(folder, steps), steps) / _least(_loop(folder, steps), steps)
+    """CPU of a run as a part of what the loop written by hand takes, both with their cassette loaded."""
+    return _least(_replay(folder, steps), steps) / _least(_loop(folder, steps, bodies=steps == SHORT), steps)
 
 
-def loading(folder: Path) -> float:
-    """CPU of loading a cassette as a multiple of CSafeLoader and json.loads of all bodies."""
-    import yaml
-
-    from agentrun.cassette.file import load_cassette
-
-    path = _cassette(folder, 60)
-
-    def by_hand() -> None:
-        for each in yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)["interactions"]:
-            json.loads(each["request"]["body"])
-            if each["response"]["headers"]["content-type"] == ["application/json"]:
-                json.loads(each["response"]["body"]["string"])
-
-    def ours() -> None:
-        load_cassette(path)
-
-    times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(ROUNDS):
-        for work, into in zip((ours, by_hand), times, strict=True):
-            begin = time.process_time()
-            work()
-            into.append(time.process_time() - begin)
-    return min(times[0]) / min(times[1])
+def to_floor(folder: Path, steps: int) -> float:
+    """CPU of a run as a multiple of reading its cassette."""
+    return _least(_replay(folder, steps), steps) / _least(_floor(folder, steps), steps)
 
 
-def _least(work: Callable[[], float], steps: int) -> float:
-    """CPU seconds for one step. `work` gives what one run took, without what it loaded."""
-    runs = max(1, 100 // steps)
+def exponent(folder: Path) -> float:
+    """How the CPU of a run grows with its length: 1 is linear, 2 is quadratic."""
+    ratio = _least(_replay(folder, LONG), LONG) * LONG / (_least(_replay(folder, MIDDLE), MIDDLE) * MIDDLE)
+    return math.log(ratio) / math.log(LONG / MIDDLE)
+
+
+def file_size(folder: Path, steps: int) -> float:
+    """Megabytes of a cassette."""
+    return _cassette(folder, steps).stat().st_size / 1e6
+
+
+def memory(folder: Path) -> float:
+    """Peak megabytes of a process that loads a cassette and replays it."""
+    _cassette(folder, LONG)
+    done = subprocess.run([sys.executable, __file__, str(folder)], capture_output=True, text=True, check=True)
+    return float(done.stdout) / 1000
+
+
+def plot(folder: Path) -> None:
+    """Draw the cost of a step against the length of the run."""
+    works: dict[str, Callable[[int], Callable[[], None]]] = {
+        "httpx + vcrpy, without comparing bodies": lambda steps: _loop(folder, steps, bodies=False),
+        "agentrun": lambda steps: _replay(folder, steps),
+        "reading the cassette as YAML and JSON": lambda steps: _floor(folder, steps),
+    }
+    costs = {name: [_least(work(steps), steps) * 1e6 for steps in PLOTTED] for name, work in works.items()}
+    PLOT.write_text(_svg(costs), encoding="utf-8")
+
+
+def _least(work: Callable[[], None], steps: int) -> float:
+    """CPU seconds for one step."""
+    runs = max(1, MIDDLE // steps)
     work()
-    return min(sum(work() for _ in range(runs)) / (runs * steps) for _ in range(ROUNDS))
+    times = []
+    for _ in range(ROUNDS if steps < LONG else 3):
+        begin = time.process_time()
+        for _ in range(runs):
+            work()
+        times.append(time.process_time() - begin)
+    return min(times) / (runs * steps)
 
 
-def _as_json() -> float:
-    """CPU seconds to read the replies of a short run and write the messages that it adds, with Python's own json."""
-    replies = [json.dumps(reply_to([{"role": "user", "content": str(SHORT)}])) for _ in range(SHORT)]
-    begin = time.process_time()
-    for number, reply in enumerate(replies):
-        message = json.loads(reply)["choices"][0]["message"]
-        json.dumps([message, {"role": "tool", "tool_call_id": f"call_{number}", "content": page(str(number))}])
-    return time.process_time() - begin
+def _svg(costs: dict[str, list[float]]) -> str:
+    width, height, left, top = 640, 320, 60, 40
+    most = max(max(each) for each in costs.values()) * 1.1
+
+    def place(steps: float, cost: float) -> str:
+        x = left + (width - left - 20) * math.log(steps / PLOTTED[0]) / math.log(PLOTTED[-1] / PLOTTED[0])
+        return f"{x:.1f},{height - top - (height - 2 * top) * cost / most:.1f}"
+
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"',
+        ' font-family="sans-serif" font-size="12">',
+        "<title>Cost of a replayed step against the length of the run</title>",
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+        f'<text x="{left}" y="20">CPU per step in µs, with the cassette loaded, against the steps of the run</text>',
+    ]
+    for cost in (0, most / 2, most):
+        x, y = place(PLOTTED[0], cost).split(",")
+        lines.append(f'<text x="{left - 8}" y="{y}" text-anchor="end">{cost:.0f}</text>')
+        lines.append(f'<line x1="{x}" y1="{y}" x2="{width - 20}" y2="{y}" stroke="#ddd"/>')
+    for steps in PLOTTED:
+        x = place(steps, 0).split(",")[0]
+        lines.append(f'<text x="{x}" y="{height - top + 18}" text-anchor="middle">{steps}</text>')
+    for number, ((name, each), colour) in enumerate(zip(costs.items(), ("#b00", "#06c", "#777"), strict=True)):
+        points = " ".join(map(place, PLOTTED, each))
+        lines.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        row = top + 16 + 16 * number
+        lines.append(
+            f'<text x="{left + 12}" y="{row}" fill="{colour}">{name}: {each[0]:.0f} to {each[-1]:.0f} µs</text>'
+        )
+    return "\n".join([*lines, "</svg>"]) + "\n"
 
 
 # --- ours -------------------------------------------------------------------------------------------------------
@@ -106,7 +139,10 @@ def _package(folder: Path, steps: int) -> Any:
 
 
 def _cassette(folder: Path, steps: int) -> Path:
-    """A recording of the whole conversation, made by the product."""
+    """A recording of the whole conversation, made once by the product."""
+    path = folder / f"pages{steps}.cassette.yaml"
+    if path.exists():
+        return path
     from agentrun.cassette.recorder import Recorder
     from agentrun.cassette.writer import dump_cassette
     from agentrun.core.effects import RunTool, ToolReturn
@@ -137,26 +173,32 @@ def _cassette(folder: Path, steps: int) -> Path:
         wrappers=(recording_wrapper(recorder),),
     )
     clock.run(runtime.start(Request(agent="pages", package=file, run="run-1")).wait())
-    path = folder / f"pages{steps}.cassette.yaml"
     path.write_text(dump_cassette(recorder.interactions(), {"recorded_at": "2026-01-31T12:00:00Z"}), encoding="utf-8")
     return path
 
 
-def _replay(folder: Path, steps: int) -> Callable[[], float]:
+def _whole(folder: Path, steps: int) -> Path:
+    """The same cassette with whole requests."""
+    from agentrun.cassette.conversion import converted_text
+
+    packed, whole = _cassette(folder, steps), folder / f"pages{steps}.whole.yaml"
+    if not whole.exists():
+        whole.write_text(converted_text(packed.read_text(encoding="utf-8"), packed=False), encoding="utf-8")
+    return whole
+
+
+def _replay(folder: Path, steps: int) -> Callable[[], None]:
     # late: only the process that is measured pays for these
     from agentrun.cassette.file import load_cassette
     from agentrun.cassette.player import Player
     from agentrun.engine.request import Request
     from agentrun.engine.run import replay_run
 
-    file, cassette = _package(folder, steps), load_cassette(_cassette(folder, steps))
+    file, cassette = _package(folder, steps), _cassette(folder, steps)
 
-    def once() -> float:
-        begin = time.process_time()
-        done = replay_run(Request(agent=file.agent.name, package=file), Player(cassette))
-        spent = time.process_time() - begin
+    def once() -> None:
+        done = replay_run(Request(agent=file.agent.name, package=file), Player(load_cassette(cassette)))
         assert (done.exit_code, done.outcome.turns) == (0, steps), (done.outcome, done.unused_error)
-        return spent
 
     return once
 
@@ -164,17 +206,35 @@ def _replay(folder: Path, steps: int) -> Callable[[], float]:
 # --- by hand ----------------------------------------------------------------------------------------------------
 
 
-def _loop(folder: Path, steps: int) -> Callable[[], float]:
-    import httpx
-    import vcr
+def _floor(folder: Path, steps: int) -> Callable[[], None]:
+    import yaml
 
-    path = str(_cassette(folder, steps))
+    path = _cassette(folder, steps)
+
+    def once() -> None:
+        for each in yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)["interactions"]:
+            json.loads(each["request"]["body"])
+            if each["response"]["headers"]["content-type"] == ["application/json"]:
+                json.dumps(json.loads(each["response"]["body"]["string"]))
+
+    return once
+
+
+def _loop(folder: Path, steps: int, *, bodies: bool) -> Callable[[], None]:
+    import httpx
+    import vcr as untyped
+
+    vcr: Any = untyped
+    path = str(_whole(folder, steps))
+    recorder = vcr.VCR(record_mode="none")
+    if bodies:
+        recorder.match_on = ["method", "uri", "body"]
     client = httpx.Client(trust_env=False)
     tools = _offered(path)
 
-    def once() -> float:
-        with vcr.use_cassette(path, record_mode="none", match_on=["method", "uri", "body"]):  # type: ignore[no-untyped-call]  # vcrpy has no types
-            asked, begin = 0, time.process_time()
+    def once() -> None:
+        with recorder.use_cassette(path):
+            asked = 0
             messages: list[dict[str, Any]] = [
                 {"role": "system", "content": "Look at every page."},
                 {"role": "user", "content": str(steps)},
@@ -193,7 +253,6 @@ def _loop(folder: Path, steps: int) -> Callable[[], float]:
                     text = page(json.loads(call["function"]["arguments"])["number"])
                     messages.append({"role": "tool", "tool_call_id": call["id"], "content": text})
             assert asked == steps
-            return time.process_time() - begin
 
     return once
 
@@ -204,3 +263,10 @@ def _offered(path: str) -> Any:
 
     first = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)["interactions"][0]
     return json.loads(first["request"]["body"])["tools"]
+
+
+if __name__ == "__main__":
+    # In a process of its own, without what made the cassette: its peak memory in kB.
+    _replay(Path(sys.argv[1]), LONG)()
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    print(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))

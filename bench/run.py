@@ -4,7 +4,8 @@ Rule 1  A limit is a ratio to a baseline of the same run, so that a slow or busy
 Rule 2  Repetitions are interleaved: one round runs the baseline and every command once. What disturbs the
         machine for a second then disturbs all of them.
 Rule 3  The smallest time counts, for noise only adds; the median is shown beside it.
-Rule 4  Nothing is written, unless `--json FILE` asks for it.
+Rule 4  Nothing is written but the plot of the cost of replays (`docs/replay-cost.svg`), and what `--json FILE` asks
+        for.
 
 To add a benchmark, add a function below, marked `@command` (a whole process), `@inside` (CPU time of a call, as a
 multiple of parsing the large spec as YAML) or `@figure` (a ratio that a call gives, in a process of its own). Its first
@@ -193,68 +194,84 @@ def tool_call(spec: Path) -> float:
     return overhead(spec.parent)
 
 
-@figure(limit=32)
+@figure(limit=0.38)
 def replay_short(spec: Path) -> float:
-    """replay, 5 steps: CPU of a step to json."""
-    from replay_run import SHORT, per_step
-
-    return per_step(spec.parent, SHORT)
-
-
-@figure(limit=32)
-def replay_long(spec: Path) -> float:
-    """replay, 200 steps: CPU of a step to json."""
-    from replay_run import LONG, per_step
-
-    return per_step(spec.parent, LONG)
-
-
-@figure(limit=1.25)
-def replay_growth(spec: Path) -> float:
-    """replay, growth per step, 5 to 200 steps."""
-    from replay_run import growth
-
-    return growth(spec.parent)
-
-
-@figure(limit=0.2)
-def replay_to_vcrpy(spec: Path) -> float:
     """replay, 5 steps: CPU to httpx under vcrpy."""
     from replay_run import SHORT, to_vcrpy
 
     return to_vcrpy(spec.parent, SHORT)
 
 
-@figure(limit=1.3)
-def load_cassette(spec: Path) -> float:
-    """cassette: loading to CSafeLoader + json."""
-    from replay_run import loading
+@figure(limit=0.28)
+def replay_middle(spec: Path) -> float:
+    """replay, 50 steps: CPU to httpx under vcrpy."""
+    from replay_run import MIDDLE, to_vcrpy
 
-    return loading(spec.parent)
+    return to_vcrpy(spec.parent, MIDDLE)
 
 
-@figure(limit=5)
+@figure(limit=0.14)
+def replay_long(spec: Path) -> float:
+    """replay, 200 steps: CPU to httpx under vcrpy."""
+    from replay_run import LONG, to_vcrpy
+
+    return to_vcrpy(spec.parent, LONG)
+
+
+@figure(limit=3.5)
+def replay_to_floor(spec: Path) -> float:
+    """replay, 200 steps: CPU to CSafeLoader + json."""
+    from replay_run import LONG, to_floor
+
+    return to_floor(spec.parent, LONG)
+
+
+@figure(limit=1.1)
+def replay_growth(spec: Path) -> float:
+    """replay, growth from 50 to 200 steps, exponent."""
+    from replay_run import exponent
+
+    return exponent(spec.parent)
+
+
+@figure(limit=60)
+def replay_memory(spec: Path) -> float:
+    """replay, 200 steps: peak MB of the process."""
+    from replay_run import memory
+
+    return memory(spec.parent)
+
+
+@figure(limit=0.6)
+def cassette_size(spec: Path) -> float:
+    """cassette of 200 steps: MB."""
+    from replay_run import LONG, file_size
+
+    return file_size(spec.parent, LONG)
+
+
+@figure(limit=0.11)
 def suite(spec: Path) -> float:
-    """agentrun test, 1,000 cases: CPU to CSafeLoader."""
-    from suite_run import per_case
-
-    return per_case(spec.parent)
-
-
-@figure(limit=8)
-def suite_in_pytest(spec: Path) -> float:
-    """pytest, 1,000 cases: CPU to CSafeLoader."""
-    from suite_run import per_case_in_pytest
-
-    return per_case_in_pytest(spec.parent)
-
-
-@figure(limit=0.1666)
-def suite_to_client_each(spec: Path) -> float:
-    """200 cases: CPU to a client per test."""
+    """agentrun test, 1,000 cases: CPU to pytest + vcrpy."""
     from suite_run import to_client_each
 
     return to_client_each(spec.parent)
+
+
+@figure(limit=0.18)
+def suite_in_pytest(spec: Path) -> float:
+    """pytest, 1,000 cases: CPU to pytest + vcrpy."""
+    from suite_run import pytest_to_client_each
+
+    return pytest_to_client_each(spec.parent)
+
+
+@figure(limit=6)
+def suite_to_reading(spec: Path) -> float:
+    """agentrun test, 1,000 cases: CPU to CSafeLoader."""
+    from suite_run import to_reading
+
+    return to_reading(spec.parent)
 
 
 @figure(limit=0.9999)
@@ -436,6 +453,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
     parser.add_argument("--inside", nargs="+", help=argparse.SUPPRESS)
     parser.add_argument("--figure", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--plot", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
         name, spec, *modules = options.inside
@@ -446,11 +464,17 @@ def main() -> None:
         os.environ["XDG_STATE_HOME"] = str(Path(spec).parent / "state")  # where stores are known to be the user's own
         print(next(item.call for item in FIGURES if item.name == name)(Path(spec)))
         return
+    if options.plot:
+        from replay_run import plot  # late: only this process needs it
+
+        plot(options.plot.parent)
+        return
     with tempfile.TemporaryDirectory() as folder:
         spec = Path(folder, "large.yaml")
         spec.write_text(large_spec(), encoding="utf-8")
         results = measure_commands(spec, options.rounds) + measure_inside(spec, options.rounds)
         results += measure_figures(spec, min(options.rounds, 3))
+        run([PYTHON, __file__, "--plot", str(spec)])
     print(table(results))
     if options.json:
         rows = [asdict(item) | {"passed": item.passed} for item in results]

@@ -1,9 +1,10 @@
 """A suite of replayed cases, beside the same ones written by hand with pytest, vcrpy and syrupy.
 
 Each case asks a model four times and reads a page after each reply but the last. The recordings are made by the
-product, and all read the same files: `agentrun test`, `pytest` with our plugin, and the tests written by hand, which
-send the same requests with httpx and compare the conversation with a snapshot. Whole processes are measured, in CPU
-seconds of their own and of what they started: nothing that a user pays for is left out.
+product: `agentrun test` and `pytest` with our plugin read them as they are, and the tests written by hand with whole
+requests, because vcrpy compares bodies. These send the same requests with httpx and compare the conversation with a
+snapshot. Whole processes are measured, in CPU seconds of their own and of what they started: nothing that a user pays
+for is left out.
 """
 
 import json
@@ -71,7 +72,7 @@ HERE = Path(__file__).parent
 URL = "https://api.openai.com/v1/chat/completions"
 TOOLS = json.loads((HERE / "tools.json").read_text(encoding="utf-8"))
 CASSETTES = vcr.VCR(
-    cassette_library_dir=str(HERE.parent / "cassettes" / "pages"),
+    cassette_library_dir=str(HERE),
     record_mode="none",
     match_on=["method", "uri", "body"],
 )
@@ -114,32 +115,32 @@ FIRST = 1000
 """The number of the first case: all have as many digits."""
 
 
-def per_case(folder: Path) -> float:
+def to_client_each(folder: Path) -> float:
+    """CPU of `agentrun test` as a part of what tests with a client each take."""
+    root = project(folder, MANY)
+    return cpu(root, [AGENTRUN, "test", "specs"]) / _by_hand_cpu(root, "test_each.py")
+
+
+def pytest_to_client_each(folder: Path) -> float:
+    """CPU of `pytest` with our plugin as a part of what tests with a client each take."""
+    root = project(folder, MANY)
+    return cpu(root, [sys.executable, "-m", "pytest", "-q", "specs"]) / _by_hand_cpu(root, "test_each.py")
+
+
+def to_client_shared(folder: Path) -> float:
+    """CPU of `agentrun test` as a part of what tests with one client take."""
+    root = project(folder, FEW)
+    return cpu(root, [AGENTRUN, "test", "specs"]) / _by_hand_cpu(root, "test_shared.py")
+
+
+def to_reading(folder: Path) -> float:
     """CPU of `agentrun test` as a multiple of reading the cassettes."""
     root = project(folder, MANY)
     return cpu(root, [AGENTRUN, "test", "specs"]) / cpu(root, READ_CASSETTES)
 
 
-def per_case_in_pytest(folder: Path) -> float:
-    """CPU of `pytest` with our plugin as a multiple of reading the cassettes."""
-    root = project(folder, MANY)
-    return cpu(root, [sys.executable, "-m", "pytest", "-q", "specs"]) / cpu(root, READ_CASSETTES)
-
-
-def to_client_each(folder: Path) -> float:
-    """CPU of `agentrun test` as a part of what tests with a client each take."""
-    return _to_by_hand(folder, "test_each.py")
-
-
-def to_client_shared(folder: Path) -> float:
-    """The same for tests that share a client."""
-    return _to_by_hand(folder, "test_shared.py")
-
-
-def _to_by_hand(folder: Path, name: str) -> float:
-    root = project(folder, FEW)
-    ours = cpu(root, [AGENTRUN, "test", "specs"])
-    return ours / cpu(root, [*PYTEST_ALONE, f"by_hand/{name}"], PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+def _by_hand_cpu(root: Path, name: str) -> float:
+    return cpu(root, [*PYTEST_ALONE, f"by_hand/{name}"], PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
 
 
 def cpu(root: Path, argv: Sequence[str], **variables: str) -> float:
@@ -158,6 +159,8 @@ def cpu(root: Path, argv: Sequence[str], **variables: str) -> float:
 
 def project(folder: Path, cases: int) -> Path:
     """A project with so many cases, all of which pass. It is made once for all figures of a round."""
+    from agentrun.cassette.conversion import converted_text  # late: only the process that makes the project pays for it
+
     root = folder / f"suite{cases}"
     if (root / "ready").exists():
         return root
@@ -169,7 +172,9 @@ def project(folder: Path, cases: int) -> Path:
     _write(root / "specs/pages.cases.yaml", 'agentrun: "1"\ncases:\n' + "".join(CASE.format(number=n) for n in numbers))
     recorded = _recorded(root)
     for number in numbers:
-        _write(root / f"cassettes/pages/case-{number}.yaml", recorded.replace(str(FIRST), str(number)))
+        whole = recorded.replace(str(FIRST), str(number))
+        _write(root / f"cassettes/pages/case-{number}.yaml", converted_text(whole, packed=True))
+        _write(root / f"by_hand/case-{number}.yaml", whole)
     _snapshots(root)
     _by_hand(root, numbers)
     cpu(root, [AGENTRUN, "test", "specs"])  # writes bytecode, and shows that all pass
@@ -183,7 +188,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _recorded(root: Path) -> str:
-    """The recording of the first case, made by the product."""
+    """The recording of the first case with whole requests, made by the product."""
     # late: only the process that makes the project pays for these
     import agentrun
     from agentrun.cassette.recorder import Recorder
@@ -220,7 +225,7 @@ def _recorded(root: Path) -> str:
         agent="pages", package=agentrun.compile(root / "specs/pages.yaml"), run="run-1", message=str(FIRST)
     )
     clock.run(runtime.start(request).wait())
-    return dump_cassette(recorder.interactions(), {"recorded_at": "2026-01-31T12:00:00Z"})
+    return dump_cassette(recorder.interactions(), {"recorded_at": "2026-01-31T12:00:00Z"}, packed=False)
 
 
 def _snapshots(root: Path) -> None:
@@ -245,5 +250,4 @@ def _by_hand(root: Path, numbers: range) -> None:
     for name, client in (("test_each.py", CLIENT_EACH), ("test_shared.py", CLIENT_SHARED)):
         test = BY_HAND.format(client=client, text=text, first=numbers[0], last=numbers[-1] + 1)
         _write(root / "by_hand" / name, test)
-    if len(numbers) == FEW:
-        cpu(root, [*PYTEST_ALONE, "--snapshot-update", "by_hand"], PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+    cpu(root, [*PYTEST_ALONE, "--snapshot-update", "by_hand"], PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
