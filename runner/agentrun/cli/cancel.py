@@ -49,8 +49,10 @@ def command(run: str, by: str | None, as_json: bool) -> int:
             refuse_sub_agent(name, "it ends with the run that started it")
             refuse_untrusted(project)
             is_finished = _is_finished(store, name)
-            if not is_finished and send_fact(store, name, CancelRequested(by), hidden_secrets.redactor):
-                _end_run(store, name)
+            if not is_finished:
+                is_ours = send_fact(store, name, CancelRequested(by), hidden_secrets.redactor)
+                if is_ours and not _is_finished(store, name):  # another process may have ended it
+                    _end_run(store, name)
         except AgentrunError as error:
             show_run_error(name, error, as_json=as_json)
             return error.exit_code
