@@ -239,6 +239,42 @@ def test_live_owner_takes_a_settlement(bank: Bank) -> None:
     assert bank.command("audit", run).code == 0
 
 
+# --- recordings ----------------------------------------------------------------------------------------------------
+
+
+def test_recording_takes_only_a_cancellation(asking: Bank) -> None:
+    """The answer of another process would not be on the cassette."""
+    asking.hold("look")
+    story = PAYS.replace("[{tool: pay", "[{tool: look, args: {value: two}}, {tool: pay")
+    record = ("bank.yaml", "--mode", "record", "--yes", "--approve", "all")
+    with asking.provider(story), asking.started(*record) as owner:
+        wait_until(asking.recorded("approval_answered"))
+        (run,) = asking.run_ids()
+        for command in (("send", run, "More."), ("settle", run, "c1.1", "--retry")):
+            done = asking.command(*command)
+            assert done.code == 2, done.err
+            assert f"the run {run} is being recorded, and its cassette would not contain this" in done.err
+        assert inbox(asking, run) == []
+        assert asking.command("cancel", run).code == 0
+        asking.release("look")
+        owner.communicate(timeout=60)
+    assert (owner.returncode, fault_code(asking, run)) == (130, "cancelled")
+    assert list((asking.root / "cassettes").rglob("*.yaml")) == []
+
+
+def test_hostile_message_to_a_recording_is_refused_by_its_owner(bank: Bank) -> None:
+    """A sender that does not check is not trusted."""
+    bank.hold("look")
+    with bank.provider(LOOKS), bank.started("bank.yaml", "--mode", "record", "--yes") as owner:
+        wait_until(bank.traces)
+        (run,) = bank.run_ids()
+        FileStore(find_working_project(bank.root)).inbox(run).leave(run, MessageQueued("", user_message("More.")))
+        wait_until(lambda: inbox(bank, run) == [])
+        bank.release("look")
+        assert owner.communicate(timeout=60)[0] == b"First.\n"
+    assert "message_queued" not in bank.kinds(run)
+
+
 # --- crashes -------------------------------------------------------------------------------------------------------
 
 DIES_AT_REMOVAL = """\

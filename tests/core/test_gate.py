@@ -6,8 +6,17 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from agentrun.core.decide import asked_questions
 from agentrun.core.effects import Deliver, RunTool, Wait
-from agentrun.core.facts import ApprovalAnswered, ApprovalAsked, CallRefused, Ruled, TimePassed, ToolFinished
+from agentrun.core.facts import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    CallRefused,
+    CancelRequested,
+    Ruled,
+    TimePassed,
+    ToolFinished,
+)
 from agentrun.core.messages import Assistant, Image, Text, ToolResult, User, user_message
 
 from ..packages import package
@@ -337,3 +346,61 @@ def test_conditions_see_the_time_of_the_last_record() -> None:
         run = run_of(later, takes=takes)
         run.until(Ruled)
         assert run.of(Ruled)[0].ruling == ruling
+
+
+@pytest.mark.parametrize("stage", ["input", "tool_call", "output", "delivery"])
+@pytest.mark.parametrize("ruling", ["ask", "defer"])
+def test_asked_questions_are_those_that_the_run_waits_for(stage: Any, ruling: Any) -> None:
+    subject, target = SUBJECTS[stage]
+    person = {"person": True} if ruling == "defer" else {}
+    run = run_of(rule(ruling, target, on=stage, **person), people={})
+    assert asked_questions(run.agent, run.state) == ()
+    with pytest.raises(RunWaits) as caught:
+        run.finish()
+    assert asked_questions(run.agent, run.state) == caught.value.wait.questions
+    run.add(CancelRequested("ann"))
+    assert asked_questions(run.agent, run.state) == (), "the run ends, whatever the answer is"
+
+
+def test_question_can_be_answered_while_the_run_has_something_else_to_do() -> None:
+    """The process was killed between the rulings on two calls."""
+    agent = package(tools={"a": tool(), "b": tool()}, policy=policy(rule("ask", "a")))
+    run = Run(agent, calls_reply("a", "b"), text_reply("Yes."), people={})
+    run.until(ApprovalAsked)
+    assert [each.subject for each in asked_questions(agent, run.state)] == ["c1.0"]
+    run = Run(agent, calls_reply("a", "b"), text_reply("Yes."), people={})
+    run.until(Ruled)
+    assert asked_questions(agent, run.state) == (), "it is not asked yet"
+
+
+@pytest.mark.parametrize("on_denied", ["tell", "stop"])
+def test_model_reads_why_a_person_denied_a_call(on_denied: str) -> None:
+    agent = package(tools={"a": tool(on_denied=on_denied)}, policy=policy(rule("ask", "a")))
+    run = Run(agent, calls_reply("a"), text_reply("Yes."), people={})
+    with pytest.raises(RunWaits):
+        run.finish()
+    (asked,) = run.of(ApprovalAsked)
+    run.add(ApprovalAnswered("c1.0", asked.question, "denied", "ann", "Not today."))
+    outcome = run.finish()
+    text = "a was not approved: the request was denied: Not today."
+    if on_denied == "stop":
+        assert outcome.fault is not None
+        assert (outcome.code, outcome.fault.message) == ("approval.denied", text)
+        fields = outcome.fields
+    else:
+        (refused,) = run.of(CallRefused)
+        assert refused.told == f"tool.denied: {text}"
+        fields = refused.fields
+    assert (fields["by"], fields["answer_reason"]) == ("ann", "Not today.")
+
+
+def test_reason_of_a_denial_is_forgotten_with_another_package() -> None:
+    agent = package(tools={"a": tool()}, policy=policy(rule("ask", "output", on="output")))
+    run = Run(agent, text_reply("Yes."), people={})
+    with pytest.raises(RunWaits):
+        run.finish()
+    (asked,) = run.of(ApprovalAsked)
+    run.add(ApprovalAnswered("output", asked.question, "denied", "ann", "Not today."))
+    assert run.state.gate.answer_reason == "Not today."
+    run.crash(package(tools={"a": tool()}, policy=policy()))
+    assert (run.state.gate.answer, run.state.gate.answer_reason) == (None, None)

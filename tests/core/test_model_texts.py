@@ -34,7 +34,10 @@ EXAMPLES: dict[str, list[tuple[Any, ...]]] = {
     "mcp_attachment": [("image", "image/png", 12_345), ("resource file:///a", None, 1)],
     "mcp_exited": [(1, None), (None, 9), (None, None)],
     "message_too_long": [(2000, 1000)],
-    "not_approved": [(answer, "refund") for answer in ("denied", "timed_out", "cancelled", "unavailable")],
+    "not_approved": [
+        *((answer, "refund") for answer in ("denied", "timed_out", "cancelled", "unavailable")),
+        ("denied", "refund", "Not today."),
+    ],
     "output_omitted": [(12_345,), (1,)],
     "parallel_calls": [(5, 3)],
     "repair": [(("/queue: the value is not a string", texts.MORE_ERRORS),)],

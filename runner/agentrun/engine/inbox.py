@@ -18,10 +18,20 @@ from contextlib import suppress
 from functools import partial
 from typing import Self
 
+from msgspec import UNSET
+
 from agentrun.compiler.package_file import PackageFile
 from agentrun.core.decide import asked_questions
 from agentrun.core.evolve import fold
-from agentrun.core.facts import ApprovalAnswered, CallSettled, CancelRequested, Fact, MessageQueued
+from agentrun.core.facts import (
+    ApprovalAnswered,
+    CallSettled,
+    CancelRequested,
+    Fact,
+    MessageQueued,
+    RunResumed,
+    RunStarted,
+)
 from agentrun.core.messages import text_of
 from agentrun.core.outcome import Ending, Question, Suspended
 from agentrun.core.package import Package
@@ -65,6 +75,25 @@ def refuse_outside_fact(
             _refuse_late(fact, state)
 
 
+def _is_recording(facts: Iterable[Fact]) -> bool:
+    """Whether the process that works on a run records it: the run has a seed, and is the work of its first process."""
+    is_recorded = False
+    for fact in facts:
+        is_recorded = is_recorded or (isinstance(fact, RunStarted) and fact.seed is not UNSET)
+        if isinstance(fact, RunResumed):
+            return False
+    return is_recorded
+
+
+def _refuse_in_recording(run: str, fact: OutsideFact) -> None:
+    """A replay could not repeat what is not on the cassette. A run that is cancelled is not recorded."""
+    if not isinstance(fact, CancelRequested):
+        message = f"the run {run} is being recorded, and its cassette would not contain this"
+        hint = "answer at the terminal of the recording, or in advance with --approve"
+        fields = {"run": run, "expected": "live", "actual": "recorded"}
+        raise RequestError("run.invalid_state", message, hint=hint, fields=fields)
+
+
 def _refuse_late(fact: OutsideFact, state: State) -> None:
     if not is_acceptable(state, fact):
         run = state.started.run
@@ -89,6 +118,7 @@ class MessageTaker:
         self._inbox = inbox
         self._package = package
         self._log = log
+        self._is_recording = _is_recording(log.facts())
         self._posted: dict[str, InboxMessage] = {}
         """Messages whose facts a crew has, by their id."""
         self._has_news = False
@@ -138,6 +168,8 @@ class MessageTaker:
             self._inbox.remove(message.id)
             return
         try:
+            if self._is_recording:
+                _refuse_in_recording(self._world.run, message.fact)
             refuse_outside_fact(message.fact, package, fold(records), crews.posted(run), lambda: facts)
         except RequestError:
             if not crews.posted(run):  # otherwise the sender could not read the reason in the journal yet
@@ -232,9 +264,11 @@ def _refuse_unrecorded(store: FileStore, message: InboxMessage) -> None:
 
 def _refuse_fact(store: FileStore, run: str, fact: OutsideFact) -> None:
     state = fold(store.records(run))
-    is_owned = store.is_locked(run)
+    root, is_owned = store.inbox(run).run, store.is_locked(run)
+    if is_owned and _is_recording(_facts(store, root)):
+        _refuse_in_recording(root, fact)
     if not is_owned and not isinstance(fact, CancelRequested):  # any run can be ended
-        refuse_stand_ins(fold(store.records(store.inbox(run).run)).started)
+        refuse_stand_ins(fold(store.records(root)).started)
     call = find_call(state, fact.call) if isinstance(fact, CallSettled) else None
     if is_owned or call is None or call.status != "started":  # otherwise it is lost: no process works on the run
         refuse_outside_fact(fact, package_of_run(store, run), state, (), partial(_facts, store, run))
