@@ -41,7 +41,13 @@ TOOLS: Document = {
         },
         **_common(effect="idempotent"),
     },
-    "ledger": {"kind": "python", "call": "shop.refunds:ledger", "actions": {"find": FIND, "drop": ARGS}},
+    "ledger": {
+        "kind": "python",
+        "call": "shop.refunds:ledger",
+        "isolation": "process",
+        "env": {"LEDGER": "${LEDGER}"},
+        "actions": {"find": FIND, "drop": ARGS},
+    },
     "lookup": {
         "kind": "http",
         "url": "https://shop.example/orders/{{ args.id }}",

@@ -122,8 +122,9 @@ CRASHES: dict[str, tuple[str, str | None, str]] = {
 
 def project(folder: Path, calls: dict[str, tuple[str, str | None, str]], isolation: str) -> Project:
     shop = Project(folder)
+    env = ', env: {SHOP_TOKEN: "${SHOP_TOKEN}"}' if isolation == "process" else ""
     lines = [
-        f'  {name}: {{kind: python, call: "desk:{name}", isolation: {isolation}, timeout: {_time(name)}}}'
+        f'  {name}: {{kind: python, call: "desk:{name}", isolation: {isolation}, timeout: {_time(name)}{env}}}'
         for name in calls
     ]
     shop.spec.write_text(SPEC.format(tools="\n".join(lines)), encoding="utf-8")

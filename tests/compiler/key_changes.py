@@ -50,6 +50,7 @@ TOOLS: dict[str, Document] = {
     },
     "ledger": {
         "actions": {"find": FIND},
+        "env": {"LEDGER": "fixed"},
         "kind": {"kind": "shell", "argv": ["ledger"], "description": "Reads the ledger."},
     },
     "lookup": {

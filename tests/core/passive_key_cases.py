@@ -117,6 +117,7 @@ TOOL_PAIRS: dict[str, dict[str, tuple[Any, Any]]] = {
         "function": ("search", "find"),
         "source": ("sha256:0", "sha256:1"),
         "isolation": ("thread", "process"),
+        "env": ({}, {"A": "b"}),
         "timeout": (1000, 2000),
     },
     "http": {

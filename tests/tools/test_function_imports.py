@@ -15,7 +15,7 @@ from agentrun.compiler.python_functions import find_function
 from agentrun.errors import HostError, ToolError
 from agentrun.spec.project import Project
 from agentrun.tools.function_imports import (
-    CHECK_VARIABLES,
+    PROGRAM_VARIABLES,
     FailedImport,
     PythonPart,
     check_environment,
@@ -204,7 +204,7 @@ def test_process_of_a_check_gets_no_secrets_and_no_input(desk: Desk, monkeypatch
     )
     assert checked(desk, part(desk, "desk:look")) == []
     environment, text = json.loads(seen.read_text())
-    assert set(environment) - {"LC_CTYPE"} <= {*CHECK_VARIABLES, "PYTHONDONTWRITEBYTECODE"}
+    assert set(environment) - {"LC_CTYPE"} <= {*PROGRAM_VARIABLES, "PYTHONDONTWRITEBYTECODE"}
     assert environment["PATH"] == os.environ["PATH"]
     assert text == ""
     assert not list(desk.root.rglob("__pycache__")), "it leaves nothing in the project"

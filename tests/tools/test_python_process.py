@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from msgspec import UNSET
 
 from agentrun.core.effects import ToolReturn
 from agentrun.core.facts import ToolFinished
@@ -21,6 +22,7 @@ from agentrun.engine.perform import Performer
 from agentrun.engine.ports import ToolProgress
 from agentrun.engine.world import world_of_run
 from agentrun.tools.call_results import MAX_FAULT_MESSAGE, MAX_RESULT_BYTES
+from agentrun.tools.function_imports import PROGRAM_VARIABLES
 from agentrun.tools.python import PythonTools
 
 from ..engine.memory_worlds import Place
@@ -344,3 +346,29 @@ def test_progress_of_a_process_is_reported(desk: Desk) -> None:
     asyncio.run(Performer(world_of_run(place.world, "run-1")).perform(call))
     heard = [news for _, news in place.heard if isinstance(news, ToolProgress)]
     assert [(news.effect, news.tool, news.text) for news in heard] == [("c1.0", "f", f"{n} of 3") for n in range(3)]
+
+
+# --- the environment of the process --------------------------------------------------------------------------------
+
+ENVIRONMENT_MODULE = """
+    import os
+    AT_IMPORT = os.environ.get("SHOP_TOKEN")
+    def variables() -> list: return [sorted(os.environ), os.environ.get("SHOP_TOKEN"), AT_IMPORT]
+"""
+
+
+@pytest.mark.parametrize("env", [{}, {"SHOP_TOKEN": "${SHOP_LOGIN}", "FIXED": "text"}], ids=["none", "named"])
+def test_process_gets_only_the_variables_that_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, env: dict[str, str]
+) -> None:
+    for name in ("SHOP_TOKEN", "SHOP_LOGIN", "OPENAI_API_KEY", "PYTHONSTARTUP", "AGENTRUN_MODE"):
+        monkeypatch.setenv(name, f"value of {name}")
+    desk = Desk(tmp_path)
+    desk.write("desk.py", ENVIRONMENT_MODULE)
+    call = desk.call("desk:variables", isolation="process", env=env or UNSET)
+    returned = asyncio.run(desk.tools.run(call))
+    assert returned.fault is None
+    names, *values = json.loads(text_of(returned.parts))
+    assert {*names} - {"LC_CTYPE"} <= {*PROGRAM_VARIABLES, *env}
+    assert values == (["value of SHOP_LOGIN"] * 2 if env else [None] * 2)
+    assert "PATH" in names

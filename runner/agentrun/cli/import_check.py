@@ -1,7 +1,7 @@
 """`--imports` of `validate` and `doctor`: import the Python functions of specs, in a process of their own.
 
 Rule 1  A spec is checked with each of its profiles, and with its sub-agents. A spec with errors is not checked.
-Rule 2  The process gets few environment variables (`CHECK_VARIABLES`) and no standard input. Its output is dropped.
+Rule 2  The process gets few environment variables (`PROGRAM_VARIABLES`) and no standard input. Its output is dropped.
 """
 
 from __future__ import annotations

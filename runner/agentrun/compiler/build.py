@@ -211,6 +211,7 @@ def build_tool(spec: Spec, name: str, agents: Mapping[str, CompiledChild], lock:
             values = {"module": function.module, "function": function.name, "source": function.source}
             values |= _common(spec, tool, function.description) | _arguments(spec, name, tool, function.schema)
             values["defaults"] = _signature_defaults(function, values["args"]) or UNSET
+            values["env"] = tool.env or UNSET
             return copy_fields(package_tools.PythonTool, tool, values)
         case tool_specs.HttpToolSpec():
             host = _HOST.match(tool.url)

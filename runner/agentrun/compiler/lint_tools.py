@@ -95,6 +95,9 @@ class ToolLint:
             self.schemas[name] = NO_ARGUMENTS
 
     def _python(self, path: DocumentPath, name: str, tool: written.PythonToolSpec) -> Iterator[Problem]:
+        if tool.env and tool.isolation == "thread":
+            hint = "add `isolation: process`, or remove it: the function has the variables of agentrun"
+            yield path.at("env").key_problem("spec.python", "`env` works only with `isolation: process`", hint)
         call = path.at("call")
         try:
             function = find_function(self.spec.project, tool.call)

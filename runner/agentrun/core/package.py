@@ -477,4 +477,4 @@ def credential_texts(part: Tool | Sink) -> Iterator[str]:
     yield from getattr(part, "headers", {}).values()
     if getattr(part, "auth", None) is not None:
         yield part.auth.secret  # type: ignore[union-attr]  # only some kinds have the field
-    yield from getattr(part, "env", {}).values()
+    yield from (getattr(part, "env", None) or {}).values()

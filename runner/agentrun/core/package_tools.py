@@ -54,6 +54,8 @@ class PythonTool(_ToolBase, frozen=True, tag="python"):
     """Where it runs: in a thread, or in its own process."""
     defaults: dict[str, Any] | UnsetType = UNSET
     """Defaults of optional arguments that only the signature of the function has, and not the schema."""
+    env: dict[str, str] | UnsetType = UNSET
+    """The environment variables of its own process, besides those that programs need."""
 
 
 class Auth(PackagePart, frozen=True):

@@ -36,7 +36,7 @@ def open_executor(
         case "python":
             from agentrun.tools.python import PythonTools  # late: only for this kind
 
-            return PythonTools(import_roots, **shown)
+            return PythonTools(import_roots, lookup=lookup, **shown)
         case "http":
             from agentrun.tools.http import HttpTools  # late: only for this kind
 

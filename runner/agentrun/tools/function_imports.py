@@ -3,7 +3,7 @@
 Rule 1  A function that cannot be imported is a mistake of its developer. It is reported before the run exists, with its
         module, its file and the error. A model never reads it.
 Rule 2  A tool with `isolation: process` is imported in a process of its own, like its calls. A check without a run
-        imports everything in such a process, with the variables of `CHECK_VARIABLES` only.
+        imports everything in such a process, with the variables of `PROGRAM_VARIABLES` only.
 Rule 3  An import that takes longer than `IMPORT_SECONDS` has failed. A thread cannot be stopped, so an import in this
         process goes on until the process ends.
 Rule 4  A module that cannot be imported is tried once. All its functions have the same failure.
@@ -28,6 +28,8 @@ from agentrun.core.fault import Fault, fault_of
 from agentrun.core.package import Package
 from agentrun.core.package_tools import PythonTool
 from agentrun.errors import AgentrunError, HostError, ToolError
+from agentrun.net.environment import Lookup, fill_variables
+from agentrun.secret import Secret
 from agentrun.tools.call_results import clean_fault, fault_from_exception
 from agentrun.tools.captured_output import capture_output
 from agentrun.tools.pinned_modules import ImportFailed, PinKind, find_module_source, import_function
@@ -36,7 +38,7 @@ from agentrun.tools.supervisor_client import BoundedOutput
 from agentrun.tools.threads import run_in_thread
 
 IMPORT_SECONDS = 60.0
-CHECK_VARIABLES = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ", "USER")
+PROGRAM_VARIABLES = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ", "USER")
 GRACE_MS = 500
 """Milliseconds between SIGTERM and SIGKILL for processes that a module left."""
 IMPORT_WORKER_CODE = (
@@ -55,6 +57,8 @@ class PythonPart(Struct, frozen=True):
     function: str
     source: str
     isolated: bool = False
+    env: tuple[tuple[str, str], ...] = ()
+    """The variables of its process: fixed text or ${NAME}."""
 
     @property
     def label(self) -> str:
@@ -81,13 +85,17 @@ class ImportMessage(Struct, frozen=True, omit_defaults=True):
     fault: Fault | None = None
 
 
+def own_variable(name: str) -> Secret:
+    return Secret(os.environ.get(name, ""))
+
+
 def python_parts(packages: Iterable[Package]) -> tuple[PythonPart, ...]:
     parts: list[PythonPart] = []
     for package in packages:
         for name, tool in package.tools.items():
             if isinstance(tool, PythonTool):
-                isolated = tool.isolation == "process"
-                parts.append(PythonPart("tool", name, tool.module, tool.function, tool.source, isolated))
+                isolated, env = tool.isolation == "process", tuple((tool.env or {}).items())
+                parts.append(PythonPart("tool", name, tool.module, tool.function, tool.source, isolated, env))
         parts += [PythonPart("hook", hook.id, hook.module, hook.function, hook.source) for hook in package.hooks]
     return tuple(dict.fromkeys(parts))
 
@@ -99,6 +107,7 @@ async def import_functions(
     *,
     printed: Callable[[str, str], None] = lambda name, text: None,
     clean: Callable[[str], str] = lambda text: text,
+    lookup: Lookup = own_variable,
     seconds: float = IMPORT_SECONDS,
 ) -> None:
     """Import everything, or raise `host.missing` or `tool.drift`. `root`: of the project; `printed` gets the output of
@@ -114,8 +123,9 @@ async def import_functions(
         if fault is not None:
             broken |= {part.module: fault} if is_of_module(fault) else {}
             failed.append(FailedImport(part, fault))
-    isolated = [part for part in parts if part.isolated]
-    failed += await import_in_processes(isolated, roots, os.environ, seconds=seconds)
+    for env in dict.fromkeys(part.env for part in parts if part.isolated):
+        isolated = [part for part in parts if part.isolated and part.env == env]
+        failed += await import_in_processes(isolated, roots, worker_environment(dict(env), lookup), seconds=seconds)
     if failed:
         cleaned = [FailedImport(each.part, clean_fault(each.fault, clean)) for each in failed]
         raise import_error(cleaned, roots, root)
@@ -222,10 +232,15 @@ def is_of_module(fault: Fault) -> bool:
     return "error" in fault.fields
 
 
+def worker_environment(env: Mapping[str, str], lookup: Lookup) -> dict[str, str]:
+    """The variables of a process that runs functions: those that programs need, and `env` of the tool."""
+    needed = {name: os.environ[name] for name in PROGRAM_VARIABLES if name in os.environ}
+    return needed | {name: fill_variables(text, lookup) for name, text in env.items()}
+
+
 def check_environment() -> dict[str, str]:
     """The variables of a check. It leaves no bytecode in the project."""
-    passed = {name: os.environ[name] for name in CHECK_VARIABLES if name in os.environ}
-    return {**passed, "PYTHONDONTWRITEBYTECODE": "1"}
+    return {**worker_environment({}, own_variable), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def import_error(failed: Sequence[FailedImport], roots: Sequence[Path], root: Path) -> AgentrunError:

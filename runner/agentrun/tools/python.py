@@ -11,9 +11,8 @@ Rule 5  A hook that returns None means `Continue`. An exception is a failure of 
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
@@ -29,6 +28,7 @@ from agentrun.core.facts import Continue
 from agentrun.core.package import Hook
 from agentrun.core.package_tools import PythonTool
 from agentrun.errors import PackageError
+from agentrun.net.environment import Lookup
 from agentrun.tools.call_results import (
     FUNCTION_FAULT_CODES,
     MAX_RESULT_BYTES,
@@ -38,6 +38,7 @@ from agentrun.tools.call_results import (
 )
 from agentrun.tools.captured_output import CapturedOutput, capture_output
 from agentrun.tools.function_calls import await_result, call_function, load_function, run_in_task
+from agentrun.tools.function_imports import own_variable, worker_environment
 from agentrun.tools.pinned_modules import FunctionPin, ImportFailed, import_function, read_pinned_source
 from agentrun.tools.process_worker import WORKER_START_CODE, WorkerMessage, WorkerRequest
 from agentrun.tools.processes import Process, open_folder, start_process
@@ -58,8 +59,11 @@ class PythonTools:
         *,
         printed: Callable[[str, str], None] = lambda tool, text: None,
         clean: Callable[[str], str] = lambda text: text,
+        lookup: Lookup = own_variable,
     ) -> None:
-        """`printed` is called with the name of a tool and the output of one call. `clean` redacts known secrets."""
+        """`printed` is called with the name of a tool and the output of one call. `clean` redacts known secrets.
+        `lookup`: returns the variables that `env` of a tool names."""
+        self._lookup = lookup
         self._roots = tuple(root.resolve() for root in roots)
         self._printed = printed
         self._clean = clean
@@ -70,7 +74,8 @@ class PythonTools:
         assert isinstance(tool, PythonTool)
         with capture_output(self._clean, partial(self._printed, call.name)) as output:
             if tool.isolation == "process":
-                returned = await run_in_process(self._roots, call.name, tool, call.arguments, output)
+                environment = worker_environment(tool.env or {}, self._lookup)
+                returned = await run_in_process(self._roots, call.name, tool, call.arguments, output, environment)
             else:
                 returned = await self._in_thread(call, tool)
         return returned if returned.fault is None else ToolReturn(fault=clean_fault(returned.fault, self._clean))
@@ -95,7 +100,12 @@ class PythonTools:
 
 
 async def run_in_process(
-    roots: Sequence[Path], name: str, pin: FunctionPin, arguments: dict[str, Any], printed: CapturedOutput
+    roots: Sequence[Path],
+    name: str,
+    pin: FunctionPin,
+    arguments: dict[str, Any],
+    printed: CapturedOutput,
+    environment: Mapping[str, str],
 ) -> ToolReturn:
     """Run a function in a separate process. `printed` gets its output."""
     order = WorkerRequest(name, pin.module, pin.function, pin.source, tuple(map(str, roots)), arguments)
@@ -105,7 +115,7 @@ async def run_in_process(
             process = start_process(
                 sys.executable,
                 argv,
-                env=dict(os.environ),
+                env=environment,
                 folder=folder,
                 grace=ISOLATED_GRACE_MS,
                 side=True,

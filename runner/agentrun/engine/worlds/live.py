@@ -105,7 +105,7 @@ async def live_world(
             crew=make_crew,
             hooks=_make_hooks(packages, import_roots, shown),
             sinks={kind: open_sink(kind, project.root, sender, write) for kind in _sink_kinds(packages)},
-            prepare=partial(_import_functions, packages, project, import_roots, shown),
+            prepare=partial(_import_functions, packages, project, import_roots, {**shown, "lookup": settings.secret}),
             providers=live_providers(package, settings, _RedactingSender(sender, redactor)) if models else {},
             executors=executors,
             approver=approver,

@@ -68,6 +68,8 @@ class PythonToolSpec(ToolSpecBase, frozen=True, forbid_unknown_fields=True, kw_o
     """The function, as module:function. The module must be a file under the project's import roots."""
     isolation: Literal["thread", "process"] = "thread"
     """`process` runs the function in a child process that can be killed on a timeout."""
+    env: dict[EnvName, Annotated[str, Meta(max_length=4096)]] = {}
+    """With `isolation: process`: environment variables of the process, as fixed text or ${NAME}. Besides them it gets only those that programs need, such as PATH and HOME."""
 
 
 class AuthSpec(Struct, frozen=True, forbid_unknown_fields=True):
