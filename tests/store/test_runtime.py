@@ -21,7 +21,6 @@ from agentrun.testing import replies, text
 from agentrun.testing.doubles import ScriptedReply
 
 from ..engine.memory_runtime import Home
-from ..long_loops import times
 from ..packages import package
 
 
@@ -39,7 +38,7 @@ def test_run_whose_journal_is_full_ends_with_a_terminal_record(tmp_path: Path, m
 
 
 def test_many_runs_at_once_mix_no_records(tmp_path: Path) -> None:
-    count = times(40, 200)
+    count = 200
     file = seal_package(package())
 
     async def run_all(runtime: Runtime) -> list[object]:
