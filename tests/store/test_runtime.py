@@ -14,6 +14,7 @@ from agentrun.core.messages import User, text_of
 from agentrun.core.outcome import Outcome
 from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
+from agentrun.errors import AgentrunError
 from agentrun.journal import storage
 from agentrun.spec.project import Project
 from agentrun.store.files import FileStore
@@ -68,3 +69,54 @@ def test_many_runs_at_once_mix_no_records(tmp_path: Path) -> None:
             said.add(reply)
         assert len(said) == count
         assert not any(store.is_locked(run) for run in runs)
+
+
+# --- sessions --------------------------------------------------------------------------------------------------
+
+
+def home(store: FileStore, *script: str) -> Home:
+    return Home(*script, journals=store)
+
+
+def test_session_of_the_store_is_continued_by_another_process(tmp_path: Path) -> None:
+    with FileStore(Project(tmp_path)) as store:
+        first = home(store, "One.")
+        first.runtime.sessions.create("ada")
+        first.run(message="One?", session="ada", run="r1")
+    with FileStore(Project(tmp_path)) as store, FileStore(Project(tmp_path)) as other:
+        second, third = home(store, "Two.", "Four."), home(other, "Three.")
+        second.run(message="Two?", session="ada", run="r2")
+        third.run(message="Three?", session="ada", run="r3")
+        second.run(message="Four?", session="ada", run="r4")
+        assert len(second.model.requests[-1].messages) == 7, "also what the other one added"
+        named = [store.records(f"r{number}")[0].fact.predecessor for number in (2, 3, 4)]  # type: ignore[union-attr]  # run_started
+        assert named == ["r1", "r2", "r3"]
+        with pytest.raises(AgentrunError, match=r"session\.duplicate"):
+            second.runtime.sessions.create("ada")
+        with pytest.raises(AgentrunError, match=r"session\.not_found") as caught:
+            second.start(message="Hi.", session="adda", run="r5")
+        assert caught.value.hint == 'did you mean "ada"?'
+
+
+def test_session_of_the_store_is_busy_while_another_process_works_on_it(tmp_path: Path) -> None:
+    with FileStore(Project(tmp_path)) as store, FileStore(Project(tmp_path)) as other:
+        first, second = home(store, "One.", "Two."), home(other, "Three.")
+        first.runtime.sessions.create("ada")
+        first.run(message="One?", session="ada", run="r1")
+        handle = first.start(message="Two?", session="ada", run="r2")
+        for each in (first, second):
+            with pytest.raises(AgentrunError, match=r"session\.busy"):
+                each.start(message="Three?", session="ada", run="r3")
+        first.wait(handle)
+        assert isinstance(second.run(message="Three?", session="ada", run="r3"), Outcome)
+
+
+def test_refused_run_leaves_the_session_to_other_processes(tmp_path: Path) -> None:
+    with FileStore(Project(tmp_path)) as store, FileStore(Project(tmp_path)) as other:
+        first, second = home(store, "One.", "Three."), home(other, "Two.")
+        first.runtime.sessions.create("ada")
+        first.run(message="One?", session="ada", run="r1")
+        with pytest.raises(AgentrunError, match=r"input\.rejected"):
+            first.start(message=" ", session="ada", run="r2")
+        assert isinstance(second.run(message="Two?", session="ada", run="r2"), Outcome)
+        assert isinstance(first.run(message="Three?", session="ada", run="r3"), Outcome)

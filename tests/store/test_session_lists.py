@@ -14,7 +14,7 @@ from agentrun.spec.project import Project
 from agentrun.store.files import FileStore
 from agentrun.store.retention import prune_store
 from agentrun.store.session_lists import SessionEntry
-from agentrun.store.sessions import open_session, read_runs
+from agentrun.store.sessions import SessionStart, open_session, read_runs
 
 from ..journal.journals import run_started
 from .stored_runs import append, finished_run
@@ -256,3 +256,24 @@ def test_fork_in_the_moment_when_a_process_begins_the_session_is_busy(store: Fil
     assert first is not None
     assert isinstance(first.fact, RunStarted)
     assert first.fact.session == "ada", "where it comes from"
+
+
+@pytest.mark.parametrize(("start", "code"), [("new", "session.duplicate"), ("continue", "session.not_found")])
+def test_session_that_changes_in_the_same_moment(tmp_path: Path, start: SessionStart, code: str) -> None:
+    """Another process begins or removes the session before this one has its lock."""
+
+    class SlowStore(FileStore):
+        def lock_session(self, name: str, run: str | None = None) -> None:
+            with FileStore(self.project) as faster:
+                if start == "new":
+                    talk(faster, name, "run-1")
+                else:
+                    faster.remove_session(name)
+            super().lock_session(name, run)
+
+    with FileStore(Project(tmp_path)) as store:
+        if start == "continue":
+            talk(store, "ada", "run-1")
+    with SlowStore(Project(tmp_path)) as store, pytest.raises(AgentrunError) as caught:
+        open_session(store, "ada", start)
+    assert caught.value.code == code

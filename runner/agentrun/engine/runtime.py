@@ -114,7 +114,8 @@ class Runtime:
         self.packages = {package.fingerprint: package for package in packages}
         self._default_package = default_package
         self._resolver = resolver
-        self.sessions = Sessions()
+        store: Any = journals if hasattr(journals, "sessions") else None
+        self.sessions = Sessions(store)
         self.clock = clock or _system_clock()
         self._events = events
         self._approver = to_approver(approver, self.clock)
@@ -172,9 +173,13 @@ class Runtime:
             package = self.effective_package(request)
             request = replace(request, package=package)
             world = world_of_run(self._world(), run)
-            session = self._session(request, run)
-            started = check_start(world, package.agent, request, session, policy=policy)
-            log = begin(world, started, package)
+            try:
+                session = self._session(request, run)
+                started = check_start(world, package.agent, request, session, policy=policy)
+                log = begin(world, started, package)
+            except BaseException:
+                self.sessions.leave(request.session)
+                raise
         session.add(started)
         return self._register(package, log, world, session)
 

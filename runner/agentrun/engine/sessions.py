@@ -10,6 +10,7 @@ Rule 5  A fork has the history of another session, but its own approvals and its
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -26,6 +27,9 @@ from agentrun.engine.request import Request
 from agentrun.errors import RequestError, session_duplicate_error
 from agentrun.spec.problems import did_you_mean
 from agentrun.spec.safe_text import join_words
+
+if TYPE_CHECKING:
+    from agentrun.store.files import FileStore
 
 
 class Session:
@@ -62,29 +66,47 @@ def restore_session(name: str | None, journals: Mapping[str, Sequence[Record]]) 
 
 
 class Sessions:
-    def __init__(self) -> None:
+    """The sessions of a runtime: those that were created here, and those of its store."""
+
+    def __init__(self, store: FileStore | None = None) -> None:
         self._sessions: dict[str, Session] = {}
+        self._store = store
 
     def create(self, name: str) -> Session:
         """Begin a session. Raises `session.duplicate`."""
         check_name("name", name)
-        if name in self._sessions:
+        if name in self:
             raise session_duplicate_error(name)
         self._sessions[name] = Session(name)
         return self._sessions[name]
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._sessions
+    def __contains__(self, name: str) -> bool:
+        return name in self._sessions or self._is_stored(name)
+
+    def _is_stored(self, name: str) -> bool:
+        return self._store is not None and name in self._store.sessions
 
     def find(self, name: str | None) -> Session:
-        """Raises `session.not_found`."""
+        """A session of a store is locked and read again, because other processes may have continued it. Raises
+        `session.not_found`, `session.busy`, and the errors of a damaged journal."""
         if name is None:
             return Session()
+        if self._store is not None and self._is_stored(name):
+            from agentrun.store.sessions import open_session  # late: only with a store
+
+            runs = open_session(self._store, name, "continue")
+            return restore_session(name, {records[0].fact.run: records for records in runs})  # type: ignore[union-attr]  # run_started
         if name not in self._sessions:
-            hint = did_you_mean(name, self._sessions) or "create it with runtime.sessions.create"
+            known = [*self._sessions, *([] if self._store is None else self._store.sessions.names())]
+            hint = did_you_mean(name, known) or "create it with runtime.sessions.create"
             fields = {"session": name}
             raise RequestError("session.not_found", f"there is no session {name!r}", hint=hint, fields=fields)
         return self._sessions[name]
+
+    def leave(self, name: str | None) -> None:
+        """Release the lock of a stored session if no run of this process holds it: its next run was refused."""
+        if name is not None and self._store is not None:
+            self._store.sessions.unlock_idle(name)
 
 
 def refuse_continuation(session: Session, request: Request, last: Sequence[Record]) -> None:

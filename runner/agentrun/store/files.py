@@ -405,6 +405,7 @@ class FileStore:
             self._remove_directories(run)
         self._blobs.pop(run, None)
         self._release(run)
+        self.sessions.release(run)
 
     def check_directory(self, run: str) -> None:
         """Raises `storage.failed` if the directory of a run that this process works on is gone or read-only."""

@@ -102,7 +102,7 @@ class SessionLists:
 
     def _find_runs(self, name: str) -> list[str]:
         """The runs that were started in a session, and before them those that it was forked from."""
-        if not self._tree.names(self.directory(name)):
+        if not self._tree.names(self.directory(name)):  # for a name that is new, not all runs are read
             return []
         others = self.runs_of_others(name)
         records = (record for run in self._root_runs() if run not in others and (record := self._first_record(run)))
@@ -142,6 +142,11 @@ class SessionLists:
     def release(self, run: str) -> None:
         """A run ends, or cannot be opened."""
         if (name := self._held.pop(run, None)) and name not in self._held.values():
+            self.unlock(name)
+
+    def unlock_idle(self, name: str) -> None:
+        """Unlock a session unless this process works on one of its runs."""
+        if name not in self._held.values():
             self.unlock(name)
 
     def release_all(self) -> None:
