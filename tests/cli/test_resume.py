@@ -514,6 +514,34 @@ def test_store_of_another_directory(bank: Bank, tmp_path_factory: pytest.TempPat
         assert bank.command("resume", "-", AGENTRUN_STORE=other).code == 8
 
 
+def test_run_of_another_project_in_a_shared_store_is_not_continued(bank: Bank, tmp_path: Path) -> None:
+    """Its tools would run in the wrong folder."""
+    shared, other = str(tmp_path / "shared"), tmp_path / "other"
+    bank.environment["AGENTRUN_STORE"] = shared
+    bank.root = tmp_path / "mine"
+    for folder in (bank.root, other):
+        folder.mkdir()
+        Bank(folder)
+    with bank.provider():
+        bank.hold("pay")
+        with bank.started() as running:
+            wait_until(bank.traces)
+            running.kill()
+            running.wait(60)
+        bank.release("pay")
+        (run,) = (path.name for path in (tmp_path / "shared/runs").iterdir())
+        done = bank.command("resume", run, cwd=other)
+        assert (done.code, f"the run {run} was started in another project" in done.err) == (2, True), done.err
+        assert bank.command("resume", "-", cwd=other).code == 2
+        assert bank.command("resume", "--due", cwd=other).err == "no run is due\n"
+        assert bank.command("show", run, cwd=other).code == 0
+        assert bank.command("resume", "-").code == 8
+        assert bank.command("settle", run, "c1.0", "--retry", cwd=other).code == 2
+        assert bank.traces() == ["pay one"]
+        assert bank.command("resume", run).out == "Paid.\n", "the decision was recorded"
+    assert len(bank.traces()) == 2
+
+
 @pytest.mark.parametrize("command", [("resume", "-"), ("settle", "-", "c1.0", "--retry")], ids=lambda words: words[0])
 def test_store_that_another_person_made_is_not_resumed(bank: Bank, command: tuple[str, ...]) -> None:
     """As a repository can bring it along: its owner is not known to this user."""

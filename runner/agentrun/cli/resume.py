@@ -190,6 +190,7 @@ def _resume(store: FileStore, run: str, options: dict[str, Any]) -> _Resumption:
     if not isinstance(records[-1].fact, RunStopped):
         assert isinstance(records[0].fact, RunStarted), "a journal begins with run_started"
         refuse_stand_ins(records[0].fact)
+        store.refuse_other_project(run)
         if try_resume(store, run, package.agent, SystemClock().now()) != "deferred":
             settings = live_settings(package.agent, store.project.root)
             hide_run_secrets(package.agent, settings)

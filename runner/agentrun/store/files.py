@@ -1,6 +1,6 @@
 """The store: a directory for each run, with all that is needed to continue, show and check it.
 
-    .agentrun/runs/<run>/journal.jsonl, head, package.json, blobs/<sha256>, inbox/, lock, torn-<seq>
+    .agentrun/runs/<run>/journal.jsonl, head, package.json, blobs/<sha256>, inbox/, lock, torn-<seq>, project
     .agentrun/sessions/<session>/runs, lock
     .agentrun/order
 
@@ -53,6 +53,7 @@ from agentrun.store.session_lists import SessionLists, session_name
 if TYPE_CHECKING:
     from agentrun.store.watch import StoreWatch
 
+MAX_PATH_BYTES = 8192
 RUN_DAYS = 30
 MAX_FINISHED_RUNS = 1000
 SESSION_DAYS = 90
@@ -77,6 +78,10 @@ class FileStore:
         """`notify` is called with a sentence for the user: a journal gets large, or a store is new."""
         self.project = project
         self._tree = project.store_tree
+        root = Path(os.path.realpath(project.root))
+        is_inside = Path(os.path.realpath(project.store_directory)).is_relative_to(root)
+        self._outside = None if is_inside else os.fsencode(f"{root}\n")
+        """The project, if the store is not in it. Several projects can have such a store."""
         self._sync = sync
         self._notify = notify
         self._locks: dict[str, ProcessLock] = {}
@@ -132,8 +137,8 @@ class FileStore:
                 yield run, None if found is None else LastRecord(int(found[1]), is_terminal_line(line))
 
     def unfinished_runs(self) -> Iterator[str]:
-        """The runs that users started and that have no terminal record, the latest first."""
-        runs = self.unfinished(self.root_runs())
+        """The runs of this project that users started and that have no terminal record, the latest first."""
+        runs = (run for run in self.unfinished(self.root_runs()) if not self.is_of_other_project(run))
         started = ((record.at, run) for run in runs if (record := self.first_record(run)) is not None)
         return (run for _, run in sorted(started, reverse=True))
 
@@ -207,6 +212,17 @@ class FileStore:
         if file is not None and file.is_finished:
             self.end(run)
         return journal
+
+    def is_of_other_project(self, run: str) -> bool:
+        """Whether a run was started in another project. Its tools and files are there."""
+        return self._tree.read(self.run_directory(self._family(run)) / "project", MAX_PATH_BYTES) != self._outside
+
+    def refuse_other_project(self, run: str) -> None:
+        """Raises `run.invalid_state` for a run of another project: it would run tools in the wrong folder."""
+        if self.is_of_other_project(run):
+            message, hint = f"the run {run} was started in another project", "continue it in the folder of that project"
+            fields = {"run": run, "expected": "this project", "actual": "another project"}
+            raise RequestError("run.invalid_state", message, hint=hint, fields=fields)
 
     def _continue_file(self, run: str) -> FileJournal:
         root = self._family(run)
@@ -378,6 +394,8 @@ class FileStore:
             self.lock_session(name, run)
             self.sessions.add(name, run, sync=self.syncs)
         if run == root:
+            if self._outside is not None:
+                self._tree.write(self.run_directory(run) / "project", self._outside, sync=self.syncs)
             self._order.add(run, is_left=is_left, sync=self.syncs)
             self.blobs(run).write_pending()
         self.write_package(run)
