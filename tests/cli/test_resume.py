@@ -514,6 +514,15 @@ def test_store_of_another_directory(bank: Bank, tmp_path_factory: pytest.TempPat
         assert bank.command("resume", "-", AGENTRUN_STORE=other).code == 8
 
 
+@pytest.mark.parametrize("command", ["resume -", "settle - c1.0 --stop", "runs", "show -", "runs rm x", "resume --due"])
+def test_without_a_store_there_are_no_runs(bank: Bank, command: str) -> None:
+    with bank.provider(story("text: Done.")):
+        assert bank.command("bank.yaml").code == 0
+    done = bank.command(*command.split(), AGENTRUN_STORE="none")
+    assert (done.code, done.out) == (2, "")
+    assert "there are no stored runs and sessions, because AGENTRUN_STORE is none" in done.err
+
+
 def test_run_of_another_project_in_a_shared_store_is_not_continued(bank: Bank, tmp_path: Path) -> None:
     """Its tools would run in the wrong folder."""
     shared, other = str(tmp_path / "shared"), tmp_path / "other"

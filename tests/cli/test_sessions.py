@@ -171,7 +171,10 @@ def test_texts_are_shown_without_secrets_and_control_characters(tmp_path: Path) 
 def test_variable_that_turns_the_store_off_is_named(root: Path) -> None:
     for args in ((), ("show", "ada"), ("fork", "ada", "new"), ("rm", "ada")):
         done = sessions(root, *args, AGENTRUN_STORE="none")
-        assert (done.code, "there are no sessions, because AGENTRUN_STORE is none" in done.err) == (2, True)
+        assert (done.code, "there are no stored runs and sessions, because AGENTRUN_STORE is none" in done.err) == (
+            2,
+            True,
+        )
 
 
 @pytest.mark.parametrize(

@@ -41,11 +41,15 @@ package_option = click.option(
 
 
 def working_project() -> Project:
-    """The project of the working directory. Raises SpecError if its settings are invalid."""
+    """The project of the working directory. Raises SpecError if its settings are invalid, and click.UsageError if it
+    has no store."""
     from agentrun.spec.project import find_working_project
 
     with document_problems():
-        return find_working_project(Path.cwd())
+        project = find_working_project(Path.cwd())
+    if not project.stores_runs:
+        raise click.UsageError("there are no stored runs and sessions, because AGENTRUN_STORE is none")
+    return project
 
 
 def find_run(store: FileStore, word: str) -> str:

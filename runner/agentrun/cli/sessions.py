@@ -28,7 +28,6 @@ from agentrun.store.run_summary import RunSummary
 from agentrun.store.sessions import not_found_error, read_runs
 
 if TYPE_CHECKING:
-    from agentrun.spec.project import Project
     from agentrun.store.session_lists import SessionEntry
 
 session_argument = click.argument("session", shell_complete=complete_sessions)
@@ -57,7 +56,7 @@ def list_sessions_command(as_json: bool) -> int:
       agentrun sessions
       agentrun sessions --json | jq 'select(.status == "waiting").session'
     """
-    project = _project()
+    project = working_project()
     store, runs = FileStore(project), index_by_id(project)
     sessions = [StoredSession(name, store, runs) for name in store.sessions.names()]
     sessions.sort(key=lambda each: (each.last.started, each.name), reverse=True)
@@ -91,7 +90,7 @@ def show_session_command(session: str, as_json: bool) -> int:
       agentrun sessions show ada
       agentrun sessions show ada --json | jq -r '.messages[] | select(.role == "user").parts[0].text'
     """
-    project = _project()
+    project = working_project()
     store = FileStore(project)
     found = StoredSession(_existing(store, session), store, index_by_id(project))
     if not as_json:
@@ -138,7 +137,7 @@ def fork_session_command(session: str, new: str, at: str | None, as_json: bool) 
       agentrun sessions fork ada ada-2
       agentrun sessions fork ada --at 5f0c ada-2
     """
-    project = _project()
+    project = working_project()
     with FileStore(project) as store:
         entries = store.sessions.runs(_existing(store, session))
         names = [entry.run for entry in entries if not entry.removed and entry.run in store]
@@ -171,7 +170,7 @@ def remove_sessions_command(sessions: tuple[str, ...], force: bool, as_json: boo
     Examples:
       agentrun sessions rm ada ada-2
     """
-    project = _project()
+    project = working_project()
     with FileStore(project) as store:
         names = [_existing(store, session) for session in dict.fromkeys(sessions)]
         if not force:
@@ -185,13 +184,6 @@ def remove_sessions_command(sessions: tuple[str, ...], force: bool, as_json: boo
         count = sum(map(len, removed.values()))
         print_stderr(f"{plural(len(removed), 'session')} removed, with {plural(count, 'run')}")
     return 0
-
-
-def _project() -> Project:
-    project = working_project()
-    if not project.stores_runs:
-        raise click.UsageError("there are no sessions, because AGENTRUN_STORE is none")
-    return project
 
 
 def _existing(store: FileStore, session: str) -> str:
