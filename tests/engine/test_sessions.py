@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from agentrun.core.facts import EarlierRuns, Modify, RunStarted
+from agentrun.core.facts import EarlierRuns, MessageOrigin, Modify, RunStarted
 from agentrun.core.messages import Assistant, Message, ToolCall, ToolResult, User, text_of
 from agentrun.core.outcome import Ending, Outcome, Parked, Suspended
 from agentrun.core.package import Package
@@ -217,6 +217,27 @@ def test_each_run_of_a_session_names_its_predecessor() -> None:
     assert named == [UNSET, "r1", "r2"]
     talk.run(run="alone", message="Hi.")
     assert talk.facts("alone")[0].predecessor is UNSET  # type: ignore[union-attr]  # run_started
+
+
+def test_run_records_where_each_message_of_its_history_comes_from() -> None:
+    talk = SessionHome(calls("search", q="a"), text("One."), "Two.", "Three.")
+    for message in ("One?", "Two?", "Three?"):
+        talk.say(message, TOOLS)
+    assert [talk.earlier(number).origins for number in (1, 2)] == [UNSET, (MessageOrigin("r1", 4),)]
+    third = talk.earlier(3)
+    assert third.origins == (MessageOrigin("r1", 4), MessageOrigin("r2", 2))
+    assert len(third.messages) == 6
+
+
+@pytest.mark.parametrize(("settings", "origins"), [({"max_runs": 1}, ("r2",)), ({"history": "none"}, ())])
+def test_origins_are_those_of_the_carried_history(settings: dict[str, Any], origins: tuple[str, ...]) -> None:
+    talk = SessionHome("One.", "Two.", "Three.")
+    agent = package(session={"history": "full", **settings})
+    for message in ("One?", "Two?", "Three?"):
+        talk.say(message, agent)
+    found = talk.earlier(3).origins
+    assert found is not UNSET
+    assert tuple(each.run for each in found) == origins
 
 
 def test_other_agent_is_refused_unless_any_agent_may_continue() -> None:

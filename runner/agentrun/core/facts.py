@@ -291,6 +291,14 @@ MessageReason: TypeAlias = Literal["wrap_up", "continue", "nudge", "follow_up"]
 sent a message."""
 
 
+class MessageOrigin(Struct, frozen=True, forbid_unknown_fields=True):
+    """Messages that were read from the journal of an earlier run."""
+
+    run: Annotated[str, VOLATILE]
+    messages: int
+    """How many."""
+
+
 class EarlierRuns(Struct, frozen=True, forbid_unknown_fields=True):
     """What a run knows of the earlier runs of its session."""
 
@@ -306,6 +314,9 @@ class EarlierRuns(Struct, frozen=True, forbid_unknown_fields=True):
     """Questions that were approved for the session."""
     result_batches: dict[str, int] | UnsetType = UNSET
     """How often each batch of calls had the same results, by signature and results. Absent: no guard needs it."""
+    origins: Annotated[tuple[MessageOrigin, ...] | UnsetType, VOLATILE] = UNSET
+    """The runs that the messages come from, in their order. Further messages came with the request. Absent: the run has
+    no session, or is the first in it."""
 
 
 StandIns: TypeAlias = Literal["cassette", "case"]

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from agentrun.canonical_json import text_hash
 from agentrun.core.evolve import fold
-from agentrun.core.facts import ContextCompacted, EarlierRuns, Record, RunStarted, RunStopped
+from agentrun.core.facts import ContextCompacted, EarlierRuns, MessageOrigin, Record, RunStarted, RunStopped
 from agentrun.core.messages import Assistant, Message, Text, ToolCall, ToolResult, text_of
 from agentrun.core.outcome import answer_of
 from agentrun.core.package import Package, SessionSettings
@@ -167,30 +167,35 @@ def earlier_runs(session: Session, package: Package, read: Callable[[str], Itera
     compares_session = guards.batch_scope == "session" and guards.batch_compare == "results"
     recent = runs[-settings.max_runs :] if settings.max_runs else runs
     last = fold(read(runs[-1]))
+    history = [] if settings.history == "none" else _history(recent, settings, read)
     return EarlierRuns(
         runs=last.started.earlier.runs + 1,
         turns=last.started.earlier.turns + last.turns,
-        messages=() if settings.history == "none" else _history(recent, settings, read),
+        messages=tuple(message for _, messages in history for message in messages),
         texts=last.detector.texts.totals(),
         batches=last.detector.batches.totals(),
         grants=last.grants if session.is_home_of(last.started) else (),
         result_batches=last.detector.result_batches.totals() if compares_session else UNSET,
+        origins=UNSET
+        if session.name is None
+        else tuple(MessageOrigin(run, len(messages)) for run, messages in history if messages),
     )
 
 
 def _history(
     runs: Sequence[str], settings: SessionSettings, read: Callable[[str], Iterable[Record]]
-) -> tuple[Message, ...]:
-    messages: list[Message] = []
+) -> list[tuple[str, list[Message]]]:
+    """The messages of each run."""
+    history: list[tuple[str, list[Message]]] = []
     for run in reversed(runs):
         records = tuple(read(run))
         if settings.history == "answers":
-            messages[:0] = _question_and_answer(fold(records))
+            history.insert(0, (run, _question_and_answer(fold(records))))
             continue
-        messages[:0] = added_messages(records)
+        history.insert(0, (run, added_messages(records)))
         if _is_compacted(records):
             break
-    return tuple(messages)
+    return history
 
 
 def added_messages(records: Sequence[Record]) -> list[Message]:

@@ -5,7 +5,7 @@ Each function gets the state before the fact. The package is None if it is not k
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, assert_never
 
 from msgspec import UNSET
@@ -362,7 +362,8 @@ def render_run(package: Package | None, state: State, fact: facts.RunFact) -> tu
     match fact:
         case facts.RunStarted():
             message = "continues" if fact.input is None else _preview_message(fact.input)
-            return (make_line(f"{short_text(fact.agent, MAX_SHOWN_NAME)}: {message}", "dim"),)
+            line = make_line(f"{short_text(fact.agent, MAX_SHOWN_NAME)}: {message}", "dim")
+            return (line, *_history_lines(fact.earlier))
         case facts.MessageQueued():
             return (make_line(f"a message is queued: {_preview_message(fact.message)}", "warn", 1),)
         case facts.CancelRequested():
@@ -439,6 +440,15 @@ def lost_work_label(state: State, effect: str) -> str:
     if tool := tool_of_call(state, effect):
         return f"{short_text(tool, MAX_SHOWN_NAME)} ({short_text(effect, MAX_SHOWN_NAME)})"
     return subject_label(state, effect)
+
+
+def _history_lines(earlier: facts.EarlierRuns) -> Iterator[OutputLine]:
+    """Where the messages before the input come from. Later ones came with the request."""
+    if earlier.origins is not UNSET and earlier.origins:
+        count = sum(each.messages for each in earlier.origins)
+        last = short_text(earlier.origins[-1].run, MAX_SHOWN_NAME)
+        runs = plural(len(earlier.origins), "run")
+        yield make_line(f"history: {plural(count, 'message')} of {runs}, the last is {last}", "dim", 1)
 
 
 def _preview_message(message: User) -> str:
