@@ -25,7 +25,7 @@ from random import Random
 
 from .crash import Undisturbed
 from .dying_command import NO_INJECTION, WAIT_FOR_STRACE, inject
-from .killed_run import FAILED, KILLED, RESULTS, WAITS, Fault, KilledRun
+from .killed_run import FAILED, KILLED, RESULTS, WAITS, Fault, KilledRun, is_of_store
 from .outside_world import Effect, OutsideWorld
 from .series import Case, choose_seed, run_series
 
@@ -185,7 +185,7 @@ def _store_calls(trace: str) -> Iterator[tuple[str, int]]:
     for thread, call, rest in _CALL.findall(trace):
         if thread == main:
             numbers[call] = numbers.get(call, 0) + 1
-            if call != "openat" or ".agentrun" in rest or ".local" in rest:
+            if call != "openat" or is_of_store(rest):
                 yield call, numbers[call]
 
 

@@ -76,6 +76,16 @@ def test_sync_that_is_repeated_is_found(tmp_path: Path, world: OutsideWorld) -> 
         check_poisoned(run)
 
 
+@pytest.mark.parametrize(("path", "is_outside"), [("/lib/python/site-packages", True), ("/a/.agentrun/runs", False)])
+def test_failing_files_of_the_store_are_told_from_others(
+    tmp_path: Path, world: OutsideWorld, path: str, is_outside: bool
+) -> None:
+    run = KilledRun("plain", tmp_path / "run", world)
+    assert not run.failed_outside_the_store
+    run.trace.write_text(f'7 openat(3<{path}>, "x", O_RDONLY) = -1 EIO (Input/output error) (INJECTED)\n')
+    assert run.failed_outside_the_store == is_outside
+
+
 def test_limited_file_sizes_do_no_harm(cases: FaultCases) -> None:
     try_some(cases.file_sizes(), 4)
 
