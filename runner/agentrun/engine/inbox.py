@@ -50,7 +50,7 @@ from agentrun.redactor import Redactor
 from agentrun.store.files import FileStore
 from agentrun.store.inbox import Inbox, InboxMessage, OutsideFact, has_recorded
 
-LOOK_INTERVAL = 0.05
+LOOK_INTERVAL = 0.03
 MAX_SENDER_WAIT = 5.0
 """Seconds that a sender waits until its message is recorded."""
 SENDER_INTERVAL = 0.02

@@ -250,12 +250,16 @@ class FileStore:
         root = self._family(run)
         return Inbox(self._tree, self.run_directory(root) / "inbox", root)
 
-    def try_lock(self, run: str) -> bool:
-        """Lock a run and its sub-agents, unless another process works on them."""
-        try:
-            self._lock(self._family(run), wait=0)
-        except RequestError:
-            return False
+    def try_lock(self, run: str, wait: float = 0) -> bool:
+        """Lock a run and its sub-agents, unless another process still works on them after `wait` seconds."""
+        root = self._family(run)
+        if root not in self._locks:
+            lock = ProcessLock(self._tree, self.run_directory(root) / "lock")
+            try:
+                lock.acquire("", wait=wait)
+            except LockBusy:
+                return False
+            self._locks[root] = lock
         return True
 
     def unlock(self, run: str) -> None:
@@ -466,15 +470,9 @@ class FileStore:
         root = root_run(run)
         return root if root in self._locks or self.run_directory(root).is_dir() else run
 
-    def _lock(self, run: str, wait: float = PROBE_WAIT) -> None:
-        if run in self._locks:
-            return
-        lock = ProcessLock(self._tree, self.run_directory(run) / "lock")
-        try:
-            lock.acquire("", wait=wait)
-        except LockBusy:
-            raise self._busy_error(run) from None
-        self._locks[run] = lock
+    def _lock(self, run: str) -> None:
+        if not self.try_lock(run, PROBE_WAIT):
+            raise self._busy_error(run)
 
     def _busy_error(self, run: str) -> RequestError:
         message = f"another process is working on the run {run}"
