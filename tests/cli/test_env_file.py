@@ -89,7 +89,7 @@ def test_tracked_file_is_not_read_and_the_first_line_or_the_hint_says_so(shop: P
     subprocess.run(["git", "init", "-q"], cwd=shop.root, check=True)
     subprocess.run(["git", "add", "-f", ".env"], cwd=shop.root, check=True)
     with shop.provider() as (server, environment):
-        with_key = shop.run("--mode", "live", **environment)
+        with_key = shop.run("--mode", "live", "--approve", "none", **environment)
         asked = len(server.requests)
         del environment["OPENAI_API_KEY"]
         without_key = shop.run("--mode", "live", **environment)

@@ -20,7 +20,7 @@ allow: refund, when: "args.amount < 50.0"          | -    | refund 1042 20 | 0 |
 allow: refund, when: "dyn(args.order) > 5"         | all  | -              | 0 | -                  | deny[]
 ask: refund                                        | all  | refund 1042 20 | 0 | -                  | ask[r]
 ask: refund                                        | none | -              | 0 | -                  | ask[r]
-ask: refund                                        | -    | -              | 0 | -                  | ask[r]
+ask: refund                                        | -    | -              | 8 | suspended          | ask[r]
 ask: refund, when: "dyn(args.order) > 5"           | all  | refund 1042 20 | 0 | -                  | ask[r]
 interrupt: refund, when: "args.amount == 20.0"     | all  | -              | 4 | policy.interrupted | interrupt[r]
 interrupt: refund, when: "dyn(args.order) > 5"     | all  | -              | 4 | policy.interrupted | interrupt[r]

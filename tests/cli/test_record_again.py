@@ -79,7 +79,7 @@ def test_recording_without_approver_does_not_replace_a_cassette(shop: Project) -
     why = "refund needs approval, but there is no terminal and no --approve; answer at a terminal"
     assert why in first.err
     with shop.provider() as (_, environment):
-        lived = shop.run("--mode", "live", **environment)
+        lived = shop.run("--mode", "live", AGENTRUN_STORE="none", **environment)
         assert lived.err.count(why) == 1, "a run that goes on says it too, once"
     assert "--approve" not in shop.run().err, "what is on a cassette is not asked"
     shop.record()
