@@ -364,6 +364,11 @@ def test_project_without_runs_has_no_events(tmp_path: Path) -> None:
     assert (events(tmp_path).out, events(tmp_path).err, events(tmp_path, "--json").code) == ("", "", 0)
 
 
+def test_runs_that_are_not_stored_have_no_events(tmp_path: Path) -> None:
+    done = events(tmp_path, "--follow", AGENTRUN_STORE="none")
+    assert (done.code, "runs are not stored, because AGENTRUN_STORE is none" in done.err) == (2, True)
+
+
 # --- text ------------------------------------------------------------------------------------------------------
 
 
