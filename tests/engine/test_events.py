@@ -280,6 +280,23 @@ def test_sub_agent_that_ends_after_its_parent_is_not_lost() -> None:
     assert (later.run, later.is_terminal, later.cursor.runs) == (child, True, {})
 
 
+def test_record_of_a_sub_agent_comes_before_the_end_of_its_parent() -> None:
+    """Even if it is written while the records of the parent are read, after those of the sub-agent."""
+    runs = Runs()
+    runs.start("a")
+    child = runs.start_child("a", "c1.0")
+    runs.write("a", TimePassed())
+    runs.write("a", RUN_STOPPED)
+
+    def write_late(event: Event) -> bool:
+        if event.run == "a" and isinstance(event.what, Record) and event.what.seq == 3:
+            runs.append(child, RUN_STOPPED)
+        return True
+
+    events = list(runs.subscribe(replace(family_scope("a"), sees=write_late), Cursor("family:a")))
+    assert [(event.run, event.is_terminal) for event in events[-2:]] == [(child, True), ("a", True)]
+
+
 # --- slow subscribers -----------------------------------------------------------------------------------------
 
 

@@ -332,6 +332,21 @@ def test_scopes_select_from_one_position(tmp_path: Path) -> None:
             assert seen(read_from(store, Cursor(scope.name), scope)) == expected
 
 
+@pytest.mark.parametrize("scope", [ALL_EVENTS, family_scope("run-a")], ids=lambda scope: str(scope.name))
+def test_sub_agent_is_followed_before_it_begins(tmp_path: Path, scope: Any) -> None:
+    with open_store(tmp_path) as store:
+        journal = store.open("run-a")
+        append(journal, run_started(run="run-a"), ChildStarted("c1.0", "billing", "run-a.c1.0", BudgetShare()))
+        follower = JournalFollower(store, scope, Cursor(scope.name))
+        events = list(follower.read())
+        assert seen(events) == [("run-a", 1), ("run-a", 2)]
+        assert [event.what for event in events if isinstance(event.what, Gap)] == []
+        assert list(follower.read()) == []
+        start_child(store, "run-a")
+        for again in (list(follower.read()), read_from(store, events[-1].cursor, scope)):
+            assert seen(again) == [("run-a.c1.0", 1)]
+
+
 @pytest.mark.parametrize(
     ("place", "after"),
     [
