@@ -76,6 +76,14 @@ class Interaction(Struct, frozen=True):
             return request
         return HttpCall(request.method, request.url, request.headers, request.body)
 
+    def short_call(self, context: int = 1) -> HttpCall:
+        """The request without most of what it repeats: of the earlier messages only the last `context` are left."""
+        request = self.request
+        short = None if isinstance(request, HttpCall) else request.json.shortened(context)
+        return (
+            self.call if short is None else HttpCall(request.method, request.url, request.headers, short[2].compact())
+        )
+
     def compact_body(self) -> bytes:
         """The body of the request as our codecs send it."""
         request = self.request
@@ -128,7 +136,7 @@ def tool_sources(package: Package) -> dict[str, str]:
 
 def recorded_tool_sources(package: Package, before: Mapping[str, Any], reused: Iterable[Interaction]) -> dict[str, str]:
     """The sources for a new recording. A tool whose results are reused keeps its source in the metadata `before`."""
-    kept = {each.call.url.removeprefix("tool://") for each in reused if each.call.method == "CALL"}
+    kept = {each.request.url.removeprefix("tool://") for each in reused if each.request.method == "CALL"}
     old = _recorded_sources(before)
     return {
         name: old.get(name, source) if name.rpartition("/")[2] in kept else source

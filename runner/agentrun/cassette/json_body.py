@@ -52,10 +52,12 @@ Value: TypeAlias = bytes | SharedList
 class JsonBody:
     """The fields of a JSON object, in the order of their names."""
 
-    __slots__ = ("_continued", "_digest", "_hasher", "fields")
+    __slots__ = ("_continued", "_digest", "_hasher", "base", "fields")
 
     def __init__(self, fields: dict[str, Value]) -> None:
         self.fields = fields
+        self.base: JsonBody | None = None
+        """The body that this one continues: a list begins with all items of its list."""
         self._continued: str | None = None
         """A list. `_hasher` has read everything up to its last item."""
         self._hasher: Any = None
@@ -87,11 +89,47 @@ class JsonBody:
             fields = {name: fields[name] for name in sorted(fields) if name not in removed}
         body = JsonBody(fields)
         if continued is not None:
-            body._continued = continued
+            body._continued, body.base = continued, self
             if self._continued == continued and self._hasher is not None and self._begins(body, continued):
                 body._hasher = self._hasher.copy()
-                body._hasher.update(body._list(continued).text(self._list(continued).length))
+                body._hasher.update(body.list_of(continued).text(self.list_of(continued).length))
         return body
+
+    def continue_with(self, body: bytes) -> JsonBody | None:
+        """Parse a compact body that has new items at the end of one list. None: it differs in something else."""
+        lists = (name for name, value in self.fields.items() if isinstance(value, SharedList) and value.length)
+        return next((found for name in lists if (found := self._continue_list(name, body)) is not None), None)
+
+    def _continue_list(self, name: str, body: bytes) -> JsonBody | None:
+        before = b"".join(self._field(each) + b"," for each in self.fields if each < name)
+        start = b"{" + before + _name(name) + b"[" + self.list_of(name).text()
+        rest = b"]" + b"".join(b"," + self._field(each) for each in self.fields if each > name) + b"}"
+        if len(body) < len(start) + len(rest) or not body.startswith(start) or not body.endswith(rest):
+            return None
+        added = body[len(start) : len(body) - len(rest)]
+        try:
+            new = list(map(sorted_json, msgspec.json.decode(b"[" + added[1:] + b"]")))
+        except NOT_JSON:
+            return None
+        if added != b"".join(b"," + each for each in new):
+            return None
+        return self.derive({name: self.list_of(name).continued(new)}, (), name)
+
+    def shortened(self, context: int) -> tuple[str, int, JsonBody] | None:
+        """The list that continues the one of `base`, how many of its items are left out, and the body without these.
+
+        `context` items before the new ones are not left out. Other lists that `base` has too are.
+        """
+        base, name = self.base, self._continued
+        if base is None or name is None or base.list_of(name).length <= context:
+            return None
+        gone = base.list_of(name).length - context
+        fields = {
+            each: value
+            for each, value in self.fields.items()
+            if not isinstance(value, SharedList) or value is not base.fields.get(each)
+        }
+        return name, gone, JsonBody({**fields, name: SharedList(self.list_of(name)[gone:])})
 
     def _begins(self, other: JsonBody, continued: str) -> bool:
         """Whether another body has the same fields up to a list."""
@@ -100,7 +138,7 @@ class JsonBody:
             other.fields[name] is self.fields[name] for name in before
         )
 
-    def _list(self, name: str) -> SharedList:
+    def list_of(self, name: str) -> SharedList:
         value = self.fields[name]
         assert isinstance(value, SharedList), "only a list is continued"
         return value
@@ -115,7 +153,7 @@ class JsonBody:
     def _hash(self, continued: str) -> bytes:
         if self._hasher is None:
             before = b"".join(self._field(name) + b"," for name in self.fields if name < continued)
-            self._hasher = sha256(b"{" + before + _name(continued) + b"[" + self._list(continued).text())
+            self._hasher = sha256(b"{" + before + _name(continued) + b"[" + self.list_of(continued).text())
         hasher = self._hasher.copy()
         hasher.update(b"]" + b"".join(b"," + self._field(name) for name in self.fields if name > continued) + b"}")
         digest: bytes = hasher.digest()

@@ -209,9 +209,9 @@ class Packer:
         """The interaction that has a large text, by its hash."""
         self._references = 0
 
-    def pack(self, body: str | None, endpoint: tuple[str, str], path: str) -> PackedText | None:
+    def pack(self, body: str | JsonBody | None, endpoint: tuple[str, str], path: str) -> PackedText | None:
         """None: the body is written whole."""
-        whole = None if body is None else JsonBody.parse(body)
+        whole = JsonBody.parse(body) if isinstance(body, str) else body
         self._bodies.append(whole)
         if whole is None:
             return None

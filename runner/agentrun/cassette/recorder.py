@@ -3,6 +3,7 @@
 Rule 1  The order is that of the requests, not of the replies.
 Rule 2  Failed and cancelled interactions are recorded too, with at most `MAX_PARTIAL_BODY` bytes of the reply.
 Rule 3  Interactions reused from an earlier recording stay unchanged; new ones have later times.
+Rule 4  A request that continues an earlier one shares its parts, so that a long run takes no more memory per step.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from agentrun.cassette.interactions import NO_REPLY, Failure, Interaction
+from agentrun.cassette.interactions import NO_REPLY, Failure, Interaction, PackedCall
+from agentrun.cassette.json_body import JsonBody
 from agentrun.wire import HttpCall, HttpReply
 
 ChunkCallback = Callable[[bytes], None]
 _STREAM = (("content-type", "text/event-stream"),)
+MIN_SHARED_BODY = 2048
+"""Bytes. Smaller requests are kept as they are."""
 MAX_PARTIAL_BODY = 4 * 1024 * 1024
 """Bytes recorded of an incomplete reply: a hostile one may be as long as the limit of replies."""
 
@@ -30,16 +35,34 @@ class Recorder:
         self._shift = 0
         self._pending: list[PendingInteraction] = []
         self._last = -1
+        self._bodies: dict[tuple[str, str], JsonBody] = {}
+        """The last large request of each run and address."""
         self.reused = 0
         """How many interactions come from an earlier recording."""
 
     def begin(self, call: HttpCall, path: str) -> PendingInteraction:
-        pending = PendingInteraction(call, path, self._ends, self._time())
+        request = self._share(call, path)
+        shown = call if request is call else replace(call, body=b"")
+        pending = PendingInteraction(shown, request, path, self._ends, self._time())
         self._pending.append(pending)
         return pending
 
+    def _share(self, call: HttpCall, path: str) -> HttpCall | PackedCall:
+        if len(call.body) < MIN_SHARED_BODY:
+            return call
+        earlier = self._bodies.get((path, call.url))
+        body = None if earlier is None else earlier.continue_with(call.body)
+        if body is None:
+            body = JsonBody.parse(call.body)
+            if body is None or body.compact() != call.body:
+                return call
+        self._bodies[path, call.url] = body
+        return PackedCall(call.method, call.url, call.headers, body)
+
     def reuse(self, interaction: Interaction) -> None:
-        self._pending.append(PendingInteraction(interaction.call, interaction.path, self._time, 0, interaction, True))
+        request = interaction.request
+        call = HttpCall(request.method, request.url, request.headers, b"")
+        self._pending.append(PendingInteraction(call, request, interaction.path, self._time, 0, interaction, True))
         self.reused += 1
         self._shift = max(self._shift, (interaction.end or 0) - (self._now() - self._began))
 
@@ -76,6 +99,8 @@ class Recorder:
 
 class PendingInteraction(Struct):
     call: HttpCall
+    """Without its body, if it is large."""
+    _request: HttpCall | PackedCall
     _path: str
     _time: Callable[[], int]
     _start: int
@@ -117,4 +142,4 @@ class PendingInteraction(Struct):
     def _make(self, reply: HttpReply, **more: Any) -> None:
         if self.interaction is None:
             end = self._time()
-            self.interaction = Interaction(self.call, reply, self._start, end, path=self._path, **more)
+            self.interaction = Interaction(self._request, reply, self._start, end, path=self._path, **more)

@@ -34,11 +34,37 @@ RESPONSE_HEADERS = frozenset({"content-type", "date", "location", "retry-after"}
 
 def dump_cassette(interactions: Iterable[Interaction], metadata: Mapping[str, Any], *, packed: bool = True) -> str:
     """The text of a cassette file. `packed`: whether the requests are packed."""
-    pairs = [(_request(each.call), _response(each)) for each in interactions]
+    pairs = (
+        list(_packed_pairs(interactions))
+        if packed
+        else [(_request(each.call), _response(each)) for each in interactions]
+    )
     requests, responses = [request for request, _ in pairs], [response for _, response in pairs]
     cassette = {"requests": requests, "responses": responses, "metadata": dict(metadata)}
-    serializer = CassetteSerializer if packed else WholeSerializer
-    return str(serialize(cassette, serializer))  # type: ignore[no-untyped-call]  # vcrpy has no types
+    return str(serialize(cassette, WholeSerializer))  # type: ignore[no-untyped-call]  # vcrpy has no types
+
+
+def _packed_pairs(interactions: Iterable[Interaction]) -> Iterator[tuple[Request, dict[str, Any]]]:
+    """The requests and responses. A body that shares its parts with earlier ones is never made whole."""
+    packer = Packer()
+    for each in interactions:
+        request, response = each.request, _response(each)
+        body = _as_text(request.body) if isinstance(request, HttpCall) else request.json
+        shorter = packer.pack(body, (request.method, request.url), each.path)
+        packer.add_reply(_as_text(each.reply.body) or "")
+        if shorter is None:
+            yield _request(each.call), response
+        else:
+            extra = {**response.get("agentrun", {}), PACKED_KEY: shorter.digest}
+            call = HttpCall(request.method, request.url, request.headers, shorter.body.encode())
+            yield _request(call), {**response, "agentrun": extra}
+
+
+def _as_text(body: bytes) -> str | None:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _request(call: HttpCall) -> Request:

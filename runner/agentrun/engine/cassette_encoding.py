@@ -23,7 +23,7 @@ from msgspec import UNSET, Struct, convert, to_builtins
 from msgspec.structs import replace
 
 from agentrun.canonical_json import pretty_json, sorted_json
-from agentrun.cassette.interactions import Interaction
+from agentrun.cassette.interactions import Interaction, PackedCall
 from agentrun.core.effects import Deliver, RunTool, ToolReturn
 from agentrun.core.facts import ApprovalAnswer, HookAnswer
 from agentrun.core.fault import Fault
@@ -69,7 +69,7 @@ def encode_question(question: Question) -> HttpCall:
     return _encode_call("approval", question.target, body)
 
 
-def approval_target(call: HttpCall) -> str | None:
+def approval_target(call: HttpCall | PackedCall) -> str | None:
     """The tool, sink or stage of an approval question. None: the call is none."""
     scheme, _, target = call.url.partition("://")
     return target if scheme == "approval" else None

@@ -26,7 +26,8 @@ from agentrun.cassette.file import save_cassette
 from agentrun.cassette.interactions import TOOL_SOURCES_KEY, Interaction, is_recordable_failure, recorded_tool_sources
 from agentrun.cassette.player import Player
 from agentrun.cassette.recorder import Recorder
-from agentrun.cassette.redaction import RunRedaction, redact_cassette
+from agentrun.cassette.redact_recording import redact_recording
+from agentrun.cassette.redaction import RunRedaction
 from agentrun.cassette.writer import dump_cassette
 from agentrun.compiler.package_file import PackageFile
 from agentrun.core.facts import ToolFinished
@@ -131,7 +132,8 @@ class CassetteRecording:
 
     def _save(self, package: PackageFile, redaction: RunRedaction, interactions: Sequence[Interaction]) -> None:
         """Write the cassette. Raises `storage.failed`, for example above the size limit."""
-        clean = redact_cassette(redaction, interactions, self._metadata(package, len(interactions)))
+        metadata = self._metadata(package, len(interactions))
+        clean = redact_recording(redaction, package.agent.replay.redact, interactions, metadata)
         text = dump_cassette(clean.interactions, clean.metadata)
         tree, path = self.destination
         save_cassette(tree, path, text, self.project.cassette_limit)
@@ -229,7 +231,7 @@ def _unanswered_approvals(recorder: Recorder) -> tuple[str, ...]:
     """The targets of new approval questions without an answer. Questions that the case declares as `unavailable` have
     an answer."""
     whole = [each for each in recorder.new_interactions() if each.failure is None and not each.stopped]
-    asked = [(target, each.reply) for each in whole if (target := encoding.approval_target(each.call))]
+    asked = [(target, each.reply) for each in whole if (target := encoding.approval_target(each.request))]
     return tuple(sorted({target for target, reply in asked if encoding.decode_answer(reply) in NOT_ANSWERED}))
 
 
@@ -272,7 +274,7 @@ def skip_overruled_answers(old_player: Player, approver: Approver) -> None:
     if not isinstance(approver, PresetApprover | ApproverChain):
         return
     for number, interaction in enumerate(old_player.cassette.interactions, 1):
-        if target := encoding.approval_target(interaction.call):
+        if target := encoding.approval_target(interaction.request):
             answer = approver.preset_answer(target)
             if answer is not None and answer != encoding.recorded_answer(interaction):
                 old_player.skip(number)

@@ -43,7 +43,7 @@ def sum_spending(package: Package, interactions: Iterable[Interaction]) -> Spend
     prices = {route.name: route.price for _, route in iterate_routes(package) if route.price is not None}
     total = Spending()
     for interaction in interactions:
-        question = parse_request(interaction.call)
+        question = parse_request(interaction.short_call())
         if question is None or interaction.failure is not None or interaction.stopped:
             continue
         reply = parse_reply(interaction, question)
