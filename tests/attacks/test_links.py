@@ -72,7 +72,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "record a new case": ("specs/a.yaml", "Ahoy", "--mode", "record", "--case", "fresh"),
     "record what is lacking": ("specs/a.yaml", "--record", "new"),
     "record without a provider": ("specs/a.yaml", "--mode", "record"),
-    "live in a session": ("specs/a.yaml", "Hello", "--new-session", "ada"),
+    "live in a session": ("specs/a.yaml", "Hello", "--session", "ada", "--create"),
     "record cases": ("test", "specs", "--record", "all", "--update"),
     "accept journals": ("test", "specs", "--update"),
     "accept a recording": ("cassette", "accept", "specs/a.cases.yaml::default"),

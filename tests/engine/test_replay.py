@@ -13,6 +13,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentrun.canonical_json import fingerprint
+from agentrun.cassette.conversion import converted_text
 from agentrun.cassette.file import load_cassette
 from agentrun.cassette.player import Player
 from agentrun.compiler.package_file import seal_package
@@ -158,7 +159,7 @@ def test_changed_request_is_a_miss_that_says_what_differs(cassette_path: Path) -
 def test_miss_in_a_later_turn_names_the_turn(cassette_path: Path) -> None:
     agent = typed()
     record(cassette_path, agent, completion(BAD), completion(GOOD))
-    before, _, after = cassette_path.read_text(encoding="utf-8").rpartition("kitchen")
+    before, _, after = converted_text(cassette_path.read_text(encoding="utf-8"), packed=False).rpartition("kitchen")
     cassette_path.write_text(f"{before}cellar{after}", encoding="utf-8")
     done = replay(agent, cassette_path)
     assert (done.outcome.code, done.outcome.fields["turn"]) == ("cassette.miss", 2)
