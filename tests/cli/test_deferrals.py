@@ -146,6 +146,30 @@ def test_person_ends_a_deferral_from_another_terminal(tmp_path: Path, answer: st
     assert twice.code == 2, twice.err
 
 
+@pytest.mark.parametrize(("answer", "ran"), [("approved", 1), ("denied", 0)])
+def test_approvals_of_a_case_answer_for_the_person_while_it_is_recorded(tmp_path: Path, answer: str, ran: int) -> None:
+    shop = shop_that_defers(tmp_path, "person")
+    cases = f'agentrun: "1"\ncases: [{{name: default, approvals: {{refund: {answer}}}}}]\n'
+    (tmp_path / "shop.cases.yaml").write_text(cases, encoding="utf-8")
+    with shop.provider() as (_, environment):
+        recorded = shop.run("--mode", "record", "--case", "default", "--yes", **environment)
+    assert (recorded.code, recorded.out, refunds(shop)) == (0, "Done.\n", ran), recorded.err
+    replayed = shop.run("--mode", "replay")
+    assert (replayed.code, replayed.out, refunds(shop)) == (0, "Done.\n", ran), replayed.err
+
+
+def test_recording_does_not_wait_for_a_person_or_a_time(tmp_path: Path) -> None:
+    shop = shop_that_defers(tmp_path, "person")
+    with shop.provider() as (_, environment):
+        denied = shop.run("--mode", "record", "--yes", **environment)
+        assert (denied.code, refunds(shop)) == (0, 0), denied.err
+        assert "no one can answer the approval" in denied.err
+        shop.edit("shop.yaml", "until: person", "until: 7d")
+        waits = shop.run("--mode", "record", "--yes", "--case", "later", **environment)
+    assert (waits.code, refunds(shop)) == (8, 0), waits.err
+    assert "not recorded: the run is not finished" in waits.err
+
+
 def test_deferral_until_a_time_is_not_ended_by_a_person(tmp_path: Path) -> None:
     shop = shop_that_defers(tmp_path, "2099-12-24T08:00:00Z")
     with shop.provider() as (_, environment):

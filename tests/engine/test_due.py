@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from agentrun.core.facts import Record, RunStarted
-from agentrun.core.outcome import Suspended
+from agentrun.core.outcome import Outcome, Suspended
 from agentrun.core.package import Package
 from agentrun.engine.due import is_due, try_resume
 from agentrun.engine.memory import MemoryJournals, stored_package
@@ -64,6 +64,17 @@ def test_deferral_to_a_person_is_due_when_it_is_answered() -> None:
     assert (effect(home, 9 * HOUR), question.deferred) == ("deferred", True)
     Home(journals=home.journals).runtime.answer("r1", question, "approved", "ann")
     assert effect(home) == "continues"
+
+
+def test_approver_of_a_host_does_not_lift_a_deferral() -> None:
+    home = Home(*REPLIES, approver=lambda question: True)
+    waiting = home.run(agent(rule("defer", "pay", person=True)))
+    assert isinstance(waiting, Suspended)
+    assert (waiting.waits_for, [question.deferred for question in waiting.questions]) == (("c1.0",), [True])
+    (question,) = waiting.questions
+    home.runtime.answer("r1", question, "approved", "ann")
+    assert isinstance(home.wait(home.runtime.resume("r1", finished_ok=True)), Outcome)
+    assert [call.tool for call in home.pay.calls] == ["pay"]
 
 
 def test_rule_without_an_end_is_due_if_it_would_not_defer_again() -> None:

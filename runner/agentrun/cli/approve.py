@@ -38,7 +38,7 @@ _TEXTS = {
 @no_resume_option
 @resume_options
 def command(run: str, call: str, for_session: bool, **options: Any) -> int:
-    """Approve CALL of RUN, which waits for it, and continue the run.
+    """Approve CALL of RUN, which waits for it, and continue the run. This also ends a deferral `until: person`.
 
     RUN is named as for `agentrun resume`; CALL is the id of a call such as c1.0, or `input`, `output` or
     `deliver:SINK`. A call of a sub-agent is approved in the run of the sub-agent, such as

@@ -121,6 +121,12 @@ def keeps_time(approver: Approver) -> bool:
     return bool(getattr(approver, "keeps_time", False))
 
 
+def lifts_deferrals(approver: Approver) -> bool:
+    """Whether the approver also answers for the person who lifts a deferral. Only a cassette does: a recording does not
+    wait for days, and a case says what the person answers."""
+    return bool(getattr(approver, "lifts_deferrals", False))
+
+
 async def ask_approver(
     clock: Clock,
     approver: Approver,
@@ -130,7 +136,9 @@ async def ask_approver(
     *,
     suspends: bool = False,
 ) -> ApprovalAnswered | None:
-    """`suspends`: return None if no one answers, so that the question stays open."""
+    """`suspends`: return None if no one answers, so that the question stays open. That of a deferral always does."""
+    if question.deferred and not lifts_deferrals(approver):
+        return None
     detailed = add_details(package, programs, question)
     if keeps_time(approver):
         answer, by = await call_approver(approver, detailed)

@@ -254,6 +254,8 @@ class _CassetteTool(TruncatingExecutor):
 
 
 class _CassetteApprover:
+    lifts_deferrals = True
+
     def __init__(self, exchanger: CassetteExchanger, path: str, approver: Approver, instead: Approver | None) -> None:
         self._exchanger = exchanger
         self._path = path

@@ -168,7 +168,7 @@ async def _loop(package: Package, log: RunLog, crew: Crew) -> Ending:
                     log.commit(intent(effect))
                     crew.start(effect)
             case Perform() | Wait() as pause:
-                crew.consult([question for question in pause.questions if not question.deferred])
+                crew.consult(pause.questions)
                 if not crew.busy and (lost := pending_effects(log.state)):
                     raise InternalError("internal", f"the effect {lost[0]} is pending, but it is not running")
                 if not crew.busy and pause.deadline is None:

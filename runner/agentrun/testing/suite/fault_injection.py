@@ -47,7 +47,7 @@ from agentrun.core.messages import Reply
 from agentrun.core.outcome import Question
 from agentrun.core.package_tools import HttpTool
 from agentrun.engine import cassette_encoding as form
-from agentrun.engine.approvals import keeps_time
+from agentrun.engine.approvals import keeps_time, lifts_deferrals
 from agentrun.engine.cassette_ports import FOREVER_MS
 from agentrun.engine.clock import StepClock
 from agentrun.engine.hooks import HookQuestion, call_hook
@@ -318,6 +318,7 @@ class InjectingApprover:
         self._injection = injection
         self._approver = approver
         self.keeps_time = keeps_time(approver)
+        self.lifts_deferrals = lifts_deferrals(approver)
 
     async def answer(self, question: Question) -> tuple[ApprovalAnswer, str]:
         injection = self._injection
