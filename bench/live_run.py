@@ -63,27 +63,34 @@ def growth(folder: Path) -> float:
 
 def store_overhead(folder: Path) -> float:
     """CPU time of a long run that is stored, without syncs, as a multiple of the same run in memory."""
-    stored, in_memory = measured(folder, LONG, stored=True)
+    stored, in_memory = measured(folder, LONG, more="stored")
     return stored / in_memory
 
 
-def measured(folder: Path, steps: int, *, stored: bool = False) -> tuple[float, float]:
-    """Least CPU seconds per step: of a run and of the loop by hand, or of a stored run and of one in memory."""
+def redaction_overhead(folder: Path) -> float:
+    """CPU time of a long run that knows 40 secrets as a multiple of the same run without any."""
+    knowing, plain = measured(folder, LONG, more="secrets")
+    return knowing / plain
+
+
+def measured(folder: Path, steps: int, *, more: str = "") -> tuple[float, float]:
+    """Least CPU seconds per step: of a run and of the loop by hand, or of a run with more (`stored`, `secrets`) and of
+    one without."""
     server = subprocess.Popen([sys.executable, __file__], stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
         url = f"http://127.0.0.1:{int(server.stdout.readline())}"
-        return asyncio.run(_interleaved(folder, url, steps, stored))
+        return asyncio.run(_interleaved(folder, url, steps, more))
     finally:
         server.kill()
         server.wait()
 
 
-async def _interleaved(folder: Path, url: str, steps: int, stored: bool) -> tuple[float, float]:
-    ours = _run_of(folder, url, steps, stored)
-    other = _run_of(folder, url, steps) if stored else _loop_of(url, steps)
+async def _interleaved(folder: Path, url: str, steps: int, more: str) -> tuple[float, float]:
+    ours = _run_of(folder, url, steps, more)
+    other = _run_of(folder, url, steps) if more else _loop_of(url, steps)
     times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(STORED_ROUNDS if stored else ROUNDS):
+    for _ in range(STORED_ROUNDS if more else ROUNDS):
         for work, into in zip((ours, other), times, strict=True):
             runs = max(1, 50 // steps)
             begin = time.process_time()
@@ -96,7 +103,7 @@ async def _interleaved(folder: Path, url: str, steps: int, stored: bool) -> tupl
 # --- ours -------------------------------------------------------------------------------------------------------
 
 
-def _run_of(folder: Path, url: str, steps: int, stored: bool = False) -> Callable[[], Coroutine[Any, Any, None]]:
+def _run_of(folder: Path, url: str, steps: int, more: str = "") -> Callable[[], Coroutine[Any, Any, None]]:
     # late: only the process that is measured pays for these
     import agentrun
     from agentrun.core.effects import RunTool, ToolReturn
@@ -105,6 +112,8 @@ def _run_of(folder: Path, url: str, steps: int, stored: bool = False) -> Callabl
     from agentrun.engine.live_providers import live_providers, live_sender
     from agentrun.engine.settings import Settings
     from agentrun.net.client import make_client
+    from agentrun.redactor import Redactor
+    from agentrun.secret import Secret
     from agentrun.spec.project import Project
     from agentrun.store.files import FileStore
 
@@ -118,9 +127,12 @@ def _run_of(folder: Path, url: str, steps: int, stored: bool = False) -> Callabl
     settings = Settings()
     providers = live_providers(package.agent, settings, live_sender(settings, make_client()))
 
+    redactor = Redactor((f"SHOP_TOKEN_{n}", Secret(f"tOken-{n * 7919:06}/of+a-shop=")) for n in range(40))
+
     async def once() -> None:
         with FileStore(Project(folder / "stored"), sync="process") as store:
-            ports = {"journals": store} if stored else {}
+            ports: dict[str, Any] = {"journals": store} if more == "stored" else {}
+            ports |= {"redactor": redactor} if more == "secrets" else {}
             runtime = agentrun.Runtime.in_memory(**ports, providers=providers, executors={"page": Pages()})
             outcome = await runtime.start(agentrun.Request(agent="live", package=package)).wait()
         assert isinstance(outcome, Outcome)

@@ -351,6 +351,14 @@ def live_stored(spec: Path) -> float:
     return store_overhead(spec.parent)
 
 
+@figure(limit=1.1)
+def live_redacted(spec: Path) -> float:
+    """live, 200 steps: CPU with 40 known secrets to none."""
+    from live_run import redaction_overhead
+
+    return redaction_overhead(spec.parent)
+
+
 # --- measuring ----------------------------------------------------------------------------------------------
 
 

