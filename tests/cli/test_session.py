@@ -50,6 +50,8 @@ def test_session_run_gets_the_messages_of_earlier_runs(shop: Project) -> None:
     assert first.err.startswith("live: new session ada (requests go to openai")
     assert second.err.startswith("live: session ada (requests go to openai")
     one, two = stored_runs(shop, "ada")
+    assert f"\n  history: 2 messages of 1 run, the last is {one}\n" in second.err
+    assert started(shop, two)["earlier"]["origins"] == [{"run": one, "messages": 2}]
     assert (shop.root / "copy.jsonl").read_bytes() == journal_of(shop, two).read_bytes()
     assert "predecessor" not in started(shop, one)
     assert (started(shop, two)["session"], started(shop, two)["predecessor"]) == ("ada", one)
@@ -182,6 +184,7 @@ def test_approval_for_the_session_holds_in_the_session_and_not_in_its_fork(shop:
             f"session.unfinished: run {run} of this session waits for an approval of `refund` (c1.0): answer it\n"
             f"  → agentrun approve {run} c1.0, or agentrun deny {run} c1.0\n"
         )
+        assert shop.run("Two.", "--session", "ada").code == 8, "before anything is opened: no key is needed"
         approved = agentrun("approve", run, "c1.0", "--for-session", cwd=shop.root, stdin=b"", **environment)
         assert (approved.code, shop.traces()) == (0, ["refund 1042 20"]), approved.err
         assert agentrun("sessions", "fork", "ada", "eve", cwd=shop.root).code == 0

@@ -11,6 +11,7 @@ import pytest
 from agentrun.core.facts import EarlierRuns, RunStarted
 from agentrun.errors import AgentrunError
 from agentrun.spec.project import Project
+from agentrun.store import retention
 from agentrun.store.files import FileStore
 from agentrun.store.retention import prune_store
 from agentrun.store.session_lists import SessionEntry
@@ -208,6 +209,16 @@ def test_fork_with_runs_of_its_own_is_kept_90_days_after_the_last(store: FileSto
     set_age(store, "eve", 1000 * DAY)
     prune_store(store, NOW)
     assert store.runs() == ["run-1", "run-2"]
+
+
+def test_session_of_many_runs_is_removed_too(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "MAX_REMOVALS", 2)
+    talk(store, "ada", "run-1", "run-2", "run-3")
+    talk(store, "bob", "run-4")
+    prune_store(store, NOW)
+    assert store.runs() == ["run-4"], "one session at a time"
+    prune_store(store, NOW)
+    assert store.runs() == []
 
 
 def test_session_whose_runs_were_all_removed_is_removed(store: FileStore) -> None:

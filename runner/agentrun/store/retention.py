@@ -5,7 +5,8 @@ Rule 2  A session is kept or removed as a whole, SESSION_DAYS after its last run
         fork has in common with it are removed with the last session that has them.
 Rule 3  A run that is not finished is never removed, nor is its session. A directory without a first record is removed
         after a day: its process ended before the run began.
-Rule 4  One call removes at most MAX_REMOVALS runs, so that a command does not wait long.
+Rule 4  One call removes at most MAX_REMOVALS runs that have no session, and at most one session, so that a command does
+        not wait long.
 """
 
 from __future__ import annotations
@@ -38,8 +39,7 @@ def prune_store(store: FileStore, now: int) -> None:
             if store.session_of(run) is None:
                 store.remove_loose(run, sub_agents)
     for name, entries in sessions.items():
-        runs = sum(not entry.removed for entry in entries)
-        if runs <= MAX_REMOVALS and _is_old_session(store, name, entries, now):
+        if _is_old_session(store, name, entries, now):
             with suppress(StorageError, RequestError):
                 store.remove_session(name)
             return  # the next run removes the next session
