@@ -28,7 +28,7 @@ tools:
 policy:
   default: deny
   rules: [{{id: pages, allow: page}}]
-budgets: {{turns: 1000, tool_calls: 1000, tokens: 1000M}}
+budgets: {{turns: 3000, tool_calls: 3000, tokens: 1000M}}
 """
 MODULE = '''
 def page(number: str) -> str:
@@ -36,7 +36,7 @@ def page(number: str) -> str:
     return number
 '''
 URL = "https://api.openai.com/v1/chat/completions"
-SHORT, MIDDLE, LONG = 5, 50, 200
+SHORT, MIDDLE, LONG, VERY_LONG = 5, 50, 200, 2000
 ROUNDS = 5
 PLOTTED = (5, 10, 25, 50, 100, 200)
 PLOT = Path(__file__).parents[1] / "docs" / "replay-cost.svg"
@@ -61,6 +61,16 @@ def exponent(folder: Path) -> float:
 def file_size(folder: Path, steps: int) -> float:
     """Megabytes of a cassette."""
     return _cassette(folder, steps).stat().st_size / 1e6
+
+
+def recording_exponent(folder: Path) -> float:
+    """How the CPU of a recording, redacted and written, grows with the length of the run."""
+    spent = []
+    for steps in (LONG, VERY_LONG):
+        begin = time.process_time()
+        _conversation(folder, steps)
+        spent.append(time.process_time() - begin)
+    return math.log(spent[1] / spent[0]) / math.log(VERY_LONG / LONG)
 
 
 def memory(folder: Path) -> float:
@@ -141,9 +151,16 @@ def _package(folder: Path, steps: int) -> Any:
 def _cassette(folder: Path, steps: int) -> Path:
     """A recording of the whole conversation, made once by the product."""
     path = folder / f"pages{steps}.cassette.yaml"
-    if path.exists():
-        return path
+    if not path.exists():
+        path.write_text(_conversation(folder, steps), encoding="utf-8")
+    return path
+
+
+def _conversation(folder: Path, steps: int) -> str:
+    """Run and record the conversation, with a model in memory. The text of its cassette."""
     from agentrun.cassette.recorder import Recorder
+    from agentrun.cassette.redact_recording import redact_recording
+    from agentrun.cassette.redaction import RunRedaction
     from agentrun.cassette.writer import dump_cassette
     from agentrun.core.effects import RunTool, ToolReturn
     from agentrun.core.messages import Text
@@ -153,11 +170,16 @@ def _cassette(folder: Path, steps: int) -> Path:
     from agentrun.engine.runtime import Runtime
     from agentrun.engine.worlds.record import recording_wrapper
     from agentrun.providers.codec import codec_for
-    from agentrun.wire import HttpCall, HttpReply
+    from agentrun.redactor import Redactor
+    from agentrun.secret import Secret
+    from agentrun.wire import HttpReply
+
+    asked = [{"role": "user", "content": str(steps)}]
 
     class Service:
-        async def send(self, call: HttpCall, **_: Any) -> HttpReply:
-            body = json.dumps(reply_to(json.loads(call.body)["messages"])).encode()
+        async def send(self, *_: Any, **__: Any) -> HttpReply:
+            body = json.dumps(reply_to(asked)).encode()
+            asked.append({"role": "assistant"})
             return HttpReply(200, (("content-type", "application/json"),), body)
 
     class Pages:
@@ -173,8 +195,9 @@ def _cassette(folder: Path, steps: int) -> Path:
         wrappers=(recording_wrapper(recorder),),
     )
     clock.run(runtime.start(Request(agent="pages", package=file, run="run-1")).wait())
-    path.write_text(dump_cassette(recorder.interactions(), {"recorded_at": "2026-01-31T12:00:00Z"}), encoding="utf-8")
-    return path
+    redaction = RunRedaction((), Redactor([("OPENAI_API_KEY", Secret("sk-bench-1234567890abcdef"))]))
+    clean = redact_recording(redaction, (), recorder.interactions(), {"recorded_at": "2026-01-31T12:00:00Z"})
+    return dump_cassette(clean.interactions, clean.metadata)
 
 
 def _whole(folder: Path, steps: int) -> Path:

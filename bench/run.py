@@ -250,6 +250,22 @@ def cassette_size(spec: Path) -> float:
     return file_size(spec.parent, LONG)
 
 
+@figure(limit=6)
+def long_cassette_size(spec: Path) -> float:
+    """cassette of 2,000 steps: MB."""
+    from replay_run import VERY_LONG, file_size
+
+    return file_size(spec.parent, VERY_LONG)
+
+
+@figure(limit=1.1)
+def recording_growth(spec: Path) -> float:
+    """recording, growth from 200 to 2,000 steps, exponent."""
+    from replay_run import recording_exponent
+
+    return recording_exponent(spec.parent)
+
+
 @figure(limit=0.11)
 def suite(spec: Path) -> float:
     """agentrun test, 1,000 cases: CPU to pytest + vcrpy."""
