@@ -277,6 +277,17 @@ def test_run_start_rules_allow_or_refuse_the_run(rules: Any, code: str | None, i
     assert (error.retry, error.exit_code) == ("user", 4)
 
 
+@pytest.mark.parametrize(("now", "is_refused"), [(4999, False), (5000, True)])
+def test_run_start_rules_see_the_time_of_the_check(now: int, is_refused: bool) -> None:
+    home = Home()
+    home.clock.move_to(now)
+    closed = agent_with_start_rules(rule("deny", on="run_start", when="now >= timestamp(5)"))
+    if is_refused:
+        assert start_error(home, closed).code == "policy.denied"
+    else:
+        home.start(closed)
+
+
 @pytest.mark.parametrize("ruling", ["ask", "modify", "defer", "deny"])
 def test_any_ruling_but_allow_refuses_the_start(ruling: Any) -> None:
     class Policy:

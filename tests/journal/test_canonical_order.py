@@ -141,6 +141,9 @@ def test_repeated_defer_is_shown_once() -> None:
     once = text([run_started(), defer, RunResumed("sha256:1"), allow, RUN_STOPPED])
     assert text([run_started(), defer, *looked, *looked, RunResumed("sha256:1"), allow, RUN_STOPPED]) == once
     assert text([run_started(), allow, RUN_STOPPED]) != once
+    timed = [Ruled("input", "input", "defer", ("later",), until=until) for until in (5, 9)]
+    assert text([run_started(), timed[0], RunResumed("sha256:1"), timed[1]]).count("- ruled:") == 1
+    assert text([run_started(), timed[1], RunResumed("sha256:1"), allow, RUN_STOPPED]) == once, "the time is left out"
     other = Ruled("input", "input", "defer", ("later", "much later"))
     assert text([run_started(), defer, RunResumed("sha256:1"), other]).count("- ruled:") == 2
     assert text([run_started(), defer, allow, defer]).count("- ruled:") == 3
