@@ -581,3 +581,11 @@ def test_no_user_module_is_imported(tmp_path: Path) -> None:
     assert not {"trap", "trap.inner", "hooked"} & (set(sys.modules) - before)
     assert not (tmp_path / "imported").exists()
     assert not list(tmp_path.rglob("__pycache__"))
+
+
+def test_variables_need_a_process(tmp_path: Path) -> None:
+    files: dict[str, str | bytes] = {"m.py": 'def f() -> None:\n    "Does it."\n'}
+    tool_text = 'kind: python, call: "m:f", env: {SHOP_TOKEN: "${SHOP_TOKEN}"}'
+    (problem,) = find_problems(tmp_path, f"{POLICY}tools: {{t: {{{tool_text}}}}}\n", files)
+    assert (problem.code, problem.message) == ("spec.python", "`env` works only with `isolation: process`")
+    assert find_problems(tmp_path, f"{POLICY}tools: {{t: {{{tool_text}, isolation: process}}}}\n", files) == []

@@ -2,7 +2,7 @@
 
 Rule 1  A body is one JSON document, plain text, or a stream: server-sent events, or lines with a JSON document each.
 Rule 2  A document is searched as its reader gets it: texts without their escapes, JSON inside texts, numbers, keys. If
-        something is replaced, the document is written anew; a number becomes a text. Other documents do not change.
+        something is replaced, the document is encoded again; a number becomes a text. Other documents do not change.
         A text becomes what `redact_string` makes of it, which is also what the journal of the run has.
 Rule 3  Then the raw bytes are searched, whatever they mean. A replacement that would break JSON is not made, so that
         the check before writing refuses the body.
