@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from .command import CommandResult, agentrun
+from .cut_runs import SPEC, Bank, wait_until
 from .shop_project import Project
 
 RULE = "{id: money, ask: refund, reason: money}"
@@ -109,6 +111,23 @@ def test_resume_due_continues_what_it_can_and_a_failure_does_not_stop_it(tmp_pat
     with shop.provider() as (_, environment):
         again = resume(shop, "--due", "--json", **environment)
     assert [(line["run"], line["error"]["code"]) for line in again.lines()] == [(broken, "tool.drift")]
+
+
+def test_signal_ends_resume_due_and_the_runs_after_it_are_left_alone(tmp_path: Path) -> None:
+    rules = "policy: {default: allow, rules: [{id: later, defer: pay, until: 1ms}]}"
+    bank = Bank(tmp_path, SPEC.replace("policy: {default: allow}", rules))
+    with bank.provider():
+        assert [bank.command("bank.yaml").code for _ in range(2)] == [8, 8]
+        first, second = bank.run_ids()
+        bank.hold("pay")
+        with bank.started("resume", "--due", "--grace", "0") as resumed:
+            wait_until(bank.traces)
+            resumed.send_signal(signal.SIGTERM)
+            out, _ = resumed.communicate(timeout=60)
+    assert (resumed.returncode, out.decode().count("\n")) == (8, 1)
+    assert out.decode().startswith(f"{first} of bank: parked after record ")
+    assert ("run_resumed" in bank.kinds(first), "run_resumed" in bank.kinds(second)) == (True, False)
+    assert bank.traces() == ["pay one"]
 
 
 def test_resume_due_exits_with_0_if_a_run_only_waits_again_or_none_is_due(tmp_path: Path) -> None:
