@@ -366,7 +366,7 @@ def test_project_without_runs_has_no_events(tmp_path: Path) -> None:
 
 def test_runs_that_are_not_stored_have_no_events(tmp_path: Path) -> None:
     done = events(tmp_path, "--follow", AGENTRUN_STORE="none")
-    assert (done.code, "runs are not stored, because AGENTRUN_STORE is none" in done.err) == (2, True)
+    assert (done.code, "because AGENTRUN_STORE is none" in done.err) == (2, True)
 
 
 # --- text ------------------------------------------------------------------------------------------------------

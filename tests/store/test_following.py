@@ -274,6 +274,18 @@ def test_journal_that_changes_while_it_is_followed_has_its_code(tmp_path: Path, 
         assert caught.value.code == {"cut": "journal.truncated", "other": "journal.damaged"}[how]
 
 
+@pytest.mark.parametrize(("seq", "code"), [(2, "journal.damaged"), (3, "journal.truncated")])
+def test_head_that_names_another_record_is_noticed(tmp_path: Path, seq: int, code: str) -> None:
+    """The last records were replaced or cut off before they were read."""
+    with open_store(tmp_path) as store:
+        append(store.open("run-a"), run_started(run="run-a"), TimePassed())
+        head = store.journal_path("run-a").with_name("head")
+        head.write_bytes(f"{seq:08} sha256:{'0' * 64}\n".encode())
+        with pytest.raises(AgentrunError) as caught:
+            read_from(store, Cursor("run:run-a"), run_scope("run-a"))
+        assert caught.value.code == code
+
+
 def test_incomplete_line_is_read_when_it_is_complete(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         append(store.open("run-a"), run_started(run="run-a"), TimePassed(), TimePassed())

@@ -70,8 +70,6 @@ def command(run: str | None, agent: str | None, follow: bool, since: str | None,
     if run is not None and agent is not None:
         raise click.UsageError("RUN and --agent cannot be combined: a run has one agent")
     project = working_project()
-    if not project.stores_runs:
-        raise click.UsageError("runs are not stored, because AGENTRUN_STORE is none")
     refuse_untrusted(project)
     store = FileStore(project)
     scope = ALL_EVENTS if agent is None else agent_scope(agent)
