@@ -15,6 +15,7 @@ from agentrun.core.outcome import Outcome, Question, Suspended
 from agentrun.engine.api import providers_by_name
 from agentrun.engine.approvals import NO_ANSWER, PresetApprover
 from agentrun.engine.event_loop import SystemClock
+from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.request import Request
 from agentrun.engine.run import FinishedRun, run_in_world
 from agentrun.files import ProjectTree
@@ -90,6 +91,28 @@ def test_answer_that_comes_while_the_run_is_being_suspended_continues_it(inbox: 
     assert isinstance(done.ending, Outcome)
     assert (done.ending.answer, answers(done)) == ("Done.", [(answer, "ada")])
     assert (len(pay.calls), inbox.messages()) == (int(answer == "approved"), [])
+
+
+def test_second_answer_is_removed_when_its_sender_can_read_the_first_one(inbox: Inbox) -> None:
+    """Both are found at once, while a person is asked at a terminal."""
+    journals, seen = MemoryJournals(), []
+
+    class Watched(Inbox):
+        def remove(self, id: str) -> None:
+            facts = (record.fact for record in journals.records(RUN))
+            seen.append([fact.by for fact in facts if isinstance(fact, ApprovalAnswered)])
+            super().remove(id)
+
+    class Prompt(Asked):
+        async def answer(self, question: Question) -> tuple[ApprovalAnswer, str]:
+            await super().answer(question)
+            await asyncio.Event().wait()
+            raise AssertionError("the question is dropped")
+
+    watched = Watched(inbox._tree, inbox._directory, RUN)
+    done, pay = run(watched, Prompt(inbox, ("approved", "ada"), ("denied", "bob")), journals=journals)
+    assert (answers(done), len(pay.calls)) == ([("approved", "ada")], 1)
+    assert seen == [["ada"], ["ada"]]
 
 
 def test_message_that_is_left_before_the_run_begins_is_taken(inbox: Inbox) -> None:

@@ -89,6 +89,7 @@ HOSTILE: dict[str, bytes] = {
     "a message with an id": queued(TEXT, id="1"),
     "a message without text": queued(),
     "a message with an image": queued({"kind": "image", "media_type": "image/png", "blob": "sha256:1", "size": 1}),
+    "one byte too large": contents().ljust(MAX_MESSAGE_BYTES + 1),
     "too large": contents({**ANSWER, "by": "a" * MAX_MESSAGE_BYTES}),
 }
 
