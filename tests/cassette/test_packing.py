@@ -277,6 +277,11 @@ def test_file_saved_by_plain_vcrpy_stays_packed_and_readable(tmp_path: Path) -> 
     persister.save_cassette(file, {"requests": requests, "responses": responses, "metadata": metadata}, serializer)
     assert "same_as_interaction" in file.read_text()
     assert load_cassette(file).hash == before.hash
+    requests, responses, _ = persister.load_cassette(file, serializer)
+    persister.save_cassette(
+        file, {"requests": requests, "responses": responses, "metadata": metadata}, CassetteSerializer
+    )
+    assert load_cassette(file).hash == before.hash, "it was not packed twice"
 
 
 # --- damage -----------------------------------------------------------------------------------------------------
@@ -360,3 +365,23 @@ def raw_cassette(texts: list[str]) -> str:
         for text, more in zip(texts, extra, strict=True)
     ]
     return yaml.dump({"version": 1, "interactions": each}, Dumper=yaml.CSafeDumper)
+
+
+def test_items_are_kept_at_most_once() -> None:
+    """Lists that double in every request would fill the memory."""
+    first = pretty_json({"messages": ["x" * 300, "y"]})
+    again = {"same_as_interaction": 1, "except": {"messages": [{"keep": "messages 1 to 2"}] * 2}}
+    with pytest.raises(CassetteFormatError, match="not there or are kept already"):
+        parse_cassette_text(raw_cassette([first, pretty_json(again)]))
+
+
+@pytest.mark.parametrize(
+    "item",
+    [{"keep": "messages 1 to 2"}, {"keep": 1}, {"content": {"same_text_as_in_interaction": 1, "sha256": "0"}}],
+    ids=["keep", "number", "text"],
+)
+def test_message_that_looks_like_a_reference_is_written_whole(item: Any) -> None:
+    said = ["A message of a conversation. " * 9, "Another one."]
+    requests = [interaction({"messages": [*said, *more]}) for more in ([], [item], [item, "More."])]
+    packed = bodies(check_round_trip(requests))
+    assert ["same_as_interaction" in each for each in packed] == [False, False, True]

@@ -131,3 +131,14 @@ def test_other_requests_are_recorded_as_they_are(body: bytes) -> None:
     for _ in range(2):
         recorder.begin(call, "").end(HttpReply(200, (), b"ok"))
     assert [each.request for each in recorder.interactions()] == [call, call]
+
+
+def test_request_that_continues_with_other_notation_is_recorded_as_it_is() -> None:
+    recorder = Recorder(lambda: 0)
+    before, after = (b'{"messages":[1%s],"padding":"%s"}' % (new, PADDING.encode()) for new in (b"", b", 2"))
+    calls = [HttpCall("POST", URL, (), body) for body in (before, after)]
+    for call in calls:
+        recorder.begin(call, "").end(HttpReply(200, (), b"ok"))
+    first, second = recorder.interactions()
+    assert isinstance(first.request, PackedCall)
+    assert second.request == calls[1]

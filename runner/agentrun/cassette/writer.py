@@ -148,7 +148,9 @@ def _pack(interactions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         request, response = each["request"], each["response"]
         extra = response.get("agentrun")
         endpoint, path = (request["method"], request["uri"]), str(extra.get("path")) if isinstance(extra, dict) else ""
-        shorter = packer.pack(request["body"] if isinstance(request["body"], str) else None, endpoint, path)
+        is_packed = isinstance(extra, dict) and PACKED_KEY in extra  # by a serializer that does not expand
+        body = request["body"] if isinstance(request["body"], str) and not is_packed else None
+        shorter = packer.pack(body, endpoint, path)
         packer.add_reply(_reply_text(response))
         if shorter is not None:
             request = {**request, "body": shorter.body}
