@@ -20,7 +20,7 @@ import re
 from base64 import b64decode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
-from urllib.parse import unquote, unquote_plus, urlsplit
+from urllib.parse import unquote, unquote_plus
 
 from agentrun.redactor import SHORTEST_SECRET, Redactor
 from agentrun.secret import Secret, entropy, find_secrets
@@ -61,6 +61,7 @@ _SCHEMES = ("basic", "bearer", "token", "apikey")
 _random = re.compile(r"[A-Za-z0-9+/_=~-]+")
 _number = re.compile(r"[+-]?[0-9]+(?:[.,_][0-9]+)*(?::[0-9]+)?")
 _host = re.compile(r"[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*\.[a-z]{2,24}(?::[0-9]{1,5})?")
+_user_info = re.compile(r"://([^/?#\s]*)@")
 _pair = re.compile(r"(?:^|[?&;\s])\s*([A-Za-z0-9_.-]+)=([^?&;\s]+)")
 _border = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
 
@@ -150,18 +151,10 @@ def _parts(value: str) -> Iterator[str]:
     if len(lines) > 1:
         least = SHORTEST_SECRET if value.startswith("-----BEGIN") else _LINE
         yield from (line for line in lines if len(line) >= least and not line.startswith("-----"))
-    if "://" in value:
-        pair = _user_info(value)
-        yield from (text for each in (pair, pair.partition(":")[2]) for text in (each, unquote(each)))
-    elif value[:1] not in ("{", "[") and not any(map(str.isspace, value)):
+    if found := _user_info.search(value):
+        yield from (text for each in (found[1], found[1].partition(":")[2]) for text in (each, unquote(each)))
+    elif value[:1] not in ("{", "[") and "://" not in value and not any(map(str.isspace, value)):
         yield value.partition(":")[2]
-
-
-def _user_info(url: str) -> str:
-    try:
-        return urlsplit(url).netloc.rpartition("@")[0]
-    except ValueError:
-        return ""
 
 
 def _fields(text: str) -> Iterator[tuple[str, str]]:

@@ -30,7 +30,6 @@ _ROUNDS = 5
 _BOM = b"\xef\xbb\xbf"
 _line = re.compile(rb"([^\r\n]*+)(\r\n|\r|\n|\Z)")
 _stem = re.compile(r"[._][a-z]+\Z")
-_INVALID = (ValueError, RecursionError)
 
 
 class SpelledFloat(float):
@@ -188,7 +187,7 @@ def parse_document(data: bytes) -> Any:
         return None
     try:
         return _decoder.decode(data.decode("utf-8", "surrogatepass"))
-    except _INVALID:
+    except (ValueError, RecursionError):
         return None
 
 
