@@ -338,6 +338,20 @@ def test_slow_subscriber_loses_no_record() -> None:
     assert events[-1].is_terminal
 
 
+def test_records_that_overflow_the_queue_while_it_is_read_come_too() -> None:
+    runs = Runs(queue=1)
+    slow = runs.subscribe()
+    runs.start("a")
+    count = 0
+    for event in slow:
+        count += 1
+        if isinstance(event.what, Record) and event.what.seq == 1:
+            list(zip(range(1), slow, strict=False))  # the journals were looked into once
+            for _ in range(3):
+                runs.write("a", TimePassed())
+    assert count == 4
+
+
 def test_cursor_of_a_gap_continues_before_what_was_lost() -> None:
     runs = Runs(queue=1)
     slow = runs.subscribe()

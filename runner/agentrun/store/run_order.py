@@ -43,7 +43,7 @@ class RunOrder:
         line = f"{place.run}\n".encode() if place.offset else b""
         before = b"\n" if place.offset > len(line) else b""
         start = place.offset - len(before + line)
-        if start < 0 or (line and not is_run_id(place.run)):
+        if start < 0:
             return None
         data = self._tree.read(self._path, MAX_RUN_ORDER_BYTES, start=start)
         if data is None:
