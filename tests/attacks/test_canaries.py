@@ -85,7 +85,15 @@ cases:
   - {name: default, assert: [{type: journal-snapshot}]}
   - {name: fails, cassette: default, assert: [{type: contains, value: nowhere}]}
 """
-SHOWING = ("runs", "show - --json", "sessions", "cassette show cassettes/canary/default.yaml")
+SHOWING = (
+    "runs",
+    "show - --json",
+    "events --json",
+    "events",
+    "sessions",
+    "sessions show mine",
+    "cassette show cassettes/canary/default.yaml",
+)
 
 
 def leaks(data: bytes) -> set[tuple[str, str]]:
@@ -112,7 +120,7 @@ class Desk:
         self.mine = {path.name for path in root.iterdir()}
 
     def run(self, *args: str, environment: Mapping[str, str], program: str | None = None) -> int:
-        given = {"PATH": "/usr/bin:/bin", **environment}
+        given = {"PATH": "/usr/bin:/bin", "HOME": str(self.root), **environment}
         done: subprocess.CompletedProcess[bytes] = forked_command.run(args, self.root, given, b"", 120, program)
 
         self.printed[" ".join(args)] = done.stdout + b"\n" + done.stderr
@@ -164,6 +172,7 @@ def test_no_canary_is_written_or_printed(tmp_path: Path) -> None:
     assert any(name.startswith(".agentrun/runs/") for name in names)
     assert b"[redacted:PGPASSWORD]" in names["cassettes/canary/default.yaml"]
     assert b"RuntimeError" in desk.printed["canary.yaml --mode live"]
+    assert b"[redacted:PGPASSWORD]" in desk.printed["events --json"]
     assert desk.leaks() == {}
 
 
