@@ -222,6 +222,28 @@ def test_first_line_names_what_the_operator_does_not_redact(shop: Project) -> No
     assert done.out == "Done or not. [redacted:OPENAI_API_KEY]\n", "the key of a provider stays secret"
 
 
+def test_first_line_does_not_name_the_key_of_a_provider_because_it_is_redacted(shop: Project) -> None:
+    shop.edit("shop.yaml", "temperature: 0,", 'temperature: 0, api_key: "${ROUTE_KEY}",')
+    given = {"ROUTE_KEY": "route to nowhere", "SHOP_KEY": "Done or not", "AGENTRUN_NOT_SECRET": "ROUTE_KEY,SHOP_KEY"}
+    with shop.provider(STORY.replace("Done.", "Done or not. route to nowhere")) as (_, environment):
+        done = shop.run("--mode", "live", "--approve", "all", **environment, **given)
+    assert done.err.splitlines()[0].endswith("; not redacted because of AGENTRUN_NOT_SECRET: SHOP_KEY")
+    assert done.out == "Done or not. [redacted:ROUTE_KEY]\n"
+
+
+def test_file_of_the_project_cannot_make_a_credential_visible(shop: Project) -> None:
+    """Only the operator can, in the environment. Then the first line also names a variable of the file."""
+    (shop.root / ".env").write_text("SHOP_KEY=Done or not\nAGENTRUN_NOT_SECRET=SHOP_KEY,DB_PASS\n")
+    with shop.provider(STORY.replace("Done.", "Done or not. tulips in spring")) as (_, environment):
+        given = {**environment, "DB_PASS": "tulips in spring"}
+        hidden = shop.run("--mode", "live", "--approve", "all", **given)
+        shown = shop.run("--mode", "live", "--approve", "all", **given, AGENTRUN_NOT_SECRET="SHOP_KEY,DB_PASS")
+    assert hidden.out == "[redacted:SHOP_KEY]. [redacted:DB_PASS]\n"
+    assert "not redacted" not in hidden.err
+    assert shown.out == "Done or not. tulips in spring\n"
+    assert shown.err.splitlines()[0].endswith("; not redacted because of AGENTRUN_NOT_SECRET: DB_PASS, SHOP_KEY")
+
+
 def test_project_adds_names_and_cannot_remove_any(shop: Project) -> None:
     (shop.root / "pyproject.toml").write_text('[tool.agentrun]\nsecrets = ["SHOP_LOGIN"]\n', encoding="utf-8")
     with shop.provider(STORY.replace("Done.", "I am ada and nobody.")) as (_, environment):

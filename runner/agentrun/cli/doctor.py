@@ -149,8 +149,9 @@ def _check_settings() -> Iterator[DoctorFinding]:
     for name in short_credentials(variables, working_secrets()):
         fix = f"use a value of at least {SHORTEST_SECRET} characters"
         yield DoctorFinding(name, "note", "a credential that is too short to be redacted", fix)
-    for name in sorted(removed_names(os.environ)):
-        yield DoctorFinding(name, "note", f"not redacted because of {NOT_SECRET_VARIABLE}")
+    for name in sorted(removed_names(variables)):
+        why = f"not redacted because of {NOT_SECRET_VARIABLE}, unless a spec uses it as the key of a provider"
+        yield DoctorFinding(name, "note", why)
     if file.unread or file.warning:
         yield DoctorFinding(ENV_FILE, "note", file.unread or file.warning)
     elif file.values:

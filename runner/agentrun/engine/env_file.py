@@ -18,7 +18,7 @@ from pathlib import Path
 
 from dotenv.parser import parse_stream
 
-from agentrun.credentials import PROVIDER_KEYS
+from agentrun.credentials import NOT_SECRET_VARIABLE, PROVIDER_KEYS
 from agentrun.distribution import run_git
 from agentrun.errors import HostError
 from agentrun.secret import Secret
@@ -65,7 +65,8 @@ class EnvFile:
         return self.values[name].reveal() if name in self.given else ""
 
     def reveal_all(self) -> dict[str, str]:
-        return {name: value.reveal() for name, value in self.values.items()}
+        """All variables, for redaction. Only the environment says which of them are not secret."""
+        return {name: value.reveal() for name, value in self.values.items() if name != NOT_SECRET_VARIABLE}
 
     def hint(self, name: str) -> str:
         """Why a variable that is not set does not come from the file, or an empty text."""

@@ -43,9 +43,8 @@ def live_settings(package: Package, root: Path, env_file: Path | None = None) ->
 
     Raises `host.missing`.
     """
-    if env_file is not None:
-        return load_settings(read_env_file(env_file))
-    return load_settings(read_project_env_file(root, {*_named_variables(package)}))
+    file = read_project_env_file(root, {*_named_variables(package)}) if env_file is None else read_env_file(env_file)
+    return load_settings(file, _provider_keys(package))
 
 
 def live_sender(settings: Settings, client: httpx.AsyncClient) -> HttpxSender:
@@ -124,8 +123,11 @@ def _is_address(text: str) -> bool:
 
 def known_secrets(package: Package, environment: Mapping[str, str], named: Iterable[str] = ()) -> NamedCredentials:
     """The secret values of the environment, each with its name. `named`: the names that the project adds."""
-    keys = {call.auth.name for call in probe_calls(package) if call.auth is not None}
-    return find_credentials(environment, {*named, *_credential_names(package)}, keys)
+    return find_credentials(environment, {*named, *_credential_names(package)}, _provider_keys(package))
+
+
+def _provider_keys(package: Package) -> set[str]:
+    return {call.auth.name for call in probe_calls(package) if call.auth is not None}
 
 
 def short_secrets(package: Package, environment: Mapping[str, str], named: Iterable[str] = ()) -> list[str]:

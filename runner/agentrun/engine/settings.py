@@ -11,6 +11,7 @@ Rule 4  Commands that replay do not import this module, because it takes half a 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Never, TypeAlias, get_args
 
@@ -105,6 +106,7 @@ class Settings(BaseSettings):
     )
 
     _file: EnvFile = PrivateAttr(default_factory=EnvFile)
+    _provider_keys: frozenset[str] = PrivateAttr(default=frozenset())
 
     @classmethod
     def settings_customise_sources(
@@ -125,7 +127,7 @@ class Settings(BaseSettings):
     @property
     def headline(self) -> str:
         """What to add to the first line of a live run: variables from a file, and names that are not secret."""
-        removed = ", ".join(sorted(removed_names(os.environ)))
+        removed = ", ".join(sorted(removed_names(self.variables(), self._provider_keys)))
         shown = f"not redacted because of {NOT_SECRET_VARIABLE}: {removed}" if removed else ""
         return "; ".join(filter(None, (self._file.headline, shown)))
 
@@ -172,8 +174,9 @@ def setting_names(field: str) -> list[str]:
 _FIELDS = {name: field for field in Settings.model_fields for name in setting_names(field)}
 
 
-def load_settings(file: EnvFile | None = None) -> Settings:
-    """The settings of the environment and of a file with variables. Raises `host.missing` if a value is invalid."""
+def load_settings(file: EnvFile | None = None, provider_keys: Iterable[str] = ()) -> Settings:
+    """The settings of the environment and of a file with variables. Raises `host.missing` if a value is invalid.
+    `provider_keys`: the variables that a package uses as keys of providers."""
     file = file or EnvFile()
     try:
         variables: dict[str, Any] = {name: file.value(name) for name in file.given}
@@ -181,7 +184,7 @@ def load_settings(file: EnvFile | None = None) -> Settings:
     except ValidationError as error:
         wrong = _wrong_names(error)
     else:
-        settings._file = file  # noqa: SLF001  # no public way to set it
+        settings._file, settings._provider_keys = file, frozenset(provider_keys)  # noqa: SLF001  # no public way to set it
         return settings
     name, hint = next(iter(wrong.items()))
     raise _variable_error(name, "has a value that cannot be used", hint)
