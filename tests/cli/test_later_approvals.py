@@ -328,6 +328,7 @@ def test_live_owner_takes_the_first_answer(bank: Bank) -> None:
     with bank.provider(PAYS_AND_LOOKS), bank.started() as owner:
         wait_until(lambda: bank.recorded("approval_asked")() and bank.traces() == ["look two"])
         (run,) = bank.run_ids()
+        _refused_with_an_owner(bank, run)
         done = bank.command("approve", run, "c1.0", "--by", "Ada")
         assert (done.code, done.out) == (0, ""), done.err
         assert done.err.splitlines() == [
@@ -344,6 +345,16 @@ def test_live_owner_takes_the_first_answer(bank: Bank) -> None:
     assert sorted(bank.traces()) == ["look two", "pay one"]
     (fact,) = answers(bank, run)
     assert re.fullmatch(r"\d{19}-[0-9a-f]{16}", fact["message_id"])
+
+
+def _refused_with_an_owner(bank: Bank, run: str) -> None:
+    """The process that works on a run would not know these options, so nothing is recorded."""
+    for option, value in (("--with-package", "bank.yaml"), ("--approve", "all")):
+        done = bank.command("approve", run, "c1.0", option, value)
+        assert (done.code, inbox(bank, run), answers(bank, run)) == (9, [], []), done.err
+        assert f"wait until it ends and try again, or leave out {option}" in done.err
+        done = bank.command("deny", run, "c1.0", option, value, "--no-resume")
+        assert (done.code, f"{option} is for continuing the run" in done.err, answers(bank, run)) == (2, True, [])
 
 
 def test_prompt_at_a_terminal_is_closed_by_an_answer_from_elsewhere(bank: Bank) -> None:

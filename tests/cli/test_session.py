@@ -264,7 +264,7 @@ def test_session_with_a_damaged_run_stops_with_its_code(
         assert f"{DAMAGES[damage]}: " in done.err
         assert f"{first} of the session ada" in done.err
         error = shop.run("And now?", "--session", "ada", "--json", **environment).lines()[-1]["error"]
-        assert (error["fields"]["run"], error["fields"]["session"], error["exit"]) == (first, "ada", 7)
+        assert (error["fields"]["blocking_run"], error["fields"]["session"], error["exit"]) == (first, "ada", 7)
 
 
 def test_session_without_damage_goes_on(talked: Path, tmp_path: Path) -> None:

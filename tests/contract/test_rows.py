@@ -59,7 +59,8 @@ accepted means journaled
 the order of the checks is fixed
     engine/test_begin.py::test_checks_of_a_start_run_in_order
 every error of a start has the run
-    contract/test_whole_runs.py::test_every_error_of_a_start_has_the_run
+    contract/test_start_errors.py::test_error_of_a_start_in_python_has_the_refused_run
+    contract/test_start_errors.py::test_error_of_a_start_as_json_has_the_refused_run
 the package is stored, and checked again in the loop
     engine/test_begin.py::test_package_is_stored_with_the_run
     engine/test_handle.py::test_package_changed_after_the_start_stops_the_run

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,50 +10,10 @@ import pytest
 
 from agentrun.core.facts import Record, TimePassed
 from agentrun.errors import AgentrunError
-from agentrun.testing import calls
 
 from ..cli.command import agentrun
 from ..cli.shop_project import Project
-from ..core.script import hook, rule
-from ..engine.memory_runtime import ASKING_AGENT, Home
-from ..packages import ROUTE, package
-
-# --- starting a run -----------------------------------------------------------------------------------------------
-
-
-def busy_home() -> Home:
-    home = Home(calls("pay", n=1))
-    home.runtime.sessions.create("s")
-    home.run(ASKING_AGENT, session="s", run="r0")
-    return home
-
-
-REFUSED_STARTS: dict[str, Callable[[], object]] = {
-    "host.missing": lambda: Home().start(package(hooks=[hook("on_input")])),
-    "package.invalid": lambda: Home().start(agent="other"),
-    "provider.not_found": lambda: Home().start(package(model={"routes": [{**ROUTE, "provider": "nobody"}]})),
-    "input.rejected": lambda: Home().start(message=" "),
-    "run.invalid_continuation": lambda: Home().start(message=None, goes_on=True),
-    "session.not_found": lambda: Home().start(session="s"),
-    "policy.denied": lambda: Home().start(package(policy={"rules": [rule("deny", on="run_start")]})),
-    "policy.interrupted": lambda: Home().start(package(policy={"rules": [rule("interrupt", on="run_start")]})),
-}
-
-
-@pytest.mark.parametrize("code", REFUSED_STARTS)
-def test_every_error_of_a_start_has_the_run(code: str) -> None:
-    with pytest.raises(AgentrunError) as caught:
-        REFUSED_STARTS[code]()
-    assert (caught.value.code, caught.value.fields["run"]) == (code, "r1")
-
-
-def test_unfinished_run_of_a_session_is_named_with_the_input_that_was_refused() -> None:
-    home = busy_home()
-    with pytest.raises(AgentrunError) as caught:
-        home.start(session="s")
-    assert (caught.value.code, caught.value.fields["run"]) == ("session.unfinished", "r0")
-    assert caught.value.fields["input_id"] == "r1.1"
-
+from ..engine.memory_runtime import Home
 
 # --- policy -------------------------------------------------------------------------------------------------------
 

@@ -198,9 +198,10 @@ def test_invalid_package_request_or_cassette_is_refused_before_the_run(cassette_
     assert isinstance(error, PackageError)
     assert error.code == "package.invalid"
     error = replay_error(package(output={"schema": {"$ref": "https://example.com/x"}}), cassette_path)
-    assert (error.code, error.fields) == ("package.invalid", {"pointer": "/output/schema"})
+    assert (error.code, error.fields["pointer"]) == ("package.invalid", "/output/schema")
     error = replay_error(package(budgets={"turns": 0}), cassette_path)
-    assert (error.code, error.fields) == ("package.invalid", {"pointer": "/budgets/turns"})
+    assert (error.code, error.fields["pointer"]) == ("package.invalid", "/budgets/turns")
+    assert error.fields["run"].startswith("replay-")
     error = replay_error(package(), cassette_path, nobody=1)
     assert isinstance(error, RequestError)
     assert error.code == "input.rejected"

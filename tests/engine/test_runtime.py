@@ -408,7 +408,7 @@ def test_resume_with_an_invalid_package_is_refused() -> None:
     before = home.journals.text("r1")
     with pytest.raises(AgentrunError) as caught:
         home.runtime.resume("r1", with_package=seal_package(package(budgets={"turns": 0})))
-    assert (caught.value.code, caught.value.fields) == ("package.invalid", {"pointer": "/budgets/turns"})
+    assert (caught.value.code, caught.value.fields) == ("package.invalid", {"pointer": "/budgets/turns", "run": "r1"})
     assert home.journals.text("r1") == before
 
 

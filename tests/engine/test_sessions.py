@@ -269,7 +269,13 @@ def test_run_that_waits_comes_before_the_next_message() -> None:
         talk.say("Two?", ASKING_AGENT)
     assert (caught.value.code, caught.value.exit_code, caught.value.retry) == ("session.unfinished", 8, "user")
     assert caught.value.message == "run r1 of this session waits for an approval of `pay` (c1.0): answer it"
-    assert caught.value.fields == {"session": "s", "run": "r1", "calls": ["c1.0"], "input_id": "r2.1"}
+    assert caught.value.fields == {
+        "session": "s",
+        "run": "r2",
+        "blocking_run": "r1",
+        "calls": ["c1.0"],
+        "input_id": "r2.1",
+    }
     assert "r2" not in talk.journals
     handle = talk.runtime.resume("r1")
     handle.answer(waiting.questions[0], "approved", "me")
@@ -283,7 +289,7 @@ def test_run_that_is_worked_on_makes_its_session_busy() -> None:
     with pytest.raises(AgentrunError) as caught:
         talk.start(message="Two?", session="s", run="r2")
     assert (caught.value.code, caught.value.exit_code, caught.value.retry) == ("session.busy", 9, "retryable")
-    assert (caught.value.fields["session"], caught.value.fields["run"]) == ("s", "r1")
+    assert (caught.value.fields["run"], caught.value.fields["blocking_run"]) == ("r2", "r1")
     talk.wait(first)
     talk.wait(talk.start(message="Two?", session="s", run="r2"))
 

@@ -22,7 +22,7 @@ from agentrun.core.facts import Record, RunStopped
 from agentrun.engine.approvals import HOW_TO_ANSWER, NoApprover, unanswered_targets
 from agentrun.engine.memory import Journals, MemoryJournals
 from agentrun.engine.ports import Approver
-from agentrun.engine.request import Request, new_run_id
+from agentrun.engine.request import Request
 from agentrun.engine.run import FinishedRun, journal_run_id, run_in_world
 from agentrun.engine.sessions import refuse_continuation, restore_session
 from agentrun.engine.world import World, wrap
@@ -48,10 +48,11 @@ def run_live(plan: RunPlan, request: Request, approver: Approver | None, output:
     announce = interrupts.announce(output.begin)
 
     async def run(store: FileStore | None, before: Sequence[Sequence[Record]]) -> FinishedRun:
-        name = new_run_id()
-        async with open_real_world(plan, request, name, approver, output, store, player=player) as world:
+        async with open_real_world(
+            plan, request, cast(str, request.run), approver, output, store, player=player
+        ) as world:
             interrupts.set_world(world)
-            return await run_in_world(wrap(world, *wrappers), replace(request, run=name), before, announce)
+            return await run_in_world(wrap(world, *wrappers), request, before, announce)
 
     with guard_stdout(output.show_printed), open_store(plan, output) as store:
         done = interrupts.run(run(store, _earlier_runs(store, plan, request)))

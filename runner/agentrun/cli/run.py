@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from mimetypes import guess_type
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -27,6 +28,7 @@ from agentrun.errors import HostError, SpecError
 if TYPE_CHECKING:
     from agentrun.cli.plan import RunPlan
     from agentrun.cli.run_output import RunOutput
+    from agentrun.compiler.package_file import PackageFile
     from agentrun.core.package import Package
     from agentrun.engine.ports import Approver
     from agentrun.engine.recording import CassetteRecording
@@ -121,11 +123,10 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
       agentrun specs/support.yaml --approve answers.yaml      answer some in advance, ask for the rest
       agentrun specs/support.yaml --approve ask --mode live   ask at the terminal
     """
-    from agentrun.cli.journal_file import check_journal
     from agentrun.cli.plan import make_plan
     from agentrun.compiler.cases import cases_for_spec
     from agentrun.compiler.prompts import locate_render_errors
-    from agentrun.engine.request import Request
+    from agentrun.engine.request import Request, new_run_id
 
     cli_options.resolve_session(options)
     if more := click.get_current_context().args:
@@ -135,28 +136,47 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
     case, profile = _named_case(spec, cases, profile, options)
     compiled, file = _compile(spec, profile, settings)
     assert compiled.spec is not None
-    params = cli_options.parse_params(options["params"], file.agent.params)
     options["settings"] = settings
-    with locate_render_errors(compiled.spec):
+    run = new_run_id()
+    with _name_run(run, options["mode"]), locate_render_errors(compiled.spec):
+        params = cli_options.parse_params(options["params"], file.agent.params)
         plan, message, params = make_plan(
             compiled.spec, file.agent, cases, case, message=message, params=params, profile=profile, options=options
         )
-    plan = _with_settings(plan, file.agent, options["grace"] if options["on_signal"] == "park" else None)
+    with _name_run(run, plan.mode):
+        request = Request(
+            agent=file.agent.name,
+            package=file,
+            message=message,
+            params=params,
+            attachments=tuple(map(_read_attachment, options["attached"])),
+            run=None if plan.mode == "replay" else run,
+            session=options["session"],
+            any_agent=options["any_agent"],
+        )
+        return _start_run(plan, request, compiled.problems, options)
+
+
+def _name_run(run: str, mode: str) -> AbstractContextManager[None]:
+    """Errors of a run that cannot start have its id. A replay has an id of its own."""
+    from agentrun.engine.begin import name_run_in_errors
+    from agentrun.engine.ci import in_ci
+
+    is_replay = mode == "replay" or (mode == "auto" and in_ci())
+    return nullcontext() if is_replay else name_run_in_errors(run)
+
+
+def _start_run(plan: RunPlan, request: Request, warnings: Sequence[Problem], options: dict[str, Any]) -> int:
+    from agentrun.cli.journal_file import check_journal
+
+    package = cast("PackageFile", request.package).agent
+    plan = _with_settings(plan, package, options["grace"] if options["on_signal"] == "park" else None)
     if options["yes"] and plan.mode != "record":
         raise click.UsageError("--yes needs --mode record or --record")
     if plan.journal is not None:
         check_journal(plan.journal)
-    output = _make_output(file.agent, plan, compiled.problems, options)
-    approver = _make_approver(plan, file.agent, options, output)
-    request = Request(
-        agent=file.agent.name,
-        package=file,
-        message=message,
-        params=params,
-        attachments=tuple(map(_read_attachment, options["attached"])),
-        session=options["session"],
-        any_agent=options["any_agent"],
-    )
+    output = _make_output(package, plan, warnings, options)
+    approver = _make_approver(plan, package, options, output)
     return _run_plan(plan, request, approver, output)
 
 

@@ -28,6 +28,10 @@ author_option = click.option("--by", metavar="NAME", help="Who made the decision
 no_resume_option = click.option("--no-resume", is_flag=True, help="Only record it, and do not continue the run.")
 
 
+_CONTINUING_OPTIONS = {"with_package": "--with-package", "approve": "--approve"}
+"""Options that a process which already works on the run would not know."""
+
+
 def author(by: str | None) -> str:
     """`--by`, or the name of the user."""
     if by is not None:
@@ -66,13 +70,18 @@ def give_input(word: str, call: str | None, options: dict[str, Any], make: Calla
     from agentrun.store.run_ids import root_run
 
     project, as_json, stays = working_project(), options["as_json"], options.pop("no_resume")
+    needed = [name for key, name in _CONTINUING_OPTIONS.items() if options[key] is not None]
+    if needed and stays:
+        raise click.UsageError(f"{needed[0]} is for continuing the run: it cannot be combined with --no-resume")
     with FileStore(project) as store:
         name = find_run(store, word)
         try:
             refuse_untrusted(project)
             message = make(store, name)
-            is_ours = send_fact(store, name, message.fact, hidden_secrets.redactor)
+            is_ours = send_fact(store, name, message.fact, hidden_secrets.redactor, only_unowned=bool(needed))
         except AgentrunError as error:
+            if error.code == "session.busy" and needed:
+                error.hint = f"wait until it ends and try again, or leave out {needed[0]}"
             if call is not None:
                 error.fields.setdefault("call", call)
             show_run_error(name, error, as_json=as_json)

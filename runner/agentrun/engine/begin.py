@@ -189,11 +189,14 @@ def _ask_resolver(resolve: PackageResolver, request: Request) -> PackageFile | N
 
 @contextmanager
 def name_run_in_errors(run: str) -> Iterator[None]:
-    """Every error of a run that cannot start has the id of the run."""
+    """In every error of a run that cannot start or continue, `run` is this run. Another run that is the reason, such as
+    one of the same session, is in `blocking_run`."""
     try:
         yield
     except AgentrunError as error:
-        error.fields.setdefault("run", run)
+        if (other := error.fields.get("run")) not in (None, run):
+            error.fields["blocking_run"] = other
+        error.fields["run"] = run
         raise
 
 
@@ -249,7 +252,6 @@ def refuse_stand_ins(started: RunStarted) -> None:
 
 def refuse_missing_ports(world: World, package: Package) -> None:
     if error := find_missing_port(world, package):
-        error.fields["run"] = world.run
         raise error
 
 

@@ -184,12 +184,15 @@ class MessageTaker:
         self._inbox.remove(message.id)
 
 
-def send_fact(store: FileStore, run: str, fact: OutsideFact, redactor: Redactor) -> bool:
+def send_fact(store: FileStore, run: str, fact: OutsideFact, redactor: Redactor, *, only_unowned: bool = False) -> bool:
     """Record a fact from outside in a run. If no process works on the run, this one records it and has locked the run
     from then on: True. Otherwise the other process records it: False. Raises `run.invalid_state` and `input.rejected`
-    if the fact is refused, and `session.busy` if the other process does not take it in time."""
+    if the fact is refused, and `session.busy` if the other process does not take it in time, or with `only_unowned` if
+    there is one."""
     fact = redact_struct(redactor, fact)
     _refuse_fact(store, run, fact)
+    if only_unowned:
+        store.lock(run)
     inbox = store.inbox(run)
     message, deadline = inbox.leave(run, fact), time.monotonic() + MAX_SENDER_WAIT
     try:
@@ -201,6 +204,8 @@ def send_fact(store: FileStore, run: str, fact: OutsideFact, redactor: Redactor)
             elif message.id not in inbox:
                 _refuse_unrecorded(store, message)
                 return False
+            elif only_unowned:  # a process began to work on the run, while other senders came first
+                store.lock(run)
             time.sleep(SENDER_INTERVAL)
     except BaseException:
         inbox.remove(message.id)

@@ -35,7 +35,7 @@ from agentrun.core.outcome import Outcome
 from agentrun.distribution import version
 from agentrun.engine import cassette_encoding as encoding
 from agentrun.engine.approvals import HOW_TO_ANSWER, NO_ANSWER, ApproverChain, PresetApprover
-from agentrun.engine.begin import admit, jitter_seed
+from agentrun.engine.begin import admit, jitter_seed, name_run_in_errors
 from agentrun.engine.event_loop import SystemClock
 from agentrun.engine.live_providers import overridden_addresses
 from agentrun.engine.ports import Approver
@@ -200,8 +200,9 @@ async def record_runs(
     with recording.start(approver) as recorder:
         runs: list[FinishedRun] = []
         for request in requests:
-            seed = jitter_seed(package.agent, admit(package.agent, request.message, request.params))
-            run = new_run_id()
+            run = request.run or new_run_id()
+            with name_run_in_errors(run):
+                seed = jitter_seed(package.agent, admit(package.agent, request.message, request.params))
             async with open_world(run) as world:
                 before = [each.journal for each in runs]
                 world = wrap(world, recorder, *wrappers)

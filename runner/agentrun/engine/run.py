@@ -16,7 +16,6 @@ from agentrun.compiler.package_file import PackageFile
 from agentrun.core.facts import ChildStarted, Record, RunStarted
 from agentrun.core.outcome import Ending, Outcome, outcome_of
 from agentrun.engine.begin import (
-    AdmittedRequest,
     admit,
     begin,
     check_resume,
@@ -114,14 +113,15 @@ async def _run_package(
 async def resume_in_world(world: World, package: PackageFile, announce: Announce = announce_nothing) -> FinishedRun:
     """Continue a run of another process. Raises the errors of `check_resume` and `World.prepare`, `run.not_found`,
     `session.busy` and `journal.*` before anything is done. A run that is finished has its outcome."""
-    log = open_run_log(world)
-    if log.state.stopped is not None:
-        return finished_run(world, package, outcome_of(log.state))
-    check_resume(world, package, log.state)
-    await announce()
-    await world.prepare()
-    keep_package(world, package)
-    log.take_over(package.fingerprint)
+    with name_run_in_errors(world.run):
+        log = open_run_log(world)
+        if log.state.stopped is not None:
+            return finished_run(world, package, outcome_of(log.state))
+        check_resume(world, package, log.state)
+        await announce()
+        await world.prepare()
+        keep_package(world, package)
+        log.take_over(package.fingerprint)
     return finished_run(world, package, await _drive(world, package, log))
 
 
@@ -157,14 +157,14 @@ def replay_run(
     """Raises the errors of `run_in_world`. `approver`: its answers replace the recorded ones.
     `after`: earlier runs of the conversation, with the same player. `start`: of the clock, in milliseconds since 1970;
     None: as recorded. `step`: the milliseconds of each exchange; None: as recorded. `wrappers`: wrap the cassette."""
-    file = find_package({}, request)
-    package = file.agent
-    admitted = admit(package, request.message, request.params)
+    with name_run_in_errors(_replay_run_id(request, request.params, request.message, player, after)):
+        file = find_package({}, request)
+        package = file.agent
+        admitted = admit(package, request.message, request.params)
     clock = StepClock(player.cassette.recorded_at if start is None else start)
     clock.move_to(after[-1].journal[-1].at if after else clock.start)
-    request = replace(
-        request, run=_replay_run_id(file, request, admitted, player, after), seed=jitter_seed(package, admitted)
-    )
+    request = replace(request, package=file, seed=jitter_seed(package, admitted))
+    request = replace(request, run=_replay_run_id(request, admitted.params, admitted.message, player, after))
     world = replay_world(
         package, request.run or "", player, clock, step=step, approver=approver, wrappers=wrappers, listen=listen
     )
@@ -179,17 +179,14 @@ def replay_run(
 
 
 def _replay_run_id(
-    file: PackageFile, request: Request, admitted: AdmittedRequest, player: Player, after: Sequence[FinishedRun]
+    request: Request, params: dict[str, Any], message: str | None, player: Player, after: Sequence[FinishedRun]
 ) -> str:
     """The run id: the same for the same package, input, cassette and earlier runs."""
+    package = request.package.fingerprint if isinstance(request.package, PackageFile) else request.package
     blobs = [(each.part if isinstance(each, Attachment) else each).blob for each in request.attachments]
     names = [*blobs, *(journal_run_id(each.journal) for each in after)]
-    return (
-        "replay-"
-        + text_hash(sorted_json([file.fingerprint, admitted.params, admitted.message, player.cassette.hash, *names]))[
-            7:31
-        ]
-    )
+    parts = [package, params, message, player.cassette.hash, *names]
+    return f"replay-{text_hash(sorted_json(parts))[7:31]}"
 
 
 def child_journals(journals: Journals, run: str) -> Iterator[tuple[str, tuple[Record, ...]]]:

@@ -221,6 +221,10 @@ class Runtime:
         Raises `run.invalid_state` if the run is finished; with `finished_ok` its handle has the outcome.
         """
         check_type("with_package", with_package, (PackageFile, NoneType), "a PackageFile")
+        with name_run_in_errors(run):
+            return self._resume(run, with_package, finished_ok)
+
+    def _resume(self, run: str, with_package: PackageFile | None, finished_ok: bool) -> RunHandle:
         journals, _ = self._ports(run)
         records = tuple(self.records(run))
         state = fold(records)

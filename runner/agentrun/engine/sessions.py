@@ -120,7 +120,7 @@ def refuse_continuation(session: Session, request: Request, last: Sequence[Recor
         agents = ", ".join(sorted(session.agents))
         message = f"the session {session.name} is a conversation with {agents}, not with {request.agent}"
         hint = "begin another session, or add --any-agent (in Python: any_agent=True): the agent then reads all of it"
-        fields = {"session": session.name, "expected": agents, "actual": request.agent, "run": session.runs[-1]}
+        fields = {"session": session.name, "expected": agents, "actual": request.agent}
         raise RequestError("run.invalid_continuation", message, hint=hint, fields=fields)
 
 

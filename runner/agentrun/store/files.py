@@ -227,7 +227,7 @@ class FileStore:
     def _continue_file(self, run: str) -> FileJournal:
         root = self._family(run)
         was_locked = root in self._locks
-        self._lock(root)
+        self.lock(root)
         try:
             if session := self.session_of(run):
                 self.lock_session(session, run)
@@ -262,6 +262,11 @@ class FileStore:
             self._locks[root] = lock
         return True
 
+    def lock(self, run: str) -> None:
+        """Lock a run and its sub-agents. Raises `session.busy`."""
+        if not self.try_lock(run, PROBE_WAIT):
+            raise self._busy_error(run)
+
     def unlock(self, run: str) -> None:
         self._release(self._family(run))
 
@@ -285,7 +290,7 @@ class FileStore:
 
     def remove_loose(self, run: str, sub_agents: Iterable[str]) -> None:
         """Remove a run that is in no session, with those of the sub-agents that are its own. Raises `session.busy`."""
-        self._lock(run)
+        self.lock(run)
         try:
             self._remove_directories(run, sub_agents)
         finally:
@@ -314,7 +319,7 @@ class FileStore:
 
     def _lock_to_remove(self, run: str, force: bool) -> None:
         try:
-            self._lock(run)
+            self.lock(run)
         except RequestError:
             if not force:
                 raise
@@ -384,7 +389,7 @@ class FileStore:
         if not os.path.lexists(self._runs):
             self._notify(f"runs are stored in {display_path(self.project.store_directory)}: {RETENTION_RULE}")
         self._tree.make_directory(self.run_directory(run) / "inbox", sync=False)
-        self._lock(self._family(run))
+        self.lock(self._family(run))
         if run in self:
             self._release(run)
             raise run_duplicate_error(run)
@@ -469,10 +474,6 @@ class FileStore:
         """The run whose lock and blobs a run uses. An id may look like that of a sub-agent without being one."""
         root = root_run(run)
         return root if root in self._locks or self.run_directory(root).is_dir() else run
-
-    def _lock(self, run: str) -> None:
-        if not self.try_lock(run, PROBE_WAIT):
-            raise self._busy_error(run)
 
     def _busy_error(self, run: str) -> RequestError:
         message = f"another process is working on the run {run}"
