@@ -28,8 +28,6 @@ from agentrun.errors import storage_failed
 TEMPORARY_NAME = re.compile(r"\.(.+)\.[0-9a-f]{16}\.new")
 """The name of a temporary file. Only a process that was killed leaves one behind."""
 
-DATABASE_SUFFIXES = ("", "-journal", "-wal", "-shm")
-"""The files of a SQLite database: its name with each of these."""
 _DIRECTORY = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 _FILE = os.O_CLOEXEC | os.O_NOFOLLOW
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EMLINK)
@@ -162,21 +160,6 @@ class ProjectTree(Struct, frozen=True):
             status = os.fstat(directory)
             if status.st_uid != os.geteuid() or status.st_mode & 0o077:
                 raise PathRefused("other users have access to it", f"chmod 700 {shlex.quote(str(path))}")
-
-    def prepare_database(self, path: Path) -> None:
-        """Create the file of a SQLite database if there is none. SQLite opens it, and the files beside it, by their
-        paths and follows links, so the directory must be out of reach for others."""
-        self.refuse_shared_directory(path.parent)
-        with self._failures(path, "opened"), self._parent(path) as (directory, name):
-            for suffix in DATABASE_SUFFIXES:
-                with suppress(FileNotFoundError):
-                    status = os.stat(name + suffix, dir_fd=directory, follow_symlinks=False)
-                    _refuse_special(status)
-                    if status.st_nlink > 1:
-                        raise PathRefused("it has another name too")
-            with suppress(FileExistsError):
-                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE
-                os.close(os.open(name, flags, self._file_mode, dir_fd=directory))
 
     def make_directory(self, path: Path, *, sync: bool = True) -> None:
         """Create a directory and those above it."""

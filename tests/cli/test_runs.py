@@ -5,9 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
-import sqlite3
 import subprocess
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,9 @@ from agentrun.core.spend import BudgetShare
 from agentrun.errors import StorageError
 from agentrun.spec.project import Project as SpecProject
 from agentrun.store.files import FileStore
-from agentrun.store.index import _WRITE_ROW, _checksum
-from agentrun.store.run_summary import RunSummary
 
 from ..journal.journals import RUN_STOPPED, model_asked, replied, run_started
+from ..store.test_index import forge
 from .command import SCRIPT, CommandResult, agentrun
 from .shop_project import KEY, Project
 
@@ -289,11 +287,7 @@ def test_rm_force_removes_unfinished_and_running_runs(family: Path) -> None:
 def finish_in_index(root: Path, run: str) -> None:
     """The index says that the run is completed, and is right about everything else."""
     listed(root)
-    with closing(sqlite3.connect(root / ".agentrun/index.sqlite")) as database, database:
-        found = database.execute("SELECT * FROM runs WHERE run = ?", (run,)).fetchone()
-        row = dict(zip(RunSummary.__struct_fields__, found, strict=False)) | {"status": "completed", "ended": AT}
-        values = (*row.values(), *found[len(row) : -1])
-        database.execute(_WRITE_ROW, (*values, _checksum(values)))
+    forge(root / ".agentrun/index.sqlite", "UPDATE runs SET status = 'completed', ended = ? WHERE run = ?", AT, run)
     assert {each["run"]: each["status"] for each in listed(root)}[run] == "completed"
 
 

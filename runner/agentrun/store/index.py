@@ -3,9 +3,10 @@
 Rule 1  The index is derived from the directories of the runs, and is updated after them. Before it is used, it is
         compared with them: new and removed runs are noticed by the time of the directory `runs`, changed ones by the
         size and time of their journals. The journal of a finished run does not change.
-Rule 2  If SQLite reports any error, if the schema is not ours, or if the machine was restarted since (nothing is synced
-        here), the index is thrown away and made again. If that fails too, it is made in memory.
-        It is made in memory too in a store that the user did not make: SQLite does not open files of other people.
+Rule 2  The file is the memory of a SQLite database and a checksum of it. It is read and replaced as a whole; SQLite
+        never opens it. If a byte has changed, if the file is of another version, or if the machine was restarted since
+        (nothing is synced here), the index is made again. It is made in memory in a store that cannot be written, or
+        that the user did not make.
 Rule 3  One process uses the file at a time, for a moment. A run that has to wait too long leaves its row as it is.
 Rule 4  The index never stops a run.
 Rule 5  Values of filters are parameters of SQL, never part of its text.
@@ -19,7 +20,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -31,7 +32,6 @@ from msgspec import Struct
 from msgspec.structs import astuple, replace
 
 from agentrun.errors import StorageError
-from agentrun.files import DATABASE_SUFFIXES
 from agentrun.journal.storage import MAX_JOURNAL_BYTES, MAX_RECORD_BYTES, blob_reader, read_contents
 from agentrun.spec.problems import is_utf8_text
 from agentrun.spec.project import Project
@@ -47,8 +47,11 @@ from agentrun.store.run_summary import (
     summarize,
 )
 
-INDEX_VERSION = 2
+INDEX_VERSION = 3
 """Another version is made again. To be changed with the meaning of a column."""
+MAX_INDEX_BYTES = 1 << 30
+CAN_SAVE = hasattr(sqlite3.Connection, "deserialize")
+"""Before version 3.36 SQLite is often built without it."""
 UPDATE_WAIT = 0.1
 """Seconds that a run waits for another process that uses the index."""
 READ_WAIT = 10.0
@@ -56,17 +59,15 @@ CLOCK_STEP_NS = 2_000_000_000
 """A directory can change again without getting another time: some file systems count in steps of two seconds."""
 _COLUMNS = RunSummary.__struct_fields__
 _SCHEMA = (
-    f"CREATE TABLE runs (run TEXT PRIMARY KEY, {', '.join(_COLUMNS[1:])}, size, modified, checksum)",
+    f"CREATE TABLE runs (run TEXT PRIMARY KEY, {', '.join(_COLUMNS[1:])}, size, modified)",
     "CREATE TABLE state (name TEXT PRIMARY KEY, value)",
     "CREATE INDEX by_start ON runs (started, run)",
     "CREATE INDEX unfinished ON runs (started, run) WHERE ended IS NULL",
 )
-_WRITE_ROW = f"REPLACE INTO runs VALUES ({', '.join('?' * (len(_COLUMNS) + 3))})"  # noqa: S608  # only question marks
-_DAMAGE = (sqlite3.Error, msgspec.MsgspecError, ValueError, TypeError, OverflowError)
-"""What a damaged database can raise."""
+_WRITE_ROW = f"REPLACE INTO runs VALUES ({', '.join('?' * (len(_COLUMNS) + 2))})"  # noqa: S608  # only question marks
 _NO_JOURNAL = (0, 0)
 _Row: TypeAlias = tuple[Any, ...]
-"""A summary, the size and time of its journal, and a checksum."""
+"""A summary, and the size and time of its journal."""
 
 
 class RunFilter(Struct, frozen=True, kw_only=True):
@@ -95,37 +96,33 @@ class RunIndex:
         with self._tree.directory(self._runs) as runs:
             if runs is None:
                 return []
-            try:
-                return self._select_from_file(runs, wanted)
-            except (StorageError, OSError, *_DAMAGE):
-                with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
-                    _create_schema(database)
+            with ExitStack() as stack:
+                try:
+                    stack.enter_context(self._lock(READ_WAIT))
+                    path = self._path
+                except (StorageError, OSError):
+                    path = None
+                with self._database(path) as database:
+                    self._refresh(database, runs)
                     return self._select(database, runs, wanted)
 
     def update(self, run: str) -> None:
         """Write the row of a run, after its journal. Does nothing if that is not possible now."""
-        with suppress(StorageError, OSError), self._tree.directory(self._runs) as runs, self._lock(UPDATE_WAIT):
-            try:
-                with self._open() as database:
-                    _write(database, [] if runs is None else [self._row(runs, run)])
-            except _DAMAGE:
-                self._throw_away()
+        with (
+            suppress(StorageError, OSError, sqlite3.Error),
+            self._tree.directory(self._runs) as runs,
+            self._lock(UPDATE_WAIT),
+            self._database(self._path) as database,
+        ):
+            _write(database, [] if runs is None else [self._row(runs, run)])
 
     # --- the file --------------------------------------------------------------------------------------------------
-
-    def _select_from_file(self, runs: int, wanted: RunFilter) -> list[RunSummary]:
-        with self._lock(READ_WAIT):
-            try:
-                with self._open() as database:
-                    return self._select(database, runs, wanted)
-            except (StorageError, *_DAMAGE):
-                self._throw_away()
-                with self._open() as database:
-                    return self._select(database, runs, wanted)
 
     @contextmanager
     def _lock(self, wait: float) -> Iterator[None]:
         """Raises StorageError if the file is in use, or if another person may have made it."""
+        if not CAN_SAVE:
+            raise StorageError("storage.failed", "this SQLite cannot give the memory of a database")
         self._tree.refuse_shared_directory(self._path.parent)
         if not is_claimed(self._project):
             raise StorageError("storage.untrusted", "the store was not made by the user on this machine")
@@ -133,24 +130,37 @@ class RunIndex:
             yield
 
     @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
-        self._tree.prepare_database(self._path)
-        with closing(sqlite3.connect(self._path, timeout=0, isolation_level=None)) as database:
-            database.execute("PRAGMA trusted_schema = OFF")
-            database.execute(f"PRAGMA synchronous = {'OFF' if _boot_id() else 'NORMAL'}")
-            _check_schema(database)
+    def _database(self, path: Path | None) -> Iterator[sqlite3.Connection]:
+        """The database of a file. It is written back if it was changed, and if that is possible. None: a new one."""
+        data = None if path is None else self._read(path)
+        with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
+            if data is not None:
+                database.deserialize(data)
+            else:
+                for statement in _SCHEMA:
+                    database.execute(statement)
+            before = database.total_changes
             yield database
+            if path is not None and (data is None or database.total_changes != before):
+                with suppress(StorageError):
+                    content = database.serialize()
+                    self._tree.write(path, content + _seal(content), sync=False)
 
-    def _throw_away(self) -> None:
-        for suffix in DATABASE_SUFFIXES:
-            path = self._path.with_name(self._path.name + suffix)
-            if os.path.lexists(path):
-                self._tree.remove(path)
+    def _read(self, path: Path) -> memoryview | None:
+        """None: there is no file, or it was damaged and is removed."""
+        with suppress(StorageError):
+            if (content := self._tree.read(path, MAX_INDEX_BYTES)) is None:
+                return None
+            end = max(0, len(content) - len(_seal(b"")))
+            if content[end:] == _seal(data := memoryview(content)[:end]):
+                return data
+        with suppress(StorageError):
+            self._tree.remove(path)
+        return None
 
     # --- rows ------------------------------------------------------------------------------------------------------
 
     def _select(self, database: sqlite3.Connection, runs: int, wanted: RunFilter) -> list[RunSummary]:
-        self._refresh(database, runs)
         found = (_with_lock(runs, _with_sub_agents(database, summary)) for summary in _query(database, wanted))
         if wanted.status:
             found = (summary for summary in found if summary.status in wanted.status)
@@ -167,8 +177,6 @@ class RunIndex:
                 names = {each.name for each in entries if is_run_id(each.name) and each.is_dir(follow_symlinks=False)}
             changed, removed = names - known, known - names
         for run, *stamp in database.execute("SELECT run, size, modified FROM runs WHERE ended IS NULL"):
-            if not is_run_id(run):  # it becomes part of a path
-                raise sqlite3.DatabaseError("a row has no run id")
             if run not in removed and tuple(stamp) != _stamp(runs, run):
                 changed.add(run)
         settled = modified if scans and time.time_ns() - modified > CLOCK_STEP_NS else None
@@ -188,8 +196,7 @@ class RunIndex:
         except OSError:
             summary = replace(summary, status="damaged", code="storage.failed", seq=1)
         waits = msgspec.json.encode(summary.waits_for).decode() if summary.waits_for else None
-        row = (*astuple(summary)[:-1], waits, *stamp)
-        return (*row, _checksum(row))
+        return (*astuple(summary)[:-1], waits, *stamp)
 
 
 def _write(
@@ -203,24 +210,10 @@ def _write(
     database.execute("COMMIT")
 
 
-def _create_schema(database: sqlite3.Connection) -> None:
-    for statement in _SCHEMA:
-        database.execute(statement)
-
-
-def _check_schema(database: sqlite3.Connection) -> None:
-    """Raises sqlite3.DatabaseError for a database that is not ours, or that a crash of the machine may have damaged."""
-    found = [text for (text,) in database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")]
-    origin = f"{INDEX_VERSION} {_boot_id()}"
-    if not found:
-        database.execute("BEGIN IMMEDIATE")
-        _create_schema(database)
-        database.execute("INSERT INTO state VALUES ('origin', ?)", (origin,))
-        database.execute("COMMIT")
-    elif found != list(_SCHEMA):
-        raise sqlite3.DatabaseError("the index has another schema")
-    elif database.execute("SELECT value FROM state WHERE name = 'origin'").fetchone() != (origin,):
-        raise sqlite3.DatabaseError("the index is of another version, or the machine was restarted")
+def _seal(data: bytes | memoryview) -> bytes:
+    """The end of the file. SQLite itself does not notice most changed bytes."""
+    origin = f"{INDEX_VERSION} {_boot_id():36}".encode()
+    return origin + crc32(origin, crc32(data)).to_bytes(4)
 
 
 @cache
@@ -267,18 +260,10 @@ def _query(database: sqlite3.Connection, wanted: RunFilter) -> list[RunSummary]:
 
 
 def _read_rows(database: sqlite3.Connection, text: str, values: list[str | int]) -> list[RunSummary]:
-    """Raises sqlite3.DatabaseError if a row is damaged."""
     rows = database.execute(text, values).fetchall()
-    if not all(is_run_id(row[0]) and row[-1] == _checksum(row[:-1]) for row in rows):
-        raise sqlite3.DatabaseError("a row is damaged")
     last = len(_COLUMNS) - 1
     whole = [row[:last] if row[last] is None else (*row[:last], msgspec.json.decode(row[last])) for row in rows]
     return msgspec.convert(whole, list[RunSummary])
-
-
-def _checksum(row: _Row) -> int:
-    """SQLite does not notice a changed byte inside a value."""
-    return crc32(msgspec.msgpack.encode(row))
 
 
 def _with_sub_agents(database: sqlite3.Connection, summary: RunSummary) -> RunSummary:
