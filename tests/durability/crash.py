@@ -3,16 +3,18 @@
     python -m tests.durability.crash [--seed N]
 
 Each case is a run in a new folder: its process dies by SIGKILL, others continue it, and the end must be that of a run
-that was not disturbed (`KilledRun.check`). A third of the cases die three times.
+that was not disturbed (`KilledRun.check`). A third of the cases die three times. Each bug of `planted_bugs.py` is a case
+too: it is a violation if nothing finds it.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import count
@@ -20,9 +22,12 @@ from os import cpu_count
 from pathlib import Path
 from random import Random
 
+from agentrun.errors import AgentrunError
+
 from .killed_agents import AGENTS
 from .killed_run import Command, Death, Fault, KilledRun
 from .outside_world import Effect, OutsideWorld
+from .planted_bugs import BUGS, BUGS_IN_PROCESSES
 from .series import Case, choose_seed, run_series
 from .store_operations import CrashPoint, points_of
 
@@ -46,25 +51,19 @@ class Undisturbed:
         self._story = whole.story
         self._effects: Counter[Effect] = worlds[0].happened()
 
-    def try_disturbances(
-        self,
-        disturbances: Sequence[Death | Fault],
-        worker: int,
-        check: Callable[[KilledRun], None] | None = None,
-        store: Path | None = None,
-    ) -> None:
+    def try_disturbances(self, disturbances: Sequence[Death | Fault], worker: int, store: Path | None = None) -> None:
         """Raise AssertionError if a run with these disturbances does not end like the undisturbed one."""
+        self.finish(self.new_run(worker, store), disturbances)
+
+    def new_run(self, worker: int, store: Path | None = None) -> KilledRun:
         folder = self._folder / f"{self._agent}-{next(self._numbers)}"
-        killed = KilledRun(self._agent, folder, self._worlds[worker], self._planted, store)
-        try:
-            killed.run(disturbances)
-            killed.check(self._story, self._effects)
-            if check is not None:
-                check(killed)
-        except AssertionError:
-            if not killed.failed_outside_the_store:
-                raise
-        shutil.rmtree(folder)
+        return KilledRun(self._agent, folder, self._worlds[worker], self._planted, store)
+
+    def finish(self, run: KilledRun, disturbances: Sequence[Death | Fault] = ()) -> None:
+        """Run the rest of it, and compare it with the undisturbed one."""
+        run.run(disturbances)
+        run.check(self._story, self._effects)
+        shutil.rmtree(run.project.root)
 
     def deaths(self) -> list[Death]:
         """Every single death of the first process."""
@@ -76,17 +75,35 @@ class Undisturbed:
         series: list[list[Death]] = [[death] for death in single]
         for _ in range(TRIPLES):
             series.append([chance.choice(single), self._random_death(chance), self._random_death(chance)])
-        return [Case(self._name(deaths), partial(self.try_disturbances, deaths)) for deaths in series]
+        return [Case(self.name_of(deaths), partial(self.try_disturbances, deaths)) for deaths in series]
 
     def _random_death(self, chance: Random) -> Death:
         """A process that continues a run has fewer operations, so that not each of these happens."""
         number = chance.randint(1, len(self.command.operations))
         return Death(CrashPoint(number, chance.choice(("before", "after", "torn")), chance.randint(1, 200)))
 
-    def _name(self, deaths: Sequence[Death]) -> str:
+    def name_of(self, deaths: Sequence[Death]) -> str:
         first = deaths[0].point
         about = f" ({self.command.operations[first.number - 1]})" if first else ""
         return f"{self._agent} {', '.join(map(str, deaths))}{about}"
+
+
+def find_bug(name: str, folder: Path, worlds: list[OutsideWorld], chance: Random, worker: int = 0) -> None:
+    """Raise AssertionError if a bug is in all processes and no run that is killed shows it."""
+    bug, plant = BUGS[name], f"from tests.durability.planted_bugs import BUGS; BUGS[{name!r}].plant(setattr)"
+    folder.mkdir()
+    undisturbed = Undisturbed("batch", folder, worlds[worker:] + worlds[:worker], plant)
+    deaths = [death for death in undisturbed.deaths() if re.search(bug.killed_at, undisturbed.name_of([death]))]
+    chance.shuffle(deaths)
+    found = []
+    for death in deaths:
+        try:
+            undisturbed.try_disturbances([death], 0)
+        except (AssertionError, AgentrunError) as error:
+            found.append(f"{undisturbed.name_of([death])}: {error}")
+            if re.search(bug.violation_in_processes, found[-1]):
+                return
+    raise AssertionError(f"the planted bug {name} is not found: {found}")
 
 
 def main() -> int:
@@ -96,6 +113,8 @@ def main() -> int:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="crash-")))
         worlds = [stack.enter_context(OutsideWorld()) for _ in range(cpu_count() or 1)]
         cases = [case for agent in AGENTS for case in Undisturbed(agent, folder, worlds).cases(chance)]
+        for bug in BUGS_IN_PROCESSES:
+            cases.append(Case(f"planted {bug}", partial(find_bug, bug, folder / bug, worlds, Random(seed))))  # noqa: S311
         chance.shuffle(cases)
         return run_series("crash", cases, seed, least=LEAST_CASES)
 

@@ -20,9 +20,9 @@ from agentrun.cli import main
 from .store_operations import CrashPoint, StoreOperations
 
 ROOT = Path(__file__).parents[2]
-CALLS = ("write", "pwrite64", "fdatasync", "fsync", "renameat", "linkat", "mkdirat", "openat")
+CALLS = ("write", "pwrite64", "fdatasync", "fsync", "renameat", "linkat", "unlinkat", "mkdirat", "openat")
 NO_INJECTION = "none"
-"""The process is only traced."""
+"""The process is only traced, with all its threads and children."""
 WAIT_FOR_STRACE = """\
 import ctypes, os, signal
 PR_SET_PTRACER = 0x59616d61  # where a process may trace only its children, this one allows all others to trace it
@@ -60,11 +60,11 @@ def failing_program(prelude: str, *, stops: bool) -> str:
 
 @contextmanager
 def inject(process: int, fault: str, trace: Path) -> Iterator[None]:
-    """Disturb the system calls of a process that waits for it, and let it go on. `fault`: for `strace -e inject`.
-    Raises AssertionError if strace cannot trace it."""
+    """Disturb the system calls of the main thread of a process that waits for it, and let it go on. `fault`: for
+    `strace -e inject`. Raises AssertionError if strace cannot trace it."""
     _wait_until(lambda: _status(process)["State"].startswith("T"))
-    command = ["strace", "-f", "-y", "-qq", "-p", str(process), "-e", f"trace={','.join(CALLS)}", "-o", str(trace)]
-    command += [] if fault == NO_INJECTION else ["-e", f"inject={fault}"]
+    command = ["strace", "-y", "-qq", "-p", str(process), "-e", f"trace={','.join(CALLS)}", "-o", str(trace)]
+    command += ["-f"] if fault == NO_INJECTION else ["-e", f"inject={fault}"]
     null = subprocess.DEVNULL
     with subprocess.Popen(command, stdin=null, stdout=null, stderr=null) as strace:  # it ends with the process
         _wait_until(lambda: strace.poll() is not None or _status(process)["TracerPid"] != "0")

@@ -7,6 +7,9 @@ Rule 1  The command of a run whose store fails goes on, or ends with exit code 7
 Rule 2  After a record that could not be written or synced, that process writes nothing to the journal.
 Rule 3  When the disk works again, other commands continue the run, and it ends like one that nothing disturbed.
 Rule 4  If the directory of a run is gone, no other call starts.
+Rule 5  A system call fails only on a file of the store. strace counts calls, and how many files a process opens before
+        differs a little, because a run looks for messages from time to time. A fault that hits another file is aimed
+        again. If it never hits the store, that is no case, and is counted apart.
 """
 
 from __future__ import annotations
@@ -22,18 +25,23 @@ from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 from .crash import Undisturbed
-from .dying_command import NO_INJECTION, WAIT_FOR_STRACE, inject
-from .killed_run import FAILED, KILLED, RESULTS, WAITS, Fault, KilledRun, is_of_store
+from .dying_command import CALLS, NO_INJECTION, WAIT_FOR_STRACE, inject
+from .killed_run import FAILED, KILLED, RESULTS, WAITS, Fault, KilledRun
 from .outside_world import Effect, OutsideWorld
-from .series import Case, choose_seed, run_series
+from .series import Case, CaseMissed, choose_seed, run_series
 
 KINDS = ("signal=SIGKILL", "error=EIO", "error=ENOSPC")
 MORE_KINDS = {"openat": ("error=EMFILE", "error=EROFS"), "write": ("error=EDQUOT", "error=EROFS")}
 DISK_SIZE = 512
 """KiB of a small file system."""
-_CALL = re.compile(r"([0-9]+) +([a-z0-9]+)\((.*)")
+AIMS = 8
+"""How often a fault is aimed at a call."""
+_CALL = re.compile(r'([0-9]+ +)?([a-z0-9]+)\((?:AT_FDCWD|[0-9]+)(?:<([^>]*)>)?(?:, "([^"]*)")?')
+_STORES = (".agentrun", ".local")
+"""Directories of the store, and of the ids of stores."""
 _JOURNAL = re.compile(r"(?:write|fdatasync)\([0-9]+<([^>]*/journal\.jsonl)>")
 
 
@@ -84,18 +92,35 @@ class FaultCases:
         self._undisturbed = Undisturbed("batch", folder, worlds)
 
     def system_calls(self) -> list[Case]:
-        """Each system call of a run fails, or the process is killed in it."""
+        """Each system call on a file of the store fails, or the process is killed in it."""
         run = KilledRun("batch", self._folder / "traced", self._worlds[0])
         run.run([Fault(NO_INJECTION)])
-        faults = []
-        for call, number in _store_calls(run.trace.read_text(encoding="utf-8")):
-            for kind in (*KINDS, *MORE_KINDS.get(call, ())):
-                codes = (0, FAILED, WAITS, KILLED) if "signal" in kind else (0, FAILED, WAITS)
-                faults.append(Fault(f"{call}:{kind}:when={number}", codes=codes))
-        return [Case(str(fault), partial(self.try_fault, fault)) for fault in faults]
+        found: list[tuple[StoreCall, str]] = []
+        for name in CALLS:
+            places = store_places(run.trace, name)
+            calls = (StoreCall(name, number, place) for number, place in enumerate(places, 1))
+            found += [(call, kind) for call in calls for kind in (*KINDS, *MORE_KINDS.get(name, ()))]
+        return [Case(f"{call} {kind}", partial(self.try_call, call, kind)) for call, kind in found]
+
+    def try_call(self, call: StoreCall, kind: str, worker: int) -> None:
+        place = call.place
+        for _ in range(AIMS):
+            run = self._undisturbed.new_run(worker)
+            code, text = run.execute(run.start_command, Fault(f"{call.name}:{kind}:when={place}"))
+            places = store_places(run.trace, call.name)
+            if place in places:
+                assert code in (0, FAILED, WAITS, *([KILLED] if "signal" in kind else [])), f"exit {code}\n{text}"
+                check_poisoned(run)
+                self._undisturbed.finish(run)
+                return
+            run.check_integrity()
+            shutil.rmtree(run.project.root)
+            missing = call.number - len(places)
+            place = place + missing if missing > 0 else places[call.number - 1]
+        raise CaseMissed
 
     def try_fault(self, fault: Fault, worker: int) -> None:
-        self._undisturbed.try_disturbances([fault], worker, check_poisoned if fault.inject else None)
+        self._undisturbed.try_disturbances([fault], worker)
 
     # --- limits of the process ---------------------------------------------------------------------------------------
 
@@ -135,7 +160,7 @@ class FaultCases:
             filler = disk / "filler"
             filler.write_bytes(bytes((DISK_SIZE - space) * 1024))
             fault = Fault(prelude=f"{space} * 1024", repair=filler.unlink)
-            self._undisturbed.try_disturbances([fault], worker, store=disk / "store")
+            self._undisturbed.try_disturbances([fault], worker, disk / "store")
         disk.rmdir()
 
     def read_only_disk(self) -> list[Case]:
@@ -177,16 +202,38 @@ class FaultCases:
         return self._folder / name
 
 
-def _store_calls(trace: str) -> Iterator[tuple[str, int]]:
-    """The system calls that a fault is injected into: those of the main thread, by name and number. Of all files that
-    are opened only those of the store."""
-    main = trace.split(maxsplit=1)[0]
-    numbers: dict[str, int] = {}
-    for thread, call, rest in _CALL.findall(trace):
-        if thread == main:
-            numbers[call] = numbers.get(call, 0) + 1
-            if call != "openat" or is_of_store(rest):
-                yield call, numbers[call]
+class StoreCall(NamedTuple):
+    name: str
+    number: int
+    """Which of the calls with this name on files of the store."""
+    place: int
+    """Which of all calls with this name, in the run that was traced."""
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.number}"
+
+
+def store_places(trace: Path, name: str) -> list[int]:
+    """The places of the calls on files of the store among the calls with this name, from 1. They are of the main
+    thread: no other one may change the store."""
+    places, number, main = [], 0, None
+    for thread, call, above, below in filter(None, map(_parse_call, trace.read_text(encoding="utf-8").splitlines())):
+        main = main or thread
+        is_of_store = not {*_STORES}.isdisjoint(f"{above}/{below}".split("/"))
+        assert thread == main or not is_of_store, f"{call} of another thread: {above} {below}"
+        if call == name and thread == main:
+            number += 1
+            if is_of_store:
+                places.append(number)
+    return places
+
+
+def _parse_call(line: str) -> tuple[str, str, str, str] | None:
+    """The thread, the name of the call, the path of its descriptor, and the name below it."""
+    if (found := _CALL.match(line)) is None:
+        return None
+    thread, call, above, below = (text or "" for text in found.groups())
+    return thread, call, above, below if call.endswith("at") else ""
 
 
 def check_poisoned(run: KilledRun) -> None:

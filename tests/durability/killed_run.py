@@ -185,13 +185,6 @@ class KilledRun:
         """What strace saw of the process that it disturbed."""
         return self.project.root / "trace.txt"
 
-    @property
-    def failed_outside_the_store(self) -> bool:
-        """Whether strace let a file fail that is not of the store, such as one of an import. The number of files that
-        are opened before differs, because a run looks for messages from time to time."""
-        lines = self.trace.read_text(encoding="utf-8").splitlines() if self.trace.exists() else []
-        return any("(INJECTED)" in line and " openat(" in line and not is_of_store(line) for line in lines)
-
     # --- checks ----------------------------------------------------------------------------------------------------
 
     def check(self, whole: str, effects: Counter[Effect]) -> None:
@@ -228,11 +221,6 @@ class KilledRun:
 def _kill(processes: list[int]) -> bool:
     os.kill(processes[0], signal.SIGKILL)
     return True
-
-
-def is_of_store(call: str) -> bool:
-    """Whether a system call, as strace prints it, is about the store or the ids of stores."""
-    return ".agentrun" in call or ".local" in call
 
 
 RESULTS = {"pay": '{"done": "%s"}', "note": "noted %s"}

@@ -26,9 +26,11 @@ Patch = Callable[[object, str, Any], None]
 
 class Bug(NamedTuple):
     plant: Callable[[Patch], None]
-    found: str
-    """A regular expression for the violation that a test in this process finds."""
-    found_in_processes: str
+    violation: str
+    """A regular expression for what a test in this process finds."""
+    killed_at: str = ""
+    """A regular expression for the moments at which to kill a process that has the bug. Empty: at none."""
+    violation_in_processes: str = ""
 
 
 def repeat_calls(patch: Patch) -> None:
@@ -109,10 +111,15 @@ def write_the_package_last(patch: Patch) -> None:
 
 
 BUGS = {
-    "repeat_calls": Bug(repeat_calls, "Counter", r"tool='(pay|note)', about='..'\): 2"),
-    "start_without_a_record": Bug(start_without_a_record, "Counter", r"tool='pay', about='..'\): 2"),
-    "keep_torn_lines": Bug(keep_torn_lines, r"journal\.(damaged|truncated)", r"journal\.(damaged|truncated)"),
-    "lose_results": Bug(lose_results, "is pending, but it is not running", "exit 70|is pending, but it is not running"),
-    "write_the_head_first": Bug(write_the_head_first, r"journal\.truncated", r"journal\.truncated"),
-    "write_the_package_last": Bug(write_the_package_last, "was not stored with it", "was not stored with it"),
+    "repeat_calls": Bug(repeat_calls, "Counter", r"event 1.", r"tool='(pay|note)', about='..'\): 2"),
+    "start_without_a_record": Bug(start_without_a_record, "Counter", r"event 1.", r"tool='pay', about='..'\): 2"),
+    "keep_torn_lines": Bug(
+        keep_torn_lines, r"journal\.(damaged|truncated)", r"torn .*journal\.jsonl", r"journal\.(damaged|truncated)"
+    ),
+    "lose_results": Bug(lose_results, "is pending, but it is not running", r"event ", "exit 70"),
+    "write_the_head_first": Bug(
+        write_the_head_first, r"journal\.truncated", r"before .*\(write .*journal\.jsonl", r"journal\.truncated"
+    ),
+    "write_the_package_last": Bug(write_the_package_last, "was not stored with it"),
 }
+BUGS_IN_PROCESSES = [name for name, bug in BUGS.items() if bug.killed_at]

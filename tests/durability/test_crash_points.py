@@ -92,7 +92,7 @@ def batch(tmp_path: Path) -> Trials:
 @pytest.mark.parametrize("bug", BUGS)
 def test_planted_bug_is_found(batch: Trials, monkeypatch: pytest.MonkeyPatch, bug: str) -> None:
     BUGS[bug].plant(monkeypatch.setattr)
-    assert re.search(BUGS[bug].found, first_violation(batch))
+    assert re.search(BUGS[bug].violation, first_violation(batch))
 
 
 def test_lock_that_is_left_is_found(batch: Trials, tmp_path: Path) -> None:

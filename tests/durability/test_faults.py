@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from .faults import FaultCases, check_poisoned, mounting_problem, tracing_problem
+from . import faults
+from .faults import FaultCases, StoreCall, check_poisoned, mounting_problem, store_places, tracing_problem
 from .killed_run import Fault, KilledRun
 from .outside_world import OutsideWorld
-from .series import Case
+from .series import Case, CaseMissed
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are copied with fork")
 NEEDS_STRACE = pytest.mark.skipif(tracing_problem() is not None, reason=str(tracing_problem()))
@@ -76,14 +77,30 @@ def test_sync_that_is_repeated_is_found(tmp_path: Path, world: OutsideWorld) -> 
         check_poisoned(run)
 
 
-@pytest.mark.parametrize(("path", "is_outside"), [("/lib/python/site-packages", True), ("/a/.agentrun/runs", False)])
-def test_failing_files_of_the_store_are_told_from_others(
-    tmp_path: Path, world: OutsideWorld, path: str, is_outside: bool
-) -> None:
-    run = KilledRun("plain", tmp_path / "run", world)
-    assert not run.failed_outside_the_store
-    run.trace.write_text(f'7 openat(3<{path}>, "x", O_RDONLY) = -1 EIO (Input/output error) (INJECTED)\n')
-    assert run.failed_outside_the_store == is_outside
+def test_calls_on_files_of_the_store_are_told_from_others(tmp_path: Path) -> None:
+    lines = (
+        'openat(AT_FDCWD, "/lib/x.py", O_RDONLY) = 3',
+        'openat(AT_FDCWD</a>, "/a/.agentrun/runs", O_RDONLY) = 3',
+        'openat(3</a/.agentrun/runs>, "run-1", O_RDONLY) = 3',
+        'openat(3</a>, ".agentrun", O_RDONLY) = -1 EIO (Input/output error) (INJECTED)',
+        'write(1</a/output.txt>, ".agentrun", 9) = 9',
+        'write(4</a/.agentrun/owner>, "x", 1) = ?',
+    )
+    trace = tmp_path / "trace"
+    trace.write_text("\n".join(lines), encoding="utf-8")
+    assert (store_places(trace, "openat"), store_places(trace, "write")) == ([2, 3, 4], [2])
+    trace.write_text("\n".join(f"{7 + (number == 5)} {line}" for number, line in enumerate(lines)), encoding="utf-8")
+    with pytest.raises(AssertionError, match=r"write of another thread: /a/\.agentrun/owner"):
+        store_places(trace, "openat")
+
+
+@NEEDS_STRACE
+def test_fault_that_misses_the_store_is_aimed_again(cases: FaultCases, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first file that is opened is not of the store."""
+    cases.try_call(StoreCall("openat", 2, 1), "error=EIO", 0)
+    monkeypatch.setattr(faults, "AIMS", 1)
+    with pytest.raises(CaseMissed):
+        cases.try_call(StoreCall("openat", 2, 1), "error=EIO", 0)
 
 
 def test_limited_file_sizes_do_no_harm(cases: FaultCases) -> None:
