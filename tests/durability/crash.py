@@ -3,8 +3,8 @@
     python -m tests.durability.crash [--seed N]
 
 Each case is a run in a new folder: its process dies by SIGKILL, others continue it, and the end must be that of a run
-that was not disturbed (`KilledRun.check`). A third of the cases die three times. Each bug of `planted_bugs.py` is a case
-too: it is a violation if nothing finds it.
+that was not disturbed (`KilledRun.check`). A third of the cases die three times. Each bug of `planted_bugs.py` is a
+case too: it is a violation if nothing finds it.
 """
 
 from __future__ import annotations
