@@ -4,6 +4,7 @@ Rule 1  An event is published after its record is in the journal. Subscribers ca
 Rule 2  Subscribers read records from the journals, so they lose none, and get those of other processes too. What is
         published says what to read next, and between which records a transient event belongs.
 Rule 3  A subscriber has a queue of limited size. If it is full, transient events are dropped, and a `Gap` says so.
+Rule 4  A subscriber of one run that waits for more gets one event if the run does not continue on its own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from agentrun.core.facts import Record
-from agentrun.engine.events import Cursor, Event, Gap, Scope
+from agentrun.engine.events import Cursor, Event, Gap, Pause, Scope
 from agentrun.engine.follower import FollowedJournals, JournalFollower
 from agentrun.engine.ports import TransientEvent
 
@@ -36,22 +37,44 @@ class EventBus:
         for subscription in tuple(self._subscriptions):
             subscription.offer(run, news)
 
-    def subscribe(self, scope: Scope, journals: FollowedJournals, cursor: Cursor | None = None) -> Subscription:
-        """Raises `run.not_found`, `cursor.scope`."""
+    def wake(self, run: str) -> None:
+        """Let the subscribers look at a run that is not worked on any more."""
+        for subscription in tuple(self._subscriptions):
+            if subscription.scope.run == run:
+                subscription.wake()
+
+    def subscribe(
+        self,
+        scope: Scope,
+        journals: FollowedJournals,
+        cursor: Cursor | None = None,
+        find_pause: Callable[[str], Pause | None] = lambda run: None,
+    ) -> Subscription:
+        """`find_pause`: why a run does not continue; None if it does. Raises `run.not_found`, `cursor.scope`."""
         follower = JournalFollower(journals, scope, cursor)
-        subscription = Subscription(follower, self._queue, self._subscriptions.remove)
+        subscription = Subscription(follower, self._queue, self._subscriptions.remove, find_pause)
         self._subscriptions.append(subscription)
         return subscription
 
 
 class Subscription:
     """The events that one subscriber has not read yet. `for` yields the available events; `async for` also waits for
-    more, until the subscription is closed or, in the scope of one run, the run is finished."""
+    more, until the subscription is closed or, in the scope of one run, the run is finished. If that run is suspended or
+    was left, an event says so, and `async for` waits on."""
 
-    def __init__(self, follower: JournalFollower, limit: int, leave: Callable[[Any], None]) -> None:
+    def __init__(
+        self,
+        follower: JournalFollower,
+        limit: int,
+        leave: Callable[[Any], None],
+        find_pause: Callable[[str], Pause | None],
+    ) -> None:
         self._follower = follower
         self._limit = limit
         self._leave = leave
+        self._find_pause = find_pause
+        self._paused_at = -1
+        """The number of the last record when the subscriber got a `Pause`."""
         self._lock = Lock()
         """For the queue: events can be published in another thread."""
         self._queue: deque[tuple[str, Record | TransientEvent]] = deque()
@@ -128,12 +151,29 @@ class Subscription:
                     yield event
                 if self._closed:
                     return
+                if (event := self._pause_event()) is not None:  # type: ignore[assignment]  # or None
+                    yield event
+                    continue
                 if watch is None:
                     await more
                 elif not watch.follow(self._follower.open_runs):
                     timer = loop.call_later(watch.pause, _resolve_future, more)
                     await more
                     timer.cancel()
+
+    def _pause_event(self) -> Event | None:
+        """Only if all records are read, and once for each of them that is the last one."""
+        run, cursor = self.scope.run, self.cursor
+        if run is None or (seq := cursor.runs.get(run, 0)) == self._paused_at:
+            return None
+        pause = self._find_pause(run)
+        if pause is None:
+            return None
+        self._paused_at = seq
+        return Event(cursor, run, pause.agent, pause)
+
+    def wake(self) -> None:
+        self._wake()
 
     def _note_change(self, watch: StoreWatch) -> None:
         watch.clear()

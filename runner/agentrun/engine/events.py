@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
+from typing import TypeAlias
 from zlib import crc32
 
 import msgspec
 from msgspec import Struct
 
 from agentrun.core.facts import Record, RunStopped
+from agentrun.core.outcome import Parked, Suspended
 from agentrun.engine.ports import TransientEvent
 from agentrun.errors import AgentrunError, RequestError
 from agentrun.spec.problems import quote_text
@@ -69,12 +71,16 @@ class Gap(Struct, frozen=True):
     was too slow, and lost transient events. It lost no record."""
 
 
+Pause: TypeAlias = Suspended | Parked
+"""A run that does not continue on its own: it waits for someone outside, or nothing works on it."""
+
+
 class Event(Struct, frozen=True):
     cursor: Cursor
     run: str | None
     """Null for a gap of a slow subscriber."""
     agent: str | None
-    what: Record | TransientEvent | Gap
+    what: Record | TransientEvent | Gap | Pause
 
     @property
     def is_terminal(self) -> bool:

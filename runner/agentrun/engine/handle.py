@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentrun.compiler.package_file import PackageFile
 from agentrun.core import facts
 from agentrun.core.fault import fault_of
 from agentrun.core.messages import Content, user_message
-from agentrun.core.outcome import Ending, Outcome, Parked, Question, outcome_of
+from agentrun.core.outcome import Ending, Outcome, Parked, Question, Suspended, outcome_of
 from agentrun.core.state import State
 from agentrun.core.transitions import is_acceptable
 from agentrun.engine.answers import CallSettlement, make_answer, make_settlement, refuse_answer, refuse_settlement
@@ -22,11 +22,14 @@ from agentrun.engine.begin import admit, refuse_changed_package, refuse_duplicat
 from agentrun.engine.clock import StepClock
 from agentrun.engine.driver import RunLog, drive_with_children
 from agentrun.engine.event_bus import Subscription
-from agentrun.engine.events import Cursor, run_scope
+from agentrun.engine.events import Cursor, Pause, run_scope
 from agentrun.engine.request import RunStatus, wrong_state_error
 from agentrun.engine.sessions import Session
 from agentrun.engine.world import World
 from agentrun.errors import PackageError, RequestError
+
+if TYPE_CHECKING:
+    from agentrun.store.inbox import Inbox
 
 PARK_GRACE_MS = 10_000
 """Milliseconds that running effects may still take when a run is parked."""
@@ -42,7 +45,9 @@ class RunHandle:
         world: World,
         session: Session,
         subscribe: Callable[[Cursor | None], Subscription],
+        wake: Callable[[str], None] = lambda run: None,
     ) -> None:
+        """`wake`: called when the run is not worked on any more."""
         self.run = log.state.started.run
         self.agent = log.state.started.agent
         self._package = package
@@ -50,7 +55,10 @@ class RunHandle:
         self._world = world
         self.session = session
         self._subscribe = subscribe
+        self._wake = wake
         self._task: Any = None
+        self._listener: Any = None
+        """Takes the messages of other processes to a suspended run of a store."""
         self._ended: Ending | None = None
         self._error: Exception | None = None
         """The error that interrupted the run. The run is not finished and can be resumed."""
@@ -78,6 +86,15 @@ class RunHandle:
     def outcome(self) -> Outcome | None:
         """The outcome, or None if the run is not finished."""
         return outcome_of(self.state) if self.state.stopped is not None else None
+
+    @property
+    def pause(self) -> Pause | None:
+        """Why the run does not continue on its own. None: it does, or it is finished."""
+        if self.is_active or self.outcome is not None:
+            return None
+        if isinstance(self._ended, Suspended | Parked):
+            return self._ended
+        return Parked(run=self.run, agent=self.agent, seq=self.state.seq)
 
     async def wait(self) -> Ending:
         """Wait until the run is finished, suspended or parked. Cancelling the wait does not stop the run."""
@@ -112,19 +129,45 @@ class RunHandle:
     async def _work(self) -> None:
         if self.is_worked_on:
             raise wrong_state_error(self.run, "suspended", "processing")
+        self.stop_listening()
         try:
             self._ended = await self._drive()
         except Exception as error:  # noqa: BLE001  # `wait` raises it
             self._error = error
         finally:
             self._world.crews.clear()
+        if isinstance(self._ended, Suspended) and self._world.inbox is not None:
+            from asyncio import get_running_loop  # late: as above
+
+            self._listener = get_running_loop().create_task(self._listen(self._world.inbox))
+        self._wake(self.run)
+
+    async def _listen(self, inbox: Inbox) -> None:
+        from agentrun.engine.inbox import wait_for_message  # late: only a stored run needs it
+
+        try:
+            await wait_for_message(self._world, inbox, self._package, self._log)
+        except Exception as error:  # noqa: BLE001  # `wait` raises it
+            self._error = error
+        else:
+            self.begin()
+
+    def stop_listening(self) -> None:
+        """Take no messages of other processes any more, until the run is worked on again."""
+        if self._listener is not None:
+            self._listener.cancel()
+            self._listener = None
 
     async def _drive(self) -> Ending:
         try:
             refuse_changed_package(self._package)
         except PackageError as error:
             self._log.commit(facts.RunStopped("failed", fault_of(error)))
-        return await drive_with_children(self._world, self._package.agent, self._log)
+        if self._world.inbox is None:
+            return await drive_with_children(self._world, self._package.agent, self._log)
+        from agentrun.engine.inbox import drive_and_take_messages  # late: only a stored run needs it
+
+        return await drive_and_take_messages(self._world, self._world.inbox, self._package, self._log)
 
     # --- input from outside --------------------------------------------------------------------------------------
 

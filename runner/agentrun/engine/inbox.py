@@ -110,6 +110,14 @@ async def drive_and_take_messages(world: World, inbox: Inbox, package: PackageFi
             log.take_over(package.fingerprint)  # wakes the sub-agents
 
 
+async def wait_for_message(world: World, inbox: Inbox, package: PackageFile, log: RunLog) -> None:
+    """Wait until a message of another process has made a suspended run ready to continue."""
+    taker = MessageTaker(world, inbox, package.agent, log)
+    while not taker.take_rest():  # noqa: ASYNC110  # another process sets no event
+        await asyncio.sleep(LOOK_INTERVAL)
+    log.take_over(package.fingerprint)  # wakes the sub-agents
+
+
 class MessageTaker:
     """Takes the messages to a run while this process works on it."""
 

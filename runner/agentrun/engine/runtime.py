@@ -15,19 +15,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from types import NoneType
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentrun.compiler.package_file import PackageFile
-from agentrun.core.effects import route_name
+from agentrun.core.decide import decide
+from agentrun.core.effects import Wait, route_name
 from agentrun.core.evolve import fold
 from agentrun.core.facts import ApprovalAnswer, CancelRequested, Fact, Record, RunStopped
 from agentrun.core.messages import Content
-from agentrun.core.outcome import Question, outcome_of
+from agentrun.core.outcome import Parked, Question, outcome_of, suspended_outcome
 from agentrun.core.package import Package
-from agentrun.core.state import State
+from agentrun.core.state import State, pending_effects
 from agentrun.core.transitions import is_acceptable
 from agentrun.engine.answers import (
     CallSettlement,
@@ -51,11 +52,12 @@ from agentrun.engine.begin import (
     keep_package,
     name_run_in_errors,
 )
+from agentrun.engine.clock import StepClock
 from agentrun.engine.crew import MAX_PARALLEL_EFFECTS, CompletionOrder
 from agentrun.engine.crew_registry import CrewRegistry
 from agentrun.engine.driver import RunLog, open_run_log
 from agentrun.engine.event_bus import EventBus, Subscription
-from agentrun.engine.events import ALL_EVENTS, Cursor, Scope, run_scope
+from agentrun.engine.events import ALL_EVENTS, Cursor, Pause, Scope, run_scope
 from agentrun.engine.follower import follow_journals
 from agentrun.engine.handle import PARK_GRACE_MS, RunHandle
 from agentrun.engine.http_clients import HttpClients
@@ -68,6 +70,11 @@ from agentrun.engine.worlds import hosted_world
 from agentrun.errors import HostError, RequestError, run_not_found_error
 from agentrun.redactor import Redactor
 from agentrun.spec.project import Project
+from agentrun.store.run_ids import root_run
+
+if TYPE_CHECKING:
+    from agentrun.store.files import FileStore
+    from agentrun.store.inbox import OutsideFact
 
 _T = TypeVar("_T")
 
@@ -114,8 +121,8 @@ class Runtime:
         self.packages = {package.fingerprint: package for package in packages}
         self._default_package = default_package
         self._resolver = resolver
-        store: Any = journals if hasattr(journals, "sessions") else None
-        self.sessions = Sessions(store)
+        self._store: FileStore | None = journals if hasattr(journals, "sessions") else None  # type: ignore[assignment]
+        self.sessions = Sessions(self._store)
         self.clock = clock or _system_clock()
         self._events = events
         self._approver = to_approver(approver, self.clock)
@@ -153,7 +160,11 @@ class Runtime:
         self._redactor = world.redactor
 
     async def close(self) -> None:
-        """Close the connections of the live worlds."""
+        """Close the connections of the live worlds. Other processes may then continue the suspended runs of a store."""
+        for handle in self._runs.values():
+            handle.stop_listening()
+            if self._store is not None and handle.pause is not None:
+                self._store.leave(handle.run)
         await self._clients.close()
 
     async def __aenter__(self) -> Self:
@@ -172,7 +183,7 @@ class Runtime:
             _, policy = self._ports(run)
             package = self.effective_package(request)
             request = replace(request, package=package)
-            world = world_of_run(self._world(), run)
+            world = self._world(run)
             try:
                 session = self._session(request, run)
                 started = check_start(world, package.agent, request, session, policy=policy)
@@ -235,8 +246,10 @@ class Runtime:
             return handle or self._finished_handle(journals, run)
         if handle is not None and handle.is_worked_on:
             raise wrong_state_error(run, "suspended", "processing")
+        if handle is not None:
+            handle.stop_listening()
         package = with_package or stored_package(journals, run)
-        world = world_of_run(self._world(), run)
+        world = self._world(run)
         check_resume(world, package, state)
         keep_package(world, package)
         log = open_run_log(world)
@@ -244,14 +257,15 @@ class Runtime:
         return self._register(package, log, world, handle.session if handle else Session())
 
     def _finished_handle(self, journals: Journals, run: str) -> RunHandle:
-        world = world_of_run(self._world(), run)
+        world = self._world(run)
         return RunHandle(stored_package(journals, run), open_run_log(world), world, Session(), self._events_of(run))
 
     def _events_of(self, run: str) -> Callable[[Cursor | None], Subscription]:
         return lambda cursor: self.subscribe(run_scope(run), cursor)
 
     def _register(self, package: PackageFile, log: RunLog, world: World, session: Session) -> RunHandle:
-        handle = RunHandle(package, log, world, session, self._events_of(world.run))
+        assert self._events is not None
+        handle = RunHandle(package, log, world, session, self._events_of(world.run), self._events.wake)
         self._runs[handle.run] = handle
         handle.begin()
         return handle
@@ -308,7 +322,21 @@ class Runtime:
         if self._events is None or self.journals is None:
             name = "events" if self._events is None else "journal"
             raise HostError("host.missing", f"the runtime has no {name} port", fields={"name": name})
-        return self._events.subscribe(scope, follow_journals(self.journals), cursor)
+        return self._events.subscribe(scope, follow_journals(self.journals), cursor, self._find_pause)
+
+    def _find_pause(self, run: str) -> Pause | None:
+        if run in self._runs:
+            return self._runs[run].pause
+        if self._store is not None and self._store.is_locked(run):
+            return None
+        state = self._state(run)
+        if state.stopped is not None:
+            return None
+        assert self.journals is not None
+        step = decide(package_of_run(self.journals, run), state)
+        if isinstance(step, Wait) and not pending_effects(state):
+            return suspended_outcome(state, step.questions, step.waits_for)
+        return Parked(run=run, agent=state.started.agent, seq=state.seq)
 
     def terminal_record(self, run: str) -> Record | None:
         """The record that ended a run, or None if the run is not finished. Raises `run.not_found`."""
@@ -355,16 +383,24 @@ class Runtime:
     def _posted(self, run: str) -> tuple[Fact, ...]:
         return tuple(fact for handle in self._runs.values() for fact in handle.posted(run))
 
-    def _post(self, run: str, fact: Fact) -> None:
+    def _post(self, run: str, fact: OutsideFact) -> None:
         if run in self._runs:
             self._runs[run].post(fact)
-        elif not any(handle.post_to_child(run, fact) for handle in self._runs.values()):
-            self._ports(run)
-            open_run_log(world_of_run(self._world(), run)).commit(fact)
+        elif any(handle.post_to_child(run, fact) for handle in self._runs.values()):
+            return
+        elif self._store is not None and root_run(run) not in self._runs:
+            from agentrun.engine.inbox import send_fact  # late: only a store needs it
 
-    def _world(self) -> World:
+            if send_fact(self._store, run, fact, self._redactor):
+                self._store.leave(run)
+        else:
+            self._ports(run)
+            open_run_log(self._world(run)).commit(fact)
+
+    def _world(self, run: str) -> World:
         assert self._events is not None
-        return hosted_world(
+        store = None if isinstance(self.clock, StepClock) else self._store
+        world = hosted_world(
             self._wrappers,
             clock=self.clock,
             journals=self.journals,
@@ -378,7 +414,9 @@ class Runtime:
             approver=self._approver,
             programs=self._programs,
             redactor=self._redactor,
+            inbox=None if store is None else store.inbox(run),
         )
+        return world_of_run(world, run)
 
 
 def _system_clock() -> Clock:

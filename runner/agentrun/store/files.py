@@ -334,13 +334,24 @@ class FileStore:
                 self._tree.remove_directory(self.run_directory(other))
         self._tree.remove_directory(self.run_directory(run))
 
+    def leave(self, run: str) -> None:
+        """Stop to work on a run and its sub-agents: another process may continue them."""
+        root = self._family(run)
+        for each in [each for each in self._journals if self._family(each) == root]:
+            self._close_journal(each)
+            self.sessions.release(each)
+        self._release(root)
+
+    def _close_journal(self, run: str) -> None:
+        journal = self._journals.pop(run)
+        journal.close()
+        if journal.seq:
+            self.update_index(run)
+
     def close(self) -> None:
         """Close all journals and release all locks."""
-        for run, journal in self._journals.items():
-            journal.close()
-            if journal.seq:
-                self.update_index(run)
-        self._journals.clear()
+        for run in list(self._journals):
+            self._close_journal(run)
         for run in list(self._locks):
             self._release(run)
         self.sessions.release_all()
