@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -28,7 +29,7 @@ STRUCTURED = {
 ENVIRONMENT = {**VALUES, **STRUCTURED}
 PARTS = {"the cookie": COOKIE, "the client secret": INNER, "the user info": "dSn-cAnary-19"}
 FORMS: dict[str, Callable[[str], list[str]]] = {
-    "raw": lambda value: [value],
+    "raw": lambda value: [value, repr(value)[1:-1]],
     "upper case": lambda value: [value.upper()],
     "lower case": lambda value: [value.lower()],
     "url": lambda value: [quote(value, safe=""), quote(value)],
@@ -52,13 +53,28 @@ model: {provider: openai, name: gpt-4.1-mini, stream: true}
 instructions: "Say everything. %s"
 input: Hello
 tools: {leak: {kind: python, call: "desk:leak", effect: read}}
-policy: {default: allow}
+policy: {default: %s}
+hooks: [{id: look, at: on_output, call: "desk:look", on_failure: continue}]
 guards: {repeated_call: off, repeated_batch: off}
 budgets: {turns: 30, time: 5m}
 """
 DESK = """\
-import base64, json, os, sys
+import base64, json, logging, os, sys, warnings
+from contextlib import suppress
+from pathlib import Path
 from urllib.parse import quote
+
+def look(question: object) -> None:
+    everything = list(os.environ.values())
+    with open("processes.txt", "ab") as file:
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if os.getsid(int(process.name)) == os.getsid(0):
+                    file.write((process / "cmdline").read_bytes())
+    logging.getLogger("desk").error("all of %s", everything, exc_info=RuntimeError(everything))
+    logging.getLogger("desk").error("%d", everything)
+    warnings.warn(str(everything))
+    raise RuntimeError(everything)
 
 def leak(how: str) -> object:
     values = [value for name, value in sorted(os.environ.items()) if name != "PATH"]
@@ -87,12 +103,19 @@ cases:
 """
 SHOWING = (
     "runs",
-    "show - --json",
+    "runs --json",
+    "show RUN",
+    "show RUN --json",
+    "verify RUN",
+    "audit RUN",
     "events --json",
     "events",
     "sessions",
     "sessions show mine",
     "cassette show cassettes/canary/default.yaml",
+    "cassette audit",
+    "doctor",
+    "doctor --json",
 )
 
 
@@ -113,8 +136,8 @@ class Desk:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.printed: dict[str, bytes] = {}
-        (root / "canary.yaml").write_text(SPEC % "", encoding="utf-8")
-        (root / "planted.yaml").write_text(SPEC % COOKIE, encoding="utf-8")
+        for name, text, policy in (("canary", "", "allow"), ("planted", COOKIE, "allow"), ("asking", "", "ask")):
+            (root / f"{name}.yaml").write_text(SPEC % (text, policy), encoding="utf-8")
         (root / "desk.py").write_text(DESK, encoding="utf-8")
         (root / "pyproject.toml").write_text("[tool.agentrun]\n", encoding="utf-8")
         self.mine = {path.name for path in root.iterdir()}
@@ -124,6 +147,14 @@ class Desk:
         done: subprocess.CompletedProcess[bytes] = forked_command.run(args, self.root, given, b"", 120, program)
 
         self.printed[" ".join(args)] = done.stdout + b"\n" + done.stderr
+        return done.returncode
+
+    def start(self, *args: str, environment: Mapping[str, str]) -> int:
+        """A real process that shows all warnings of Python."""
+        given = {"PATH": "/usr/bin:/bin", "HOME": str(self.root), **environment}
+        command = [sys.executable, "-Xdev", *args]
+        done = subprocess.run(command, cwd=self.root, env=given, capture_output=True, check=False, timeout=120)
+        self.printed[args[0]] = done.stdout + b"\n" + done.stderr
         return done.returncode
 
     def files(self) -> Iterator[tuple[str, bytes]]:
@@ -136,6 +167,10 @@ class Desk:
         return {place: found for place, data in places.items() if (found := leaks(data))}
 
 
+MAIN = """
+from agentrun.cli import main
+main()
+"""
 RAISE = """
 from agentrun.engine import driver
 def fail(*args, **options):
@@ -144,35 +179,110 @@ def fail(*args, **options):
 driver.drive = driver.drive_with_children = fail
 from agentrun.engine import run
 run.drive_with_children = fail
-from agentrun.cli import main
-main()
+"""
+KEEP_MESSAGES = """
+from agentrun.store.inbox import Inbox
+Inbox.remove = lambda inbox, name: None
+"""
+PYTEST = """
+import sys, pytest
+sys.exit(pytest.main(["-p", "no:cacheprovider", "-vv", "-l", "-rA", "--log-level=DEBUG", *sys.argv[1:]]))
+"""
+XDIST = ("-n1", "-vv", "-l", "-rA", "--log-level=DEBUG", "--agentrun-live-tools", "--junitxml=xdist.xml")
+RECORD = """
+import json, os, sys, urllib.request, vcr, agentrun.vcr
+everything = list(os.environ.values())
+message = {"role": "user", "content": json.dumps(everything)}
+body = json.dumps({"model": "gpt-4.1-mini", "stream": True, "messages": [message]})
+key = {"authorization": "Bearer " + os.environ["DB_PASS"].encode().hex()}
+request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body.encode(), key)
+with agentrun.vcr.register(vcr.VCR()).use_cassette("vcr.yaml"):
+    urllib.request.urlopen(request).read()
 """
 
 
-def test_no_canary_is_written_or_printed(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
     (tmp_path / "canary.cases.yaml").write_text(CASES, encoding="utf-8")
-    desk.mine.add("canary.cases.yaml")
+    return Desk(tmp_path)
+
+
+@pytest.fixture
+def given() -> Iterator[dict[str, str]]:
+    """The environment of a run that can reach its model."""
     with ScriptedProvider(story()) as server:
-        given = {**ENVIRONMENT, "OPENAI_API_KEY": "sk-any", "OPENAI_BASE_URL": f"{server.url}/v1"}
-        record = ("canary.yaml", "--mode", "record", "--yes", "--journal", "record.jsonl")
-        assert desk.run(*record, environment=given) == 0
-        assert desk.run("planted.yaml", "--mode", "live", "--json", environment=given) == 0
-        assert desk.run("canary.yaml", "--new-session", "mine", "--journal", "-", environment=given) == 0
-        assert desk.run("test", "--record", "all", "--yes", "-v", "--junit", "junit.xml", environment=given) == 1
-        traceback = {**given, "AGENTRUN_TRACEBACK": "1"}
-        assert desk.run("canary.yaml", "--mode", "live", environment=traceback, program=RAISE) == 70
+        yield {**ENVIRONMENT, "OPENAI_API_KEY": "sk-any", "OPENAI_BASE_URL": f"{server.url}/v1"}
+
+
+def test_no_canary_is_written_or_printed(desk: Desk, given: dict[str, str]) -> None:
+    record = ("canary.yaml", "--mode", "record", "--yes", "--journal", "record.jsonl")
+    assert desk.run(*record, environment=given) == 0
+    (stored,) = (desk.root / ".agentrun" / "runs").glob("run-*")
+    assert desk.run("planted.yaml", "--mode", "live", "--json", environment=given) == 0
+    assert desk.run("canary.yaml", "--new-session", "mine", "--journal", "-", environment=given) == 0
+    assert desk.run("test", "--record", "all", "--yes", "-v", "--junit", "junit.xml", environment=given) == 1
+    for name, option in (("AGENTRUN_TRACEBACK", "--json"), ("NO_TRACEBACK", "--no-color")):
+        failing = {**given, name: "1"}
+        assert desk.run("canary.yaml", "--mode", "live", option, environment=failing, program=RAISE + MAIN) == 70
     for command in SHOWING:
-        desk.run(*command.split(), environment=ENVIRONMENT)
+        assert desk.run(*command.replace("RUN", stored.name).split(), environment=ENVIRONMENT) == 0, command
     assert desk.run("canary.yaml", "--json", "--journal", "replay.jsonl", environment=ENVIRONMENT) == 0
     desk.run("test", "--update", environment=ENVIRONMENT)
     desk.run("test", "-v", "--junit", "junit.xml", environment={})
+    assert desk.start("-mpytest", *XDIST, environment=given) == 1
     names = dict(desk.files())
     assert {"record.jsonl", "replay.jsonl", "junit.xml", "cassettes/canary/default.yaml"} <= names.keys()
     assert any(name.startswith(".agentrun/runs/") for name in names)
     assert b"[redacted:PGPASSWORD]" in names["cassettes/canary/default.yaml"]
-    assert b"RuntimeError" in desk.printed["canary.yaml --mode live"]
+    assert b"RuntimeError" in desk.printed["canary.yaml --mode live --json"]
     assert b"[redacted:PGPASSWORD]" in desk.printed["events --json"]
+    assert b"agentrun" in names["processes.txt"]
+    assert b"UserWarning" in desk.printed["-mpytest"]
+    assert desk.leaks() == {}
+
+
+def test_no_canary_is_in_messages_to_a_run(desk: Desk, given: dict[str, str]) -> None:
+    """What a person sends or answers is in the inbox of the run, and then in its journal."""
+    everything = json.dumps([*ENVIRONMENT.values(), *PARTS.values()])
+    (desk.root / ".env").write_text("SHOP_PASS=cAnary of a file\n", encoding="utf-8")
+    assert desk.run("asking.yaml", "--mode", "live", "--detach", environment=given) == 8
+    desk.run("approvals", environment=given)
+    desk.run("approvals", "--json", environment=given)
+    for args in (
+        ["send", "-", f"{everything} cAnary of a file", "--no-resume"],
+        ["deny", "-", "c1.0", "--reason", everything],
+    ):
+        code = desk.run(*args, "--json", environment=given, program=KEEP_MESSAGES + MAIN)
+        assert code in (0, 8), desk.printed
+    places = dict(desk.files())
+    assert len([name for name in places if "/inbox/" in name]) == 2
+    assert not [
+        name for name, data in {**places, **desk.printed}.items() if b"cAnary of a file" in data and name != ".env"
+    ]
+    assert desk.leaks() == {}
+
+
+def test_no_canary_is_in_the_reports_of_pytest(desk: Desk, given: dict[str, str]) -> None:
+    """pytest shows local variables, logs, warnings and captured output, and writes them to its own report."""
+    record = ("--agentrun-record", "all", "--agentrun-yes")
+    failing_cases = CASES.replace("{type: journal-snapshot}", "{type: contains, value: nowhere}")
+    (desk.root / "canary.cases.yaml").write_text(failing_cases, encoding="utf-8")
+    assert desk.run("--junitxml=one.xml", "-ojunit_logging=all", *record, environment=given, program=PYTEST) == 1
+    for name in ("AGENTRUN_TRACEBACK", "NO_TRACEBACK"):
+        failing = {**given, name: "1"}
+        assert desk.run(f"--junitxml={name}.xml", *record, environment=failing, program=RAISE + PYTEST) == 1
+    printed = b"".join(desk.printed.values())
+    for shown in (b"desk:desk.py", b"UserWarning", b"RuntimeError: ['", b"Traceback", b"[redacted:PGPASSWORD]"):
+        assert shown in printed, printed.decode()
+    places = dict(desk.files())
+    assert b"PGPASSWORD" in places["one.xml"]
+    assert b"PGPASSWORD" in places[".agentrun/recorded/canary/default.yaml"]
+    assert desk.leaks() == {}
+
+
+def test_no_canary_is_recorded_by_the_plugin_for_vcrpy(desk: Desk, given: dict[str, str]) -> None:
+    assert desk.run(environment=given, program=RECORD) == 0, desk.printed
+    assert b"[redacted:PGPASSWORD]" in dict(desk.files())["vcr.yaml"]
     assert desk.leaks() == {}
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agentrun.cli.console import hide_run_secrets, json_line, json_option, print_stderr, safe_text
+from agentrun.cli.console import json_line, json_option, print_stderr, safe_text
 from agentrun.cli.run_files import find_run, refuse_sub_agent, run_argument, show_run_error, working_project
 from agentrun.cli.run_input import author, author_option, refuse_bad_values
 from agentrun.credentials import hidden_secrets
@@ -95,7 +95,7 @@ async def _drive_to_end(store: FileStore, run: str) -> None:
     from contextlib import suppress
 
     from agentrun.engine.driver import drive_with_children, open_run_log
-    from agentrun.engine.live_providers import live_settings
+    from agentrun.engine.live_providers import hide_run_secrets, live_settings
     from agentrun.engine.memory import stored_package
     from agentrun.engine.worlds.live import live_world
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
+from typing import Any, Protocol, TextIO, TypeVar
 
 import click
 import msgspec
@@ -24,10 +24,6 @@ from agentrun.errors import AgentrunError, SpecError
 from agentrun.files import write_user_file
 from agentrun.secret import mask
 from agentrun.spec.problems import DocumentError, Problem, escape_invisible, render_problem
-
-if TYPE_CHECKING:
-    from agentrun.core.package import Package
-    from agentrun.engine.settings import Settings
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -45,13 +41,6 @@ class ProgressOutput(Protocol):
         """Hold back all lines while something else uses the terminal."""
 
     def close(self) -> None: ...
-
-
-def hide_run_secrets(package: Package, settings: Settings) -> None:
-    """Redact the secrets of a run too, with those of `.env`, in everything that this process prints from now on."""
-    from agentrun.engine.live_providers import known_secrets
-
-    hidden_secrets.add(known_secrets(package, settings.variables(), settings.file.given))
 
 
 def json_option(command: _Command) -> _Command:

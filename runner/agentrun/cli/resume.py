@@ -11,7 +11,7 @@ import click
 from agentrun.cli import options as cli_options
 from agentrun.cli.approval_options import approve_option, detach_option, make_approver, terminal_approver
 from agentrun.cli.completion import complete_runs
-from agentrun.cli.console import document_problems, hide_run_secrets, json_line, json_option, print_stderr, safe_text
+from agentrun.cli.console import document_problems, json_line, json_option, print_stderr, safe_text
 from agentrun.cli.run_files import find_run, show_run_error, working_project
 from agentrun.credentials import hidden_secrets
 from agentrun.errors import SUSPENDED_EXIT, AgentrunError, SpecError
@@ -183,7 +183,7 @@ def _resume(store: FileStore, run: str, options: dict[str, Any]) -> _Resumption:
     from agentrun.engine.begin import refuse_stand_ins
     from agentrun.engine.due import try_resume
     from agentrun.engine.event_loop import SystemClock
-    from agentrun.engine.live_providers import live_settings
+    from agentrun.engine.live_providers import hide_run_secrets, live_settings
 
     records, package = store.records(run), _package(store, run, options["with_package"])
     settings = None

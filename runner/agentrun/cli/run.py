@@ -21,7 +21,7 @@ from agentrun.cli.approval_options import (
     yes_option,
 )
 from agentrun.cli.completion import complete_case_names
-from agentrun.cli.console import hide_run_secrets, json_option
+from agentrun.cli.console import json_option
 from agentrun.credentials import hidden_secrets
 from agentrun.errors import HostError, SpecError
 
@@ -196,7 +196,7 @@ def _with_settings(plan: RunPlan, package: Package, grace: int | None) -> RunPla
         return plan
     from msgspec.structs import replace
 
-    from agentrun.engine.live_providers import live_settings
+    from agentrun.engine.live_providers import hide_run_secrets, live_settings
 
     settings = live_settings(package, plan.spec.project.root)
     hide_run_secrets(package, settings)

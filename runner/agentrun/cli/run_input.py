@@ -77,6 +77,7 @@ def give_input(word: str, call: str | None, options: dict[str, Any], make: Calla
         name = find_run(store, word)
         try:
             refuse_untrusted(project)
+            _hide_run_secrets(store, name)
             message = make(store, name)
             is_ours = send_fact(store, name, message.fact, hidden_secrets.redactor, only_unowned=bool(needed))
         except AgentrunError as error:
@@ -95,6 +96,15 @@ def give_input(word: str, call: str | None, options: dict[str, Any], make: Calla
     if not as_json and (is_ours or not options["quiet"]):
         print_stderr(_next_line(root_run(name), is_ours=is_ours))
     return 0
+
+
+def _hide_run_secrets(store: FileStore, run: str) -> None:
+    """Redact the secrets of the run too, such as those of `.env`: its journal records the input."""
+    from agentrun.engine.answers import package_of_run
+    from agentrun.engine.live_providers import hide_run_secrets, live_settings
+
+    package = package_of_run(store, run)
+    hide_run_secrets(package, live_settings(package, store.project.root))
 
 
 def _next_line(run: str, *, is_ours: bool) -> str:

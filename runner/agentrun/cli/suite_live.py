@@ -15,7 +15,7 @@ from agentrun.cli.approval_options import (
     refuse_without_consent,
     terminal_approver,
 )
-from agentrun.cli.console import hide_run_secrets, safe_text
+from agentrun.cli.console import safe_text
 from agentrun.cli.interrupt import InterruptHandler
 from agentrun.cli.plan import RunMode
 from agentrun.cli.stdout_guard import guard_stdout
@@ -81,6 +81,8 @@ def live_case_runner(
 
 def _show_settings(progress: SuiteProgress, options: dict[str, Any], package: Package, settings: Settings) -> None:
     """Print what a `.env` file gives and what is not redacted, once."""
+    from agentrun.engine.live_providers import hide_run_secrets  # late: the import takes a second
+
     hide_run_secrets(package, settings)
     shown, headline = options.setdefault("shown_settings", set()), settings.headline
     if headline and headline not in shown:

@@ -18,7 +18,7 @@ from agentrun.core.effects import ModelRequest, route_name
 from agentrun.core.messages import Transcript
 from agentrun.core.package import Package, Route, Sink, credential_texts
 from agentrun.core.package_tools import Tool
-from agentrun.credentials import NamedCredentials, find_credentials, short_credentials
+from agentrun.credentials import NamedCredentials, find_credentials, hidden_secrets, short_credentials
 from agentrun.engine.env_file import read_env_file, read_project_env_file
 from agentrun.engine.models import HttpProvider
 from agentrun.engine.ports import Provider
@@ -128,6 +128,11 @@ def known_secrets(package: Package, environment: Mapping[str, str], named: Itera
 
 def _provider_keys(package: Package) -> set[str]:
     return {call.auth.name for call in probe_calls(package) if call.auth is not None}
+
+
+def hide_run_secrets(package: Package, settings: Settings) -> None:
+    """Redact the secrets of a run too, with those of `.env`, in everything that this process prints from now on."""
+    hidden_secrets.add(known_secrets(package, settings.variables(), settings.file.given))
 
 
 def short_secrets(package: Package, environment: Mapping[str, str], named: Iterable[str] = ()) -> list[str]:

@@ -5,18 +5,24 @@ Rule 2  The verdict is that of `agentrun test`. Skipped cases and expected failu
         own options for them.
 Rule 3  Output of tools and sinks is output of the test, which pytest captures. It is written when the run ends, because
         until then standard output may be redirected for the tool.
-Rule 4  There is no approver: approvals that the case does not answer are unavailable.
-Rule 5  A case file is a module to pytest and a case is a function in it, because fixtures of all scopes, marks and most
+Rule 4  pytest shows what is logged, warned and raised during a live run, and writes it to its reports. So it is
+        redacted first, and a bug in agentrun is shown without local variables.
+Rule 5  There is no approver: approvals that the case does not answer are unavailable.
+Rule 6  A case file is a module to pytest and a case is a function in it, because fixtures of all scopes, marks and most
         plugins need both. Neither is imported. The module stays empty: pytest gives names such as `setup_module` a
         meaning, and fixtures look for settings in it, while a case may have any name.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from traceback import format_exception
 from types import ModuleType
 from typing import Any
 
@@ -74,17 +80,57 @@ def _live_runner(make_runner: Callable[[LiveCallbacks], CaseRunner], description
         descriptions[located.id] = text
 
     def run_case(located: LocatedCase, agent: CompiledAgent) -> CaseRuns:
+        from agentrun.engine.live_providers import hide_run_secrets  # late: the import takes a second
+
         printed: list[str] = []
         live = LiveCallbacks(
-            on_recording=describe, on_printed=lambda tool, text: printed.append(text), on_sink_line=printed.append
+            on_recording=describe,
+            on_printed=lambda tool, text: printed.append(text),
+            on_sink_line=printed.append,
+            on_settings=hide_run_secrets,
         )
         try:
-            return make_runner(live)(located, agent)
+            with _redacted_logs(), _redacted_warnings():
+                return make_runner(live)(located, agent)
         finally:
             for text in printed:
                 sys.stdout.write("".join(f"{line}\n" for line in safe_lines(text.removesuffix("\n"))))
 
     return run_case
+
+
+@contextmanager
+def _redacted_logs() -> Iterator[None]:
+    make_record = logging.getLogRecordFactory()
+
+    def make_safe_record(*args: Any, **options: Any) -> logging.LogRecord:
+        record = make_record(*args, **options)
+        try:
+            text = record.getMessage()
+        except Exception as error:  # noqa: BLE001  # logging would print the arguments
+            text = f"a message that cannot be formatted: {type(error).__name__}"
+        record.msg, record.args = _safe_text(text), ()
+        if record.exc_info:
+            record.exc_text = _safe_text(logging.Formatter().formatException(record.exc_info))
+        return record
+
+    logging.setLogRecordFactory(make_safe_record)
+    try:
+        yield
+    finally:
+        logging.setLogRecordFactory(make_record)
+
+
+@contextmanager
+def _redacted_warnings() -> Iterator[None]:
+    with warnings.catch_warnings(record=True) as caught:
+        yield
+    for each in caught:
+        warnings.warn_explicit(_safe_text(str(each.message)), each.category, each.filename, each.lineno)
+
+
+def _safe_text(text: str) -> str:
+    return "\n".join(safe_lines(text))
 
 
 class CaseSession:
@@ -193,6 +239,7 @@ def _marks(located: LocatedCase, not_tags: frozenset[str]) -> Iterator[pytest.Ma
 class CaseItem(pytest.Function):
     def __init__(self, *, located: LocatedCase, **options: Any) -> None:
         super().__init__(**options)
+        self._bug: Exception | None = None
         expected = UNSET if self.config.option.runxfail else located.case.xfail
         self.located = replace(located, case=replace(located.case, skip=UNSET, xfail=expected))
 
@@ -202,7 +249,11 @@ class CaseItem(pytest.Function):
         return self.parent
 
     def run_case(self) -> None:
-        verdict = self._verdict()
+        try:
+            verdict = self._verdict()
+        except Exception as error:
+            self._bug = error
+            raise
         if verdict.status == "xfailed":
             raise CaseFailedAsExpected(verdict)
         passed_unexpectedly = any(each.assertion == "xfail" for each in verdict.failures)  # reported by the mark
@@ -224,14 +275,20 @@ class CaseItem(pytest.Function):
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException]) -> Any:  # type: ignore[override]  # as pytest's
         """A failed case as a class of pytest, because pytest-xdist passes on no other with its last line."""
+        if excinfo.value is self._bug:
+            text = _safe_text("".join(format_exception(self._bug))).rstrip()
+            return _failure_repr(text.split("\n"), str(self.located.file), self.located.line, text.rpartition("\n")[2])
         if not isinstance(excinfo.value, CaseFailed):
             return super().repr_failure(excinfo)
         verdict, text = excinfo.value.verdict, str(excinfo.value)
         file, line = verdict.failure_place
-        place = ReprFileLocation(file, line, text.partition("\n")[0])
         lines = [*text.split("\n"), "", f"{file}:{line}: {verdict.status}"]
-        whole = ReprTraceback([ReprEntryNative([f"{line}\n" for line in lines])], extraline=None, style="native")
-        return ReprExceptionInfo(reprtraceback=whole, reprcrash=place)
+        return _failure_repr(lines, file, line, text.partition("\n")[0])
+
+
+def _failure_repr(lines: list[str], file: str, line: int, message: str) -> ReprExceptionInfo:
+    whole = ReprTraceback([ReprEntryNative([f"{each}\n" for each in lines])], extraline=None, style="native")
+    return ReprExceptionInfo(reprtraceback=whole, reprcrash=ReprFileLocation(file, line, message))
 
 
 def recording_preview_lines(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
