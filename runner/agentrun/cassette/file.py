@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from errno import EFBIG, EINVAL, EISDIR
+from os import fstat
 from pathlib import Path
 from stat import S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, S_IFSOCK, S_ISDIR, S_ISREG
 from typing import Any
@@ -87,7 +88,10 @@ def _bytes(path: Path, limit: int) -> bytes:
         raise CassetteError("cassette.miss", f"there is no cassette {display_path(path)}", fields=fields)
     try:
         with path.open("rb") as file:
-            data = file.read(limit + 1)
+            size = min(fstat(file.fileno()).st_size, limit)
+            data = file.read(size + 1)  # memory for all of the limit would take longer than the rest
+            if len(data) > size:  # it grows, or its size is not known
+                data += file.read(limit - size)
     except OSError as error:
         raise _unreadable_error(path, error) from error
     if len(data) > limit:

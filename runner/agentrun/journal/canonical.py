@@ -69,26 +69,27 @@ def _named_fact(fact: core_facts.Fact) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return value
     if isinstance(value, Struct):
-        cls = type(value)
-        tag = {str(cls.__struct_config__.tag_field): cls.__struct_config__.tag} if cls.__struct_config__.tag else {}
-        items = ((name, getattr(value, name), default) for name, default in _fields(cls))
+        tag, compared = _form(type(value))
+        items = ((name, getattr(value, name), default) for name, default in compared)
         return tag | {name: _plain(item) for name, item, default in items if item != default}
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value if not isinstance(item, Reasoning)]
     return {key: _plain(value[key]) for key in sorted(value)} if isinstance(value, dict) else value
 
 
 @cache
-def _fields(cls: type[Struct]) -> tuple[tuple[str, Any], ...]:
-    """The fields that are compared, each with its default. A field that is UNSET is always left out."""
-    hints = get_type_hints(cls, include_extras=True)
+def _form(cls: type[Struct]) -> tuple[dict[str, Any], tuple[tuple[str, Any], ...]]:
+    """The tag, and the fields that are compared, each with its default. A field that is UNSET is always left out."""
+    config, hints = cls.__struct_config__, get_type_hints(cls, include_extras=True)
     compared = []
     for field in fields(cls):
         if VOLATILE not in getattr(hints[field.name], "__metadata__", ()):
             default = field.default if field.default_factory is NODEFAULT else field.default_factory()
             compared.append((field.name, UNSET if default is NODEFAULT else default))
-    return tuple(compared)
+    return {str(config.tag_field): config.tag} if config.tag else {}, tuple(compared)
 
 
 def significant_facts(facts: Iterable[core_facts.Fact]) -> Iterator[core_facts.Fact]:

@@ -27,7 +27,13 @@ def _add_items(value: dict[str, Any] | list[Any], indent: str, lines: list[str])
     items = value.items() if isinstance(value, dict) else ((None, item) for item in value)
     for key, item in items:
         head = f"{indent}-" if key is None else f"{indent}{_key(key)}:"
-        if isinstance(item, dict | list) and item:
+        if isinstance(item, str):
+            if _is_block(item):
+                lines.append(f"{head} {_block_header(item)}")
+                lines += [f"{indent}  {line}" if line else "" for line in item.removesuffix("\n").split("\n")]
+            else:
+                lines.append(f"{head} {_scalar(item)}")
+        elif isinstance(item, (dict, list)) and item:
             first = len(lines)
             if key is None and isinstance(item, dict):  # `- key: …` on one line, the rest below it
                 _add_items(item, indent + "  ", lines)
@@ -35,26 +41,23 @@ def _add_items(value: dict[str, Any] | list[Any], indent: str, lines: list[str])
             else:
                 lines.append(head)
                 _add_items(item, indent + "  ", lines)
-        elif isinstance(item, str) and _is_block(item):
-            lines.append(f"{head} {_block_header(item)}")
-            lines += [f"{indent}  {line}" if line else "" for line in item.removesuffix("\n").split("\n")]
         else:
             lines.append(f"{head} {_scalar(item)}")
 
 
 _YAML_KEYWORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
-_MARKS = str.maketrans("", "", "_-./")
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
+_ESCAPED = re.compile(r'[\n"\\]')
 
 
 def _is_word(text: str) -> bool:
     """Whether a text needs no quotes and is not a YAML keyword."""
-    plain = text.translate(_MARKS)
-    return text[:1].isalpha() and plain.isalnum() and plain.isascii() and text.lower() not in _YAML_KEYWORDS
+    return _WORD.fullmatch(text) is not None and text.lower() not in _YAML_KEYWORDS
 
 
 def _is_block(text: str) -> bool:
     """Whether a text is easier to read as a block than with escapes."""
-    if not any(mark in text for mark in '\n"\\') or text.endswith("\n\n") or not text.strip("\n"):
+    if _ESCAPED.search(text) is None or text.endswith("\n\n") or not text.strip("\n"):
         return False  # no escapes to avoid, or empty last lines that would mix with the empty line after the value
     return all(line.replace("\t", " ").isprintable() for line in text.split("\n"))
 
@@ -87,7 +90,6 @@ def _escape(char: str) -> str:
 
 MAX_JOURNAL_YAML_DEPTH = 100
 _HEADER = re.compile(r"\|(2?)(-?)")
-_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _LONG_ESCAPE = re.compile(r"\\(?:U([0-9a-f]{8})|.)")
 

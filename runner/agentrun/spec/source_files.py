@@ -93,12 +93,14 @@ def read_referenced_file(root: Path, base_dir: Path, ref: str) -> Source:
 
 def display_path(path: Path, root: Path | None = None) -> str:
     """Return a path for messages: relative to the working directory, else to the project root, else unchanged."""
-    full = Path(os.path.abspath(path))
-    real = Path(os.path.realpath(path.parent)) / path.name
-    bases = [Path.cwd()] if root is None or not path.is_absolute() else [Path.cwd(), root]
+    full, here = os.path.abspath(path), os.getcwd()
+    if full.startswith(here + "/"):
+        return full[len(here) + 1 :]
+    real = os.path.join(os.path.realpath(path.parent), path.name)
+    bases = [here] if root is None or not path.is_absolute() else [here, str(root)]
     for base in bases:
-        for known in (full, real):
-            if known.is_relative_to(base) and known != base:
+        for known in (Path(full), Path(real)):
+            if known.is_relative_to(base) and known != Path(base):
                 return known.relative_to(base).as_posix()
     return path.as_posix()
 
