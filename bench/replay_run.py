@@ -1,13 +1,15 @@
 """A replayed run beside the same conversation in a loop written by hand: httpx under vcrpy, from an equal cassette.
 
 Both ask for the same pages, one in every step, read the same replies, and load their cassette for every run. vcrpy has
-whole requests. In the short run it compares bodies, as agentrun does; in longer ones that would take seconds per step,
-so there it uses its default matching, which does not. The floor is what no replay can avoid: the cassette as YAML, read
-by C, and its replies as JSON. What is made once (package, client) is not counted.
+whole requests, and its default matching: it plays the replies of an address in their order and does not compare bodies.
+agentrun does. So the short run is also measured beside a loop that compares them; in longer ones that would take
+seconds per step. The floor is what no replay can avoid: the cassette as YAML, read by C, and its replies as JSON. What
+is made once (package, client) is not counted.
 """
 
 import json
 import math
+import re
 import subprocess
 import sys
 import time
@@ -15,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from live_run import page, reply_to
+from conversation import page, reply_to
 
 SPEC = """\
 agentrun: "1"
@@ -39,12 +41,16 @@ URL = "https://api.openai.com/v1/chat/completions"
 SHORT, MIDDLE, LONG, VERY_LONG = 5, 50, 200, 2000
 ROUNDS = 5
 PLOTTED = (5, 10, 25, 50, 100, 200)
+FLOOR = "reading the cassette as YAML and JSON"
+NEARLY = 1.5
+"""How much a cost may change before the plot is drawn again."""
 PLOT = Path(__file__).parents[1] / "docs" / "replay-cost.svg"
 
 
-def to_vcrpy(folder: Path, steps: int) -> float:
-    """CPU of a run as a part of what the loop written by hand takes, both with their cassette loaded."""
-    return _least(_replay(folder, steps), steps) / _least(_loop(folder, steps, bodies=steps == SHORT), steps)
+def to_vcrpy(folder: Path, steps: int, *, bodies: bool = False) -> float:
+    """CPU of a run as a part of what the loop written by hand takes, both with their cassette loaded. `bodies`: whether
+    vcrpy compares them."""
+    return _least(_replay(folder, steps), steps) / _least(_loop(folder, steps, bodies=bodies), steps)
 
 
 def to_floor(folder: Path, steps: int) -> float:
@@ -81,14 +87,26 @@ def memory(folder: Path) -> float:
 
 
 def plot(folder: Path) -> None:
-    """Draw the cost of a step against the length of the run."""
+    """Draw the cost of a step against the length of the run. A plot that shows nearly the same is kept."""
     works: dict[str, Callable[[int], Callable[[], None]]] = {
         "httpx + vcrpy, without comparing bodies": lambda steps: _loop(folder, steps, bodies=False),
         "agentrun": lambda steps: _replay(folder, steps),
-        "reading the cassette as YAML and JSON": lambda steps: _floor(folder, steps),
+        FLOOR: lambda steps: _floor(folder, steps),
     }
     costs = {name: [_least(work(steps), steps) * 1e6 for steps in PLOTTED] for name, work in works.items()}
-    PLOT.write_text(_svg(costs), encoding="utf-8")
+    if not _is_drawn(costs):
+        PLOT.write_text(_svg(costs), encoding="utf-8")
+
+
+def _is_drawn(costs: dict[str, list[float]]) -> bool:
+    """Whether the plot has these costs, up to the speed of the machine and what is different in every run."""
+    drawn = re.search("<desc>(.*)</desc>", PLOT.read_text(encoding="utf-8")) if PLOT.exists() else None
+    before = json.loads(drawn[1]) if drawn else {}
+    if before.keys() != costs.keys():
+        return False
+    scale = costs[FLOOR][0] / before[FLOOR][0]
+    pairs = [pair for name in costs for pair in zip(costs[name], before[name], strict=True)]
+    return all(1 / NEARLY < now / (was * scale) < NEARLY for now, was in pairs)
 
 
 def _least(work: Callable[[], None], steps: int) -> float:
@@ -116,6 +134,7 @@ def _svg(costs: dict[str, list[float]]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"',
         ' font-family="sans-serif" font-size="12">',
         "<title>Cost of a replayed step against the length of the run</title>",
+        f"<desc>{json.dumps({name: [round(cost) for cost in each] for name, each in costs.items()})}</desc>",
         f'<rect width="{width}" height="{height}" fill="white"/>',
         f'<text x="{left}" y="20">CPU per step in µs, with the cassette loaded, against the steps of the run</text>',
     ]

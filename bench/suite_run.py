@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from live_run import page, reply_to
+from conversation import page, reply_to
 
 MANY, FEW = 1000, 200
 STEPS = 4
