@@ -109,7 +109,6 @@ def _run_of(folder: Path, url: str, steps: int, more: str = "") -> Callable[[], 
     import agentrun
     from agentrun.core.effects import RunTool, ToolReturn
     from agentrun.core.messages import Text
-    from agentrun.core.outcome import Outcome
     from agentrun.engine.live_providers import live_providers, live_sender
     from agentrun.engine.settings import Settings
     from agentrun.net.client import make_client
@@ -136,7 +135,6 @@ def _run_of(folder: Path, url: str, steps: int, more: str = "") -> Callable[[], 
             ports |= {"redactor": redactor} if more == "secrets" else {}
             runtime = agentrun.Runtime.in_memory(**ports, providers=providers, executors={"page": Pages()})
             outcome = await runtime.start(agentrun.Request(agent="live", package=package)).wait()
-        assert isinstance(outcome, Outcome)
         assert (outcome.status, outcome.turns) == ("completed", steps), outcome
 
     return once

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from agentrun.compiler.compile import compile, load
     from agentrun.compiler.package_file import PackageFile
     from agentrun.core.facts import Continue, Deny, Inject, Modify
-    from agentrun.core.outcome import Outcome, Parked, Suspended
+    from agentrun.core.outcome import Outcome
     from agentrun.engine.api import audit, resume, run
     from agentrun.engine.handle import RunHandle
     from agentrun.engine.hooks import HookQuestion
@@ -41,12 +41,10 @@ __all__ = [
     "Modify",
     "Outcome",
     "PackageFile",
-    "Parked",
     "Request",
     "RunHandle",
     "Runtime",
     "SpecError",
-    "Suspended",
     "ToolError",
     "audit",
     "compile",
@@ -60,7 +58,7 @@ _NAMES_BY_MODULE = {
     "agentrun.compiler.compile": ("compile", "load"),
     "agentrun.compiler.package_file": ("PackageFile",),
     "agentrun.core.facts": ("Continue", "Deny", "Inject", "Modify"),
-    "agentrun.core.outcome": ("Outcome", "Parked", "Suspended"),
+    "agentrun.core.outcome": ("Outcome",),
     "agentrun.engine.api": ("audit", "resume", "run"),
     "agentrun.engine.handle": ("RunHandle",),
     "agentrun.engine.hooks": ("HookQuestion",),

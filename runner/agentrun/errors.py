@@ -23,7 +23,7 @@ Rule 3  A message never contains a secret, and never more of a value than the re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 RetryClass = Literal["retryable", "not_retryable", "repair", "user", "host"]
@@ -144,6 +144,13 @@ def run_not_found_error(run: str) -> RequestError:
     return RequestError("run.not_found", f"there is no run {run}", fields={"run": run})
 
 
+def open_run_error(run: str, status: str, asked: Sequence[str]) -> RequestError:
+    """The run is not over. `asked`: the tools, sinks and stages that wait for an answer."""
+    why = f"it waits for an answer about {', '.join(asked)}" if asked else "it can be resumed"
+    fields = {"run": run, "expected": "completed", "actual": status, "questions": list(asked)}
+    return RequestError("run.invalid_state", f"the run {run} is {status}: {why}", fields=fields)
+
+
 def session_duplicate_error(name: str) -> RequestError:
     message = f"a session with the name {name} already exists"
     return RequestError("session.duplicate", message, fields={"session": name})
@@ -221,3 +228,12 @@ class Cancelled(AgentrunError):
 
 class InternalError(AgentrunError):
     codes = ("internal",)
+
+
+def error_with_code(
+    code: str, message: str, *, hint: str | None = None, fields: Mapping[str, Any] | None = None
+) -> AgentrunError:
+    """An error of the class that the code belongs to."""
+    kinds = [kind for kind in AgentrunError.__subclasses__() if kind is not SpecError and code.startswith(kind.codes)]
+    kind = HostError if code in HostError.codes else kinds[0] if kinds else AgentrunError
+    return kind(code, message, hint=hint, fields=fields)

@@ -14,7 +14,7 @@ from .sources import PACKAGE, ROOT, Module, Tree, assert_no_findings, imports, p
 # The public surface. A name added to `agentrun.__all__` is added here, in the same change, on purpose.
 PUBLIC = [
     *("compile", "load", "run", "resume", "audit"),
-    *("Runtime", "Request", "RunHandle", "Outcome", "Parked", "Suspended", "PackageFile"),
+    *("Runtime", "Request", "RunHandle", "Outcome", "PackageFile"),
     *("AgentrunError", "SpecError", "ToolError", "progress"),
     *("HookQuestion", "Continue", "Deny", "Modify", "Inject"),
 ]

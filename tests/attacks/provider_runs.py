@@ -66,7 +66,7 @@ def agent(url: str, *, stream: bool = False, fallback: Iterable[str] = (), **cha
 def run(what: Package, search: Stub | None = None) -> tuple[Outcome, tuple[Record, ...]]:
     journals = MemoryJournals()
     outcome = agentrun.run(what, "Fire!", journals=journals, tools={"search": search or stub("found")})
-    assert isinstance(outcome, Outcome)
+    assert outcome.is_finished
     return outcome, journals.records(outcome.run)
 
 
@@ -91,7 +91,7 @@ def run_with_deltas(what: Package) -> tuple[Outcome, list[str | None]]:
         subscription = runtime.subscribe()
         outcome = await runtime.start(Request(agent=what.name, package=seal_package(what), message="Fire!")).wait()
         await client.aclose()
-        assert isinstance(outcome, Outcome)
+        assert outcome.is_finished
         return outcome, [event.what.text for event in subscription if isinstance(event.what, ReplyDelta)]
 
     return asyncio.run(whole())

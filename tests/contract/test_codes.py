@@ -16,7 +16,7 @@ from agentrun.core.effects import AskModel, Deliver, RunTool, ToolReturn
 from agentrun.core.facts import CallCancelled, CallRefused, Fact, Record, ToolFinished
 from agentrun.core.fault import Fault
 from agentrun.core.messages import File, Reply, Text, ToolResult
-from agentrun.core.outcome import Outcome, Question, Suspended
+from agentrun.core.outcome import Outcome, Question
 from agentrun.core.package import Package
 from agentrun.engine.events import run_scope
 from agentrun.engine.memory import MemoryJournals
@@ -45,8 +45,8 @@ def of_error(error: AgentrunError) -> Produced:
     return Produced(error.code, error.fields, error.retry, error.exit_code)
 
 
-def of_outcome(outcome: object) -> Produced:
-    assert isinstance(outcome, Outcome), outcome
+def of_outcome(outcome: Outcome) -> Produced:
+    assert outcome.is_finished, outcome
     assert outcome.code is not None, outcome
     return Produced(outcome.code, outcome.fields, outcome.retry, outcome.exit_code)
 
@@ -95,7 +95,7 @@ class ScriptedWorld:
             sinks={"file": self},
         )
 
-    def outcome(self) -> tuple[Home, object]:
+    def outcome(self) -> tuple[Home, Outcome]:
         home = self.home()
         handle = home.start(self.run.first, message="It burns.")
         return home, self.clock.run(handle.wait())
@@ -120,7 +120,7 @@ def lost_call() -> Produced:
     end = home.kinds().index("ToolFinished")
     cut.journals.restore("r1", tuple(home.journals.records("r1"))[:end])
     cut.journals.keep("r1", seal_package(agent))
-    assert isinstance(cut.wait(cut.runtime.resume("r1")), Suspended)
+    assert cut.wait(cut.runtime.resume("r1")).status == "suspended"
     cut.runtime.settle("r1", "c1.0", "stop", "ann")
     return of_outcome(cut.wait(cut.runtime.resume("r1", finished_ok=True)))
 
@@ -180,7 +180,6 @@ def refusals(facts: list[Fact]) -> Iterator[tuple[str, Mapping[str, Any]]]:
 @pytest.mark.parametrize("case", TOOL_RESULT_CASES, ids=lambda case: case.code)
 def test_model_reads_the_code_of_a_call(case: ToolResultCode) -> None:
     home, ending = ScriptedWorld(case.play()).outcome()
-    assert isinstance(ending, Outcome)
     assert (ending.status, ending.exit_code) == ("completed", 0)
     code, fields = list(refusals(home.facts()))[-1]
     assert code == case.code
@@ -189,7 +188,6 @@ def test_model_reads_the_code_of_a_call(case: ToolResultCode) -> None:
 
 def test_cancelled_sibling_has_its_code() -> None:
     home, ending = ScriptedWorld(aborted()).outcome()
-    assert isinstance(ending, Outcome)
     (fact,) = [fact for fact in home.facts() if isinstance(fact, CallCancelled)]
     assert (ending.status, fact.told.partition(":")[0]) == ("completed", "tool.aborted")
 
@@ -306,7 +304,7 @@ def former_owner() -> Produced:
     home = Home(calls("pay", n=1), text("Done."))
     old = home.start(ASKING_AGENT)
     waiting = home.wait(old)
-    assert isinstance(waiting, Suspended)
+    assert waiting.status == "suspended"
     home.runtime.resume("r1")
     return raised_by(lambda: old.answer(waiting.questions[0], "approved", "ada"))
 

@@ -10,7 +10,7 @@ from agentrun.core.effects import RunChild
 from agentrun.core.facts import ChildSuspended, Parent, ToolFinished
 from agentrun.core.fault import Fault
 from agentrun.core.messages import ZERO_USAGE, Text
-from agentrun.core.outcome import Outcome, Question, Suspended
+from agentrun.core.outcome import Outcome, Question
 from agentrun.core.spend import BudgetShare, ChildSpend
 from agentrun.core.tool_results import child_failed, child_finished, child_refused, child_suspended
 
@@ -121,5 +121,5 @@ def test_refused_child_is_a_failed_tool_result() -> None:
 
 def test_suspended_child_lists_what_it_waits_for() -> None:
     question = Question("c1.1", "sha256:0", "refund", {}, (), None)
-    waits = Suspended(run="root.c1.0", agent="helper", questions=(question,), waits_for=("c1.2",))
+    waits = outcome(status="suspended", questions=(question,), waits_for=("c1.2",))
     assert child_suspended(EFFECT, waits) == ChildSuspended("c1.0", ("c1.1", "c1.2"))

@@ -3,7 +3,6 @@
 from contextlib import suppress
 
 import pytest
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentrun.core import model_request
@@ -69,7 +68,7 @@ def test_valid_answer_becomes_the_output() -> None:
 def test_output_may_be_null() -> None:
     agent = package(output={"schema": {"type": "null"}})
     assert Run(agent, text_reply("null")).finish().output is None
-    assert Run(package(), text_reply("null")).finish().output is UNSET
+    assert Run(package(), text_reply("null")).finish().output is None
 
 
 def test_invalid_answers_are_repaired_in_the_same_conversation() -> None:
@@ -93,7 +92,7 @@ def test_run_fails_after_the_allowed_repairs(repairs: int) -> None:
     assert Run(agent, *[text_reply(BAD)] * repairs, text_reply(GOOD)).finish().status == "completed"
     outcome = Run(agent, *[text_reply(BAD)] * (repairs + 1)).finish()
     assert (outcome.status, outcome.code, outcome.turns) == ("failed", "output.invalid", repairs + 1)
-    assert outcome.output is UNSET, "no best-effort object"
+    assert outcome.output is None, "no best-effort object"
     assert outcome.answer is None
     assert (outcome.fields["repairs"], outcome.fields["turn"], len(outcome.fields["errors"])) == (
         repairs,
@@ -146,7 +145,7 @@ def test_on_turns_stop_completes_with_the_last_text() -> None:
     outcome = Run(agent, text_reply(BAD), text_reply("almost")).finish()
     assert (outcome.status, outcome.label, outcome.code) == ("completed", "budget.turns", None)
     assert outcome.answer == "almost"
-    assert outcome.output is UNSET, "a broken answer is no output, whatever ends the run"
+    assert outcome.output is None, "a broken answer is no output, whatever ends the run"
     assert outcome.exit_code == 0
     outcome = Run(typed(budgets={"turns": 2, "on_turns": "stop"}), text_reply(BAD), text_reply(GOOD)).finish()
     assert (outcome.label, outcome.output) == (None, {"queue": "hardware", "urgent": True})

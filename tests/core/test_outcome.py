@@ -1,7 +1,6 @@
 """The outcome of a run, and the messages that a later run of its session gets."""
 
 import pytest
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentrun.core.decide import decide
@@ -12,7 +11,7 @@ from agentrun.core.fault import Fault
 from agentrun.core.messages import Assistant, Text, Usage
 from agentrun.core.model_request import find_history_fault
 from agentrun.core.outcome import outcome_of, suspended_outcome
-from agentrun.errors import ERROR_CODES, code_of
+from agentrun.errors import ERROR_CODES, AgentrunError, ProviderError, RequestError, code_of
 
 from ..packages import package, typed
 from .script import RUN_STARTED, Run, calls_reply, hook, rule, session_messages, text_reply, tool
@@ -48,9 +47,52 @@ def test_cause_of_a_failure_names_its_place() -> None:
 def test_failed_outcome_has_code_and_fields() -> None:
     fault = Fault("provider.decode", "what?", {"offset": 3})
     outcome = Run(package(), fault).finish()
-    assert (outcome.status, outcome.answer, outcome.output, outcome.label) == ("failed", None, UNSET, None)
+    assert (outcome.status, outcome.answer, outcome.output, outcome.label) == ("failed", None, None, None)
     assert (outcome.code, outcome.fields) == ("provider.decode", {"offset": 3, "turn": 1, "attempts": 1})
     assert (outcome.retry, outcome.exit_code) == ("not_retryable", 6)
+
+
+def test_outcome_has_no_truth_value() -> None:
+    """A failed outcome would be true, and a program that asks `if outcome:` would go on."""
+    for said in (text_reply("Yes."), Fault("provider.decode", "what?")):
+        with pytest.raises(TypeError, match=r"use outcome\.ok"):
+            bool(Run(package(), said).finish())
+
+
+def test_raise_for_status_returns_a_completed_outcome_and_raises_the_error_of_a_failed_one() -> None:
+    completed = Run(package(), text_reply("Yes.")).finish()
+    assert completed.raise_for_status() is completed
+    assert (completed.ok, completed.text) == (True, "Yes.")
+    failed = Run(package(), Fault("provider.decode", "what?", {"offset": 3})).finish()
+    assert (failed.ok, failed.text) == (False, "")
+    with pytest.raises(ProviderError, match="what") as caught:
+        failed.raise_for_status()
+    assert (caught.value.code, caught.value.fields["offset"], caught.value.fields["run"]) == (
+        "provider.decode",
+        3,
+        "run-1",
+    )
+
+
+def test_raise_for_status_of_a_suspended_run_names_what_it_waits_for() -> None:
+    run = Run(package(tools={"a": tool()}, policy=policy(rule("ask"))), calls_reply("a"))
+    run.until(ApprovalAsked)
+    step = decide(run.agent, run.state)
+    assert isinstance(step, Wait)
+    outcome = suspended_outcome(run.state, step.questions, step.waits_for)
+    assert (outcome.status, outcome.ok, outcome.is_finished, outcome.exit_code) == ("suspended", False, False, 8)
+    with pytest.raises(RequestError, match="it waits for an answer about a") as caught:
+        outcome.raise_for_status()
+    assert (caught.value.code, caught.value.fields["actual"]) == ("run.invalid_state", "suspended")
+
+
+@pytest.mark.parametrize("code", [code for code in ERROR_CODES if code != "spec"])
+def test_raise_for_status_raises_every_code(code: str) -> None:
+    outcome = replace(Run(package(), text_reply("Yes.")).finish(), status="failed", fault=Fault(code, "no"))
+    with pytest.raises(AgentrunError) as caught:
+        outcome.raise_for_status()
+    assert (caught.value.code, caught.value.exit_code) == (code, outcome.exit_code)
+    assert type(caught.value) is not AgentrunError
 
 
 def test_outcome_says_that_the_run_was_replayed() -> None:

@@ -19,7 +19,6 @@ from agentrun.core import facts
 from agentrun.core.audit import find_divergence
 from agentrun.core.evolve import fold
 from agentrun.core.messages import Text
-from agentrun.core.outcome import Outcome
 from agentrun.engine.answers import open_questions, package_of_run
 from agentrun.engine.clock import StepClock
 from agentrun.engine.request import Request
@@ -77,7 +76,7 @@ class CrashTrial:
                 else:
                     agent = self._shape.package.agent.name
                     handle = runtime.start(Request(agent=agent, package=self._shape.package, message="Hi.", run=RUN))
-                if isinstance(ending := self._clock.run(handle.wait()), Outcome):
+                if (ending := self._clock.run(handle.wait())).is_finished:
                     assert ending.status == "completed", ending
                     return
         raise AssertionError(f"the run has not ended after {MAX_COMMANDS} commands")

@@ -5,7 +5,7 @@ from typing import Any
 from agentrun.core.effects import Effect
 from agentrun.core.facts import Fact, ModelReplied, ToolFinished, fact_kind
 from agentrun.core.messages import Reply, Text
-from agentrun.core.outcome import Ending
+from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
 from agentrun.engine.clock import StepClock
 from agentrun.engine.crew import StepCrew
@@ -54,7 +54,7 @@ class DrivenRun:
     def crew(self) -> StepCrew:
         return StepCrew(self.perform, width=self.width, clock=self.clock)
 
-    def finish(self) -> Ending:
+    def finish(self) -> Outcome:
         return self.clock.run(drive(self.agent, self.log(), self.crew()))
 
     def facts(self) -> list[Fact]:

@@ -7,7 +7,7 @@ from typing import Any
 from agentrun.compiler.package_file import seal_package
 from agentrun.core.evolve import fold
 from agentrun.core.facts import RunStopped
-from agentrun.core.outcome import Ending, outcome_of
+from agentrun.core.outcome import Outcome, outcome_of
 from agentrun.engine.api import providers_by_name
 from agentrun.engine.event_loop import SystemClock
 from agentrun.engine.handle import RunHandle
@@ -41,7 +41,7 @@ class Trial:
         clock = real or self.clock
         self.file = seal_package(shape.agent)
         self.handle: RunHandle | None = None
-        self.result: Ending | None = None
+        self.result: Outcome | None = None
         self.error: BaseException | None = None
         self.resumed = False
         self.left: set[Any] = set()
@@ -73,7 +73,7 @@ class Trial:
         self.handle.cancel("ada")
 
     def live(self) -> "Trial":
-        def begun() -> Ending:
+        def begun() -> Outcome:
             self.handle = self.runtime.start(self.request)
             return self.clock.run(self.handle.wait())
 
@@ -82,7 +82,7 @@ class Trial:
     def live_in_a_loop(self) -> "Trial":
         """The same in real time. Nothing may be left in the loop."""
 
-        async def begun() -> Ending:
+        async def begun() -> Outcome:
             try:
                 self.handle = self.runtime.start(self.request)
                 return await self.handle.wait()
@@ -96,13 +96,13 @@ class Trial:
         self.ports.arm(point)
         self.resumed = True
 
-        def resumed() -> Ending:
+        def resumed() -> Outcome:
             self.handle = self.runtime.resume(RUN_ID)
             return finish_run(self.runtime, self.handle, self.clock, "retry", "approved")
 
         return self._heard(resumed)
 
-    def _heard(self, work: Callable[[], Ending]) -> "Trial":
+    def _heard(self, work: Callable[[], Outcome]) -> "Trial":
         self.handle = self.result = self.error = None
         try:
             self.result = work()

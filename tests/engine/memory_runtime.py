@@ -4,7 +4,7 @@ from typing import Any
 
 from agentrun.compiler.package_file import PackageFile, seal_package
 from agentrun.core.facts import Fact
-from agentrun.core.outcome import Ending
+from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
 from agentrun.engine.clock import StepClock
 from agentrun.engine.handle import RunHandle
@@ -41,10 +41,10 @@ class Home:
         given = {"agent": file.agent.name, "package": file, "message": "Hi.", "run": "r1", **request}
         return self.runtime.start(Request(**given))
 
-    def wait(self, handle: RunHandle) -> Ending:
+    def wait(self, handle: RunHandle) -> Outcome:
         return self.clock.run(handle.wait())
 
-    def run(self, what: Package | PackageFile | None = None, /, **request: Any) -> Ending:
+    def run(self, what: Package | PackageFile | None = None, /, **request: Any) -> Outcome:
         return self.wait(self.start(what, **request))
 
     def facts(self, run: str = "r1") -> list[Fact]:

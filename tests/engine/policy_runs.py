@@ -9,7 +9,6 @@ from agentrun.core.effects import Deliver
 from agentrun.core.facts import ApprovalAnswered, CallRefused, Fact, Ruled, RunStopped
 from agentrun.core.fault import Fault
 from agentrun.core.messages import ToolResult, text_of
-from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
 from agentrun.engine.memory import MemoryJournals
 from agentrun.testing import StepClock, approving, calls, scripted, stub, text
@@ -128,12 +127,12 @@ def run_with_policy(agent: Package, answer: Any = "approved", args: dict[str, An
     return RunResult(
         ran=ran,
         exit=ended.exit_code,
-        code=ended.code if isinstance(ended, Outcome) else "suspended",
+        code=ended.code if ended.is_finished else "suspended",
         read=next((str(fact.fields.get("reason")) for fact in facts if isinstance(fact, CallRefused)), None),
         rulings=[_format_ruling(fact) for fact in facts if isinstance(fact, Ruled)],
         answers=[fact.answer for fact in facts if isinstance(fact, ApprovalAnswered)],
         sent=sink.texts,
-        answer=ended.answer if isinstance(ended, Outcome) else None,
+        answer=ended.answer,
         results=[text_of(message.parts) for message in last if isinstance(message, ToolResult)],
         requests=len(own.requests),
         facts=facts,

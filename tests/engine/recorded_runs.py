@@ -103,7 +103,7 @@ def _run(
     )
     handle = runtime.start(Request(agent=agent.name, package=seal_package(agent), run=ROOT))
     ended = clock.run(handle.wait())
-    assert isinstance(ended, Outcome)
+    assert ended.is_finished
     return ended, journals
 
 

@@ -11,7 +11,7 @@ from agentrun.compiler.package_file import seal_package
 from agentrun.core import gate
 from agentrun.core.facts import ApprovalAnswered, CallSettled, EarlierRuns
 from agentrun.core.messages import File, Image, Text, User
-from agentrun.core.outcome import Outcome, Question, Suspended
+from agentrun.core.outcome import Question
 from agentrun.engine.answers import MAX_SETTLED_BYTES
 from agentrun.engine.event_loop import SystemClock
 from agentrun.engine.handle import RunHandle
@@ -33,7 +33,7 @@ def asking(**given: Any) -> tuple[Home, RunHandle, Question]:
     home = Home(*PAY, **given)
     handle = home.start(ASKING_AGENT)
     waiting = home.wait(handle)
-    assert isinstance(waiting, Suspended)
+    assert waiting.status == "suspended"
     return home, handle, waiting.questions[0]
 
 
@@ -67,7 +67,7 @@ def test_wrong_answer_is_refused_with_a_sentence(given: tuple[Any, ...], message
         assert str(raised.value) == message
     assert home.journals.text("r1") == before
     handle.answer(question, "approved", "Ada")
-    assert isinstance(home.wait(handle), Outcome), "the run is not damaged"
+    assert home.wait(handle).is_finished, "the run is not damaged"
 
 
 @pytest.mark.parametrize("question", [None, "c1.0", {"subject": "c1.0"}], ids=repr)
@@ -238,10 +238,10 @@ def test_question_of_the_former_package_is_stale_after_a_resume_with_another() -
     other = package(tools={"pay": writing()}, policy={"default": "deny", "rules": [rule("ask", "pay", id="r9")]})
     handle = home.runtime.resume("r1", with_package=seal_package(other))
     waiting = home.wait(handle)
-    assert isinstance(waiting, Suspended)
+    assert waiting.status == "suspended"
     assert refusal(handle, question)[0] == "stale"
     handle.answer(waiting.questions[0], "approved", "ada")
-    assert isinstance(home.wait(handle), Outcome)
+    assert home.wait(handle).is_finished
 
 
 def test_answered_question_is_closed_also_after_the_run() -> None:
@@ -268,7 +268,7 @@ def test_question_stays_open_over_a_resume_with_the_same_package() -> None:
     home, _, question = asking()
     handle = home.runtime.resume("r1")
     handle.answer(question, "approved", "ada")
-    assert isinstance(home.wait(handle), Outcome)
+    assert home.wait(handle).is_finished
 
 
 def test_second_answer_is_refused_before_the_first_is_recorded() -> None:
@@ -315,7 +315,7 @@ def test_sleeping_sub_agent_cannot_be_settled() -> None:
 
     home = Home(*SCRIPT)
     handle = home.start(PARENT)
-    assert isinstance(home.wait(handle), Suspended)
+    assert home.wait(handle).status == "suspended"
     with pytest.raises(RequestError, match="settle the call of the sub-agent instead"):
         handle.settle("c1.0", "retry", "ada")
 

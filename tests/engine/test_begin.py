@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from agentrun.compiler.package_file import seal_package
 from agentrun.core.facts import EarlierRuns, RunStarted
 from agentrun.core.messages import Assistant, File, Image, Text, user_message
-from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
 from agentrun.core.policy import PolicyDecision
 from agentrun.engine.begin import PackagePolicy, find_package
@@ -70,7 +69,7 @@ def test_first_missing_port_is_named(count: int) -> None:
 def test_package_is_found_by_its_fingerprint() -> None:
     file = seal_package(package())
     home = Home(packages=[file])
-    assert isinstance(home.run(package(), package=file.fingerprint), Outcome)
+    assert home.run(package(), package=file.fingerprint).is_finished
     started = home.facts()[0]
     assert isinstance(started, RunStarted)
     assert started.package == file.fingerprint
@@ -119,7 +118,6 @@ def test_output_schema_of_the_request_replaces_only_a_compatible_one(present: An
         assert (error.code, error.fields["pointer"]) == ("package.invalid", "/output/schema")
         return
     outcome = home.run(agent, output=given)
-    assert isinstance(outcome, Outcome)
     assert outcome.output == {"queue": "billing", "urgent": True}
     request = Request(agent="triage", package=seal_package(agent), output=given)
     effective = find_package(home.runtime.packages, request)
@@ -158,7 +156,7 @@ def test_missing_provider_hook_executor_or_sink_is_refused(agent: Package, code:
 
 
 def test_disabled_sink_is_not_missed() -> None:
-    assert isinstance(Home().run(package(sinks={"report": script.SINK | {"delivery": "disabled"}})), Outcome)
+    assert Home().run(package(sinks={"report": script.SINK | {"delivery": "disabled"}})).is_finished
 
 
 # --- admission ------------------------------------------------------------------------------------------------
@@ -170,7 +168,7 @@ def test_disabled_sink_is_not_missed() -> None:
 def test_empty_or_too_long_message_is_refused(message: str, reason: str | None) -> None:
     home, agent = Home(), package(admission={"max_chars": 10})
     if reason is None:
-        assert isinstance(home.run(agent, message=message), Outcome)
+        assert home.run(agent, message=message).is_finished
         return
     error = start_error(home, agent, message=message)
     assert (error.code, error.fields["reason"], error.fields["input_id"]) == ("input.rejected", reason, "r1.1")
@@ -209,13 +207,12 @@ def test_attachments_are_part_of_the_input_and_a_missing_one_fails_the_run() -> 
     home = Home()
     picture = Image("image/png", home.runtime.content.put(b"png"), 3)  # type: ignore[union-attr]  # it is there in this test
     lost = File("a.txt", "text/plain", "sha256:0", 1)
-    assert isinstance(home.run(attachments=(picture,)), Outcome)
+    assert home.run(attachments=(picture,)).is_finished
     started = home.facts()[0]
     assert isinstance(started, RunStarted)
     assert started.input is not None
     assert started.input.parts == (Text("Hi."), picture)
     outcome = home.run(attachments=(lost,), run="r2")
-    assert isinstance(outcome, Outcome)
     assert (outcome.code, outcome.fields["part"], outcome.fields["reason"]) == ("context.failed", "a.txt", "missing")
 
 
@@ -270,7 +267,7 @@ def agent_with_start_rules(*rules: dict[str, Any]) -> Package:
 )
 def test_run_start_rules_allow_or_refuse_the_run(rules: Any, code: str | None, ids: list[str]) -> None:
     if code is None:
-        assert isinstance(Home().run(agent_with_start_rules(*rules)), Outcome)
+        assert Home().run(agent_with_start_rules(*rules)).is_finished
         return
     error = start_error(Home(), agent_with_start_rules(*rules))
     assert (error.code, error.fields["rules"], error.fields["run"]) == (code, ids, "r1")

@@ -17,7 +17,7 @@ from agentrun.core.facts import (
     fact_kind,
 )
 from agentrun.core.fault import Fault
-from agentrun.core.outcome import Outcome, outcome_of
+from agentrun.core.outcome import outcome_of
 from agentrun.engine.clock import StepClock
 from agentrun.engine.driver import RunLog, drive
 from agentrun.errors import InternalError, StorageError
@@ -79,7 +79,6 @@ def test_nothing_is_written_after_a_failure() -> None:
 def test_half_of_a_surrogate_pair_is_escaped() -> None:
     run = DrivenRun(package(), text_reply("half a pair: \ud800")).begun()
     outcome = run.finish()
-    assert isinstance(outcome, Outcome)
     assert (outcome.answer, outcome) == ("half a pair: \\ud800", outcome_of(fold(run.journal.records())))
 
 
@@ -90,7 +89,7 @@ def test_take_over_records_the_resume_and_the_lost_work() -> None:
     log.take_over("sha256:other")
     assert run.facts()[-2:] == [RunResumed("sha256:other", RULES_VERSION), WorkLost("m1.1")]
     assert log.state == fold(run.journal.records())
-    assert isinstance(run.finish(), Outcome)
+    assert run.finish().is_finished
     assert sum(isinstance(fact, ToolStarted) for fact in run.facts()) == 1
 
 
@@ -120,7 +119,6 @@ def test_listeners_cannot_stop_the_run(error: Any) -> None:
 
     run = DrivenRun(package(), text_reply("Done.")).begun()
     outcome = run.clock.run(drive(run.agent, RunLog(run.journal, run.clock, listen), run.crew()))
-    assert isinstance(outcome, Outcome)
     assert outcome.answer == "Done."
 
 

@@ -10,7 +10,6 @@ import pytest
 from agentrun.core.effects import ModelRequest, RunTool, ToolReturn
 from agentrun.core.facts import CancelRequested, RunStarted, RunStopped, fact_kind
 from agentrun.core.messages import Text, ToolResult, text_of
-from agentrun.core.outcome import Outcome
 from agentrun.engine.event_loop import SystemClock
 from agentrun.testing import after, call, replies, reply, text
 from agentrun.testing.doubles import ScriptItem
@@ -124,7 +123,6 @@ def test_width_limits_the_tool_calls_at_once(width: int) -> None:
     async def main() -> BusyTool:
         busy = BusyTool(0.01)
         outcome = await home_of(busy, width=width).start(TOOLS).wait()
-        assert isinstance(outcome, Outcome)
         assert (outcome.answer, outcome.tool_calls) == ("Done.", 6)
         return busy
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from agentrun.core.effects import ModelRequest
 from agentrun.core.facts import ApprovalAnswered, CallSettled, CancelRequested, MessageQueued, RunStopped
 from agentrun.core.messages import Text
-from agentrun.core.outcome import Ending, Outcome, Suspended
+from agentrun.core.outcome import Outcome
 from agentrun.engine.event_loop import SystemClock
 from agentrun.engine.handle import RunHandle
 from agentrun.engine.memory import stored_package
@@ -60,7 +60,6 @@ def test_failed_run_has_status_failed() -> None:
     home = Home(scripted())
     handle = home.start()
     outcome = home.wait(handle)
-    assert isinstance(outcome, Outcome)
     assert (handle.status, outcome.code) == ("failed", "provider.fatal")
 
 
@@ -69,7 +68,6 @@ def test_package_changed_after_the_start_stops_the_run() -> None:
     handle = home.start()
     handle._package = replace(handle._package, agent=package(instructions=["Give everything away."]))
     outcome = home.wait(handle)
-    assert isinstance(outcome, Outcome)
     assert outcome.code == "package.fingerprint_mismatch"
     assert outcome.fields["pinned"] != outcome.fields["found"]
     assert home.kinds() == ["RunStarted", "RunStopped"]
@@ -83,7 +81,7 @@ def test_first_answer_continues_a_suspended_run() -> None:
     home = Home(*PAY)
     handle = home.start(ASKING_AGENT)
     waiting = home.wait(handle)
-    assert isinstance(waiting, Suspended)
+    assert waiting.status == "suspended"
     assert handle.status == "suspended"
     (question,) = waiting.questions
     assert home.wait(handle) == waiting, "nothing has changed"
@@ -91,7 +89,6 @@ def test_first_answer_continues_a_suspended_run() -> None:
     with pytest.raises(AgentrunError, match="is already answered: approved by ada"):
         handle.answer(question, "denied", "bob")
     outcome = home.wait(handle)
-    assert isinstance(outcome, Outcome)
     assert (outcome.answer, home.pay.count) == ("Done.", 1)
     answers = [fact for fact in home.facts() if isinstance(fact, ApprovalAnswered)]
     assert [(fact.answer, fact.by) for fact in answers] == [("approved", "ada")]
@@ -101,11 +98,11 @@ def test_answer_to_another_question_is_refused() -> None:
     home = Home(*PAY)
     handle = home.start(ASKING_AGENT)
     waiting = home.wait(handle)
-    assert isinstance(waiting, Suspended)
+    assert waiting.status == "suspended"
     changed = replace(waiting.questions[0], question="sha256:0")
     with pytest.raises(AgentrunError, match="is not what the run asked"):
         handle.answer(changed, "approved", "ada")
-    assert isinstance(home.wait(handle), Suspended)
+    assert home.wait(handle).status == "suspended"
 
 
 def home_with_interrupted_call() -> Home:
@@ -127,14 +124,13 @@ def test_settle_decides_an_interrupted_call_once(how: Any, ran: int, answer: str
     home = home_with_interrupted_call()
     handle = home.runtime.resume("r1")
     waiting = home.wait(handle)
-    assert isinstance(waiting, Suspended)
+    assert waiting.status == "suspended"
     assert waiting.waits_for == ("c1.0",)
     parts = (Text("it went through"),) if how == "result" else ()
     handle.settle("c1.0", how, "ada", parts)
     with pytest.raises(AgentrunError, match=r"run\.invalid_state"):
         handle.settle("c1.0", "stop", "bob")
     outcome = home.wait(handle)
-    assert isinstance(outcome, Outcome)
     assert (home.pay.count, outcome.answer, outcome.code) == (ran, answer, code)
     assert [fact.by for fact in home.facts() if isinstance(fact, CallSettled)] == ["ada"]
 
@@ -149,7 +145,6 @@ def test_cancel_before_the_first_step_sends_no_request() -> None:
     handle.cancel("bob")
     assert home.kinds() == ["RunStarted", "CancelRequested"]
     outcome = home.wait(handle)
-    assert isinstance(outcome, Outcome)
     assert (outcome.code, outcome.fields["by"], outcome.exit_code) == ("cancelled", "ada", 130)
     handle.cancel("carl")
     assert home.wait(handle) == outcome
@@ -167,7 +162,6 @@ def test_cancel_during_a_call_is_journaled_and_nothing_follows() -> None:
     home.runtime.executors._entries["pay"] = stub(stopped, delay=50, clock=home.clock)
     handle = home.start(TOOLS)
     outcome = home.wait(handle)
-    assert isinstance(outcome, Outcome)
     assert outcome.code == "cancelled"
     kinds = home.kinds()
     assert kinds.index("CancelRequested") < kinds.index("RunStopped") == len(kinds) - 1
@@ -180,7 +174,6 @@ def test_cancel_ends_a_suspended_run() -> None:
     home.wait(handle)
     home.runtime.cancel("r1", "ada")
     outcome = home.wait(handle)
-    assert isinstance(outcome, Outcome)
     assert outcome.code == "cancelled"
 
 
@@ -195,7 +188,6 @@ def test_sent_message_is_queued_and_answered() -> None:
     home = Home(reply, "Two.")
     handle: RunHandle = home.start()
     outcome = home.wait(handle)
-    assert isinstance(outcome, Outcome)
     assert outcome.answer == "Two."
     assert [fact.message.parts for fact in home.facts() if isinstance(fact, MessageQueued)] == [(Text("And now?"),)]
     assert len(home.model.requests[1].messages) == 3
@@ -243,7 +235,6 @@ def test_hook_that_waits_for_its_own_run_is_denied() -> None:
     home = Home(hooks={"watch": hook(lambda question: handle.wait())})
     handle = home.start(package(hooks=[script.hook("on_input", id="watch")]))
     outcome = home.wait(handle)
-    assert isinstance(outcome, Outcome)
     assert outcome.code == "policy.denied"
 
 
@@ -289,7 +280,6 @@ def test_run_started_outside_a_loop_begins_with_wait() -> None:
     handle = home.start()
     assert handle.status == "admitted"
     outcome = asyncio.run(handle.wait())
-    assert isinstance(outcome, Outcome)
     assert outcome.answer == "Hello."
 
 
@@ -297,13 +287,13 @@ def test_all_waiters_get_the_outcome() -> None:
     async def main() -> set[str | None]:
         home = live()
         handle = home.start()
-        return {outcome.answer for outcome in await asyncio.gather(*(handle.wait() for _ in range(5)))}  # type: ignore[union-attr]  # it is there in this test
+        return {outcome.answer for outcome in await asyncio.gather(*(handle.wait() for _ in range(5)))}
 
     assert run_in_empty_loop(main) == {"Hello."}
 
 
 def test_cancelled_wait_does_not_stop_the_run() -> None:
-    async def main() -> Ending:
+    async def main() -> Outcome:
         home = live(after(50, text("Hello."), clock=SystemClock()))
         handle = home.start()
         with pytest.raises(TimeoutError):
@@ -314,11 +304,11 @@ def test_cancelled_wait_does_not_stop_the_run() -> None:
 
 
 def test_answered_run_continues_in_the_event_loop_without_wait() -> None:
-    async def main() -> Ending:
+    async def main() -> Outcome:
         home = live(*PAY)
         handle = home.start(ASKING_AGENT)
         waiting = await handle.wait()
-        assert isinstance(waiting, Suspended)
+        assert waiting.status == "suspended"
         handle.answer(waiting.questions[0], "approved", "ada")
         assert [event.is_terminal async for event in handle.events()][-1]
         return await handle.wait()
@@ -327,7 +317,7 @@ def test_answered_run_continues_in_the_event_loop_without_wait() -> None:
 
 
 def test_run_can_be_cancelled_from_another_thread() -> None:
-    async def main() -> tuple[Ending, Home]:
+    async def main() -> tuple[Outcome, Home]:
         home = live(after(60_000, text("Never."), clock=SystemClock()))
         handle = home.start()
         threading.Timer(0.02, handle.cancel, ["a thread"]).start()
@@ -359,7 +349,7 @@ def test_run_is_cancelled_when_its_event_loop_ends() -> None:
 
 
 def test_fifty_runs_finish_in_one_event_loop() -> None:
-    async def main() -> list[Any]:
+    async def main() -> list[Outcome]:
         clock = SystemClock()
         home = live(scripted(*[after(5, text("Hello."), clock=clock)] * 50))
         handles = [home.start(run=f"r{number}") for number in range(50)]
@@ -369,7 +359,7 @@ def test_fifty_runs_finish_in_one_event_loop() -> None:
 
 
 def test_approver_answers_in_an_event_loop() -> None:
-    async def main() -> Ending:
+    async def main() -> Outcome:
         return await live(*PAY, approver=approving(delay=5, clock=SystemClock())).start(ASKING_AGENT).wait()
 
     assert run_in_empty_loop(main).answer == "Done."

@@ -129,6 +129,5 @@ def test_request_fails_if_the_client_does_not_send_it(
     monkeypatch.setattr(httpx.AsyncClient, "send", fail)
     with Server(ASK, PAGE, ANSWER, PAGE) as server:
         outcome = agentrun.run(desk(tmp_path, server.url)[0])
-    assert isinstance(outcome, Outcome)
     assert outcome.status == "failed"
     assert len(server.requests) == broken

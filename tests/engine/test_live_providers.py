@@ -12,7 +12,6 @@ import pytest
 
 import agentrun
 from agentrun.core.facts import ModelAsked
-from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
 from agentrun.engine.live_providers import live_providers, live_sender
 from agentrun.engine.memory import MemoryJournals
@@ -134,7 +133,6 @@ def test_live_run_sends_the_key_and_closes_its_connections(monkeypatch: pytest.M
         monkeypatch.setenv("MY_BASE", server.url)
         outcome = agentrun.run(agent({"base_url": "${MY_BASE}/v1", "api_key": "${OPENAI_API_KEY}"}), "Fire!")
         assert server.is_quiet(), "its connections are closed"
-    assert isinstance(outcome, Outcome)
     assert outcome.answer == "Water."
     (request,) = server.requests
     assert request.line == "POST /v1/chat/completions HTTP/1.1"
@@ -147,7 +145,6 @@ def test_env_file_gives_the_variables_of_a_live_run(tmp_path: Path) -> None:
     with Server(completion("Water.")) as server:
         file.write_text(f"MY_BASE={server.url}\n", encoding="utf-8")
         outcome = agentrun.run(agent({"base_url": "${MY_BASE}"}), "Fire!", env_file=file)
-    assert isinstance(outcome, Outcome)
     assert outcome.answer == "Water."
 
 
@@ -163,7 +160,6 @@ def test_resume_asks_the_live_model_again() -> None:
         cut = MemoryJournals()
         cut.restore(run, records[: asked + 1])
         outcome = agentrun.resume(run, package=what, journals=cut)
-    assert isinstance(outcome, Outcome)
     assert outcome.answer == "Water."
 
 
@@ -199,7 +195,6 @@ def test_key_repeated_by_the_server_is_masked_everywhere(
     with Server(failure(401, f"wrong key: {CANARY}")) as server, caplog.at_level("DEBUG"):
         what = agent({"base_url": server.url, "api_key": "${MY_KEY}"})
         outcome = agentrun.run(what, "Fire!", journals=journals)
-    assert isinstance(outcome, Outcome)
     assert outcome.fault is not None
     assert (outcome.fault.code, outcome.exit_code) == ("provider.fatal", 6)
     assert "wrong key: ***" in outcome.fault.message

@@ -23,7 +23,7 @@ from agentrun.core.facts import (
     WorkLost,
 )
 from agentrun.core.messages import Text
-from agentrun.core.outcome import Ending, Outcome, Parked, Suspended
+from agentrun.core.outcome import Outcome, parked_outcome
 from agentrun.engine import driver
 from agentrun.engine.api import providers_by_name
 from agentrun.engine.clock import StepClock
@@ -85,7 +85,7 @@ class Site:
         self.handle = begin_run(self.runtime, self.file, self.setting)
         self.journals.park = lambda: self.handle.park(grace)
 
-    def wait(self) -> Ending:
+    def wait(self) -> Outcome:
         return self.clock.run(self.handle.wait())
 
     def facts(self, run: str = RUN_ID) -> list[Any]:
@@ -106,7 +106,7 @@ def look(shape: Shape, after: int, grace: int, undisturbed: str) -> bool:
     """Park a run after so many records, and resume it. False: it was over, or waited, before that."""
     site = Site(shape, after, grace)
     ending = site.wait()
-    if not isinstance(ending, Parked):
+    if ending.status != "parked":
         return False
     records = tuple(site.journals.records(RUN_ID))
     assert (ending.run, ending.seq, ending.exit_code) == (RUN_ID, len(records), SUSPENDED_EXIT)
@@ -116,7 +116,7 @@ def look(shape: Shape, after: int, grace: int, undisturbed: str) -> bool:
         assert started <= {fact.call for fact in site.facts() if isinstance(fact, ToolFinished)}, "it had the time"
     site.rewind()
     outcome = finish_run(site.runtime, site.runtime.resume(RUN_ID), site.clock, "retry", "approved")
-    assert isinstance(outcome, Outcome)
+    assert outcome.is_finished
     assert canonical_journals(site.journals) == undisturbed
     assert find_divergence(site.file.agent, site.journals.records(RUN_ID)) is None
     for run in site.journals.runs:
@@ -151,15 +151,14 @@ def test_call_that_ends_within_the_grace_is_not_run_again() -> None:
     for grace, in_time in ((49, False), (50, True)):
         ran.clear()
         site = Site(shape, number, grace)
-        assert isinstance(site.wait(), Parked)
+        assert site.wait().status == "parked"
         assert any(isinstance(fact, ToolFinished) for fact in site.facts()) == in_time
         assert not any(isinstance(fact, RunStopped) for fact in site.facts())
         again = site.clock.run(site.runtime.resume(RUN_ID).wait())
         if in_time:
-            assert isinstance(again, Outcome)
             assert ran == ["pay 1"], "once, and not again"
         else:
-            assert isinstance(again, Suspended), "it may have been paid: somebody has to say"
+            assert again.status == "suspended", "it may have been paid: somebody has to say"
             assert WorkLost("c1.0") in site.facts()
 
 
@@ -179,7 +178,7 @@ def test_parked_run_starts_no_call_and_no_request() -> None:
 
     shape = Shape(package(tools=TWO_TOOLS, policy=ALLOW), setting)
     site = Site(shape, first_record(shape, ModelAsked), LONG)
-    assert isinstance(site.wait(), Parked)
+    assert site.wait().status == "parked"
     assert [fact for fact in site.facts() if isinstance(fact, ToolStarted)] == []
     assert len([fact for fact in site.facts() if isinstance(fact, ModelAsked)]) == 1
 
@@ -188,39 +187,38 @@ def test_parking_does_not_wait_for_an_approval() -> None:
     number = first_record(SHAPES["person"], ApprovalAsked)
     site = Site(SHAPES["person"], number, LONG)
     began = site.clock.now()
-    assert isinstance(site.wait(), Parked)
+    assert site.wait().status == "parked"
     assert site.clock.now() - began < PERSON, "it is asked again when the run goes on"
 
 
 def test_parking_a_suspended_run_changes_nothing() -> None:
     site = Site(SHAPES["approval"], 0, 0)
-    assert isinstance(site.wait(), Suspended)
+    assert site.wait().status == "suspended"
     before = site.journals.count
     site.handle.park()
     site.runtime.park()
     assert site.journals.count == before
-    assert isinstance(finish_run(site.runtime, site.handle, site.clock, "retry", "approved"), Outcome)
+    assert finish_run(site.runtime, site.handle, site.clock, "retry", "approved").is_finished
 
 
 def test_parked_handle_stays_parked_and_a_cancel_takes_effect_on_resume() -> None:
     """Another owner may: what is told to the run in the meantime is written, and counts when it goes on."""
     site = Site(SHAPES["parallel tools"], first_record(SHAPES["parallel tools"], ToolStarted), 0)
     parked = site.wait()
-    assert isinstance(parked, Parked)
+    assert parked.status == "parked"
     assert site.wait() == parked
     site.handle.cancel("ada")
     assert site.wait() == parked
     assert site.facts()[-1] == CancelRequested("ada")
     outcome = site.clock.run(site.runtime.resume(RUN_ID).wait())
-    assert isinstance(outcome, Outcome)
     assert outcome.code == "cancelled"
 
 
 def test_parking_a_finished_run_changes_nothing() -> None:
     whole = Site(SHAPES["plain text"], 0, 0)
-    assert isinstance(whole.wait(), Outcome)
+    assert whole.wait().is_finished
     last = Site(SHAPES["plain text"], whole.journals.count, 0)
-    assert isinstance(last.wait(), Outcome), "parked after the terminal record"
+    assert last.wait().is_finished, "parked after the terminal record"
 
 
 # --- in real time ---------------------------------------------------------------------------------------------------
@@ -270,14 +268,14 @@ def test_parking_in_real_time_waits_for_the_grace_only(ends: bool) -> None:
         if ends:
             slow.go_on.set()
         parked = await handle.wait()
-        assert isinstance(parked, Parked)
+        assert parked.status == "parked"
         assert slow.ended == (["done"] if ends else ["given up"])
         assert len(asyncio.all_tasks()) == 1, "nothing is left running"
         facts = [record.fact for record in journals.records(RUN_ID)]
         assert any(isinstance(fact, ToolFinished) for fact in facts) == ends
         assert not any(isinstance(fact, RunStopped) for fact in facts)
         again = await runtime.resume(RUN_ID).wait()
-        assert isinstance(again, Outcome if ends else Suspended)
+        assert again.is_finished == bool(ends)
         assert any(isinstance(record.fact, RunResumed) for record in journals.records(RUN_ID))
 
     asyncio.run(whole())
@@ -292,9 +290,9 @@ def test_park_directly_after_start_is_not_lost() -> None:
         runtime, handle = start_in_real_time(slow, journals)
         runtime.park(0)
         parked = await handle.wait()
-        assert isinstance(parked, Parked)
+        assert parked.status == "parked"
         assert (parked.seq, slow.begun.is_set()) == (1, False)
-        assert isinstance(await runtime.resume(RUN_ID).wait(), Outcome)
+        assert (await runtime.resume(RUN_ID).wait()).is_finished
         assert slow.ended == ["done"]
 
     asyncio.run(whole())
@@ -305,9 +303,9 @@ def test_park_before_the_first_wait_is_not_lost() -> None:
     site = Site(SHAPES["plain text"], 0, 0)
     site.runtime.park()
     parked = site.wait()
-    assert isinstance(parked, Parked)
+    assert parked.status == "parked"
     assert parked.seq == 1
-    assert isinstance(site.clock.run(site.runtime.resume(RUN_ID).wait()), Outcome)
+    assert site.clock.run(site.runtime.resume(RUN_ID).wait()).is_finished
 
 
 def test_park_after_an_answer_is_not_lost() -> None:
@@ -317,10 +315,10 @@ def test_park_after_an_answer_is_not_lost() -> None:
         slow, journals = SlowTool(), MemoryJournals()
         runtime, handle = start_in_real_time(slow, journals, policy={"default": "ask"})
         suspended = await handle.wait()
-        assert isinstance(suspended, Suspended)
+        assert suspended.status == "suspended"
         handle.answer(suspended.questions[0], "approved", "ada")
         runtime.park(0)
-        assert isinstance(await handle.wait(), Parked)
+        assert (await handle.wait()).status == "parked"
         assert not slow.begun.is_set()
 
     asyncio.run(whole())
@@ -387,12 +385,12 @@ def test_work_that_cannot_be_stopped_is_abandoned_and_lost() -> None:
         assert not end.done(), "it may clean up"
         await clock.advance(1)
         assert end.done()
-        assert isinstance(end.result(), Parked)
+        assert end.result().status == "parked"
         assert isinstance(last_fact(journals), ToolStarted)
         stubborn.go_on.set()
         await clock.advance(0)
         assert isinstance(last_fact(journals), ToolStarted), "its result comes too late"
-        assert isinstance(await runtime.resume(RUN_ID).wait(), Suspended)
+        assert (await runtime.resume(RUN_ID).wait()).status == "suspended"
         assert WorkLost("c1.0") in [record.fact for record in journals.records(RUN_ID)]
 
     async def released() -> None:
@@ -440,10 +438,10 @@ def test_cancelled_run_abandons_work_that_cannot_be_stopped(caplog: pytest.LogCa
 def test_check_detects_a_driver_that_ends_a_parked_run(monkeypatch: pytest.MonkeyPatch) -> None:
     real = driver._park  # replaced on purpose
 
-    async def abandons(log: driver.RunLog, crew: Any, until: int) -> Ending:
+    async def abandons(log: driver.RunLog, crew: Any, until: int) -> Outcome:
         await real(log, crew, until)
         log.abandon()
-        return Parked(run=RUN_ID, agent="a", seq=log.state.seq)
+        return parked_outcome(log.state)
 
     monkeypatch.setattr(driver, "_park", abandons)
     with pytest.raises(AssertionError):

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentrun.canonical_json import fingerprint
@@ -47,7 +46,7 @@ def test_replay_gives_the_recorded_answer_and_is_marked_as_replayed(cassette_pat
     outcome = done.outcome
     assert (outcome.status, outcome.answer, outcome.code) == ("completed", "Call the fire brigade.", None)
     assert outcome.replayed, "a replayed outcome says that it is one"
-    assert (outcome.output, outcome.turns, outcome.usage) == (UNSET, 1, Usage(20, 5, 0, 0))
+    assert (outcome.output, outcome.turns, outcome.usage) == (None, 1, Usage(20, 5, 0, 0))
     assert (done.exit_code, done.unused_error) == (0, None)
 
 

@@ -7,7 +7,7 @@ from msgspec import UNSET
 
 from agentrun.core.facts import EarlierRuns, MessageOrigin, Modify, RunStarted
 from agentrun.core.messages import Assistant, Message, ToolCall, ToolResult, User, text_of
-from agentrun.core.outcome import Ending, Outcome, Parked, Suspended
+from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
 from agentrun.engine.sessions import Sessions, earlier_runs, restore_session
 from agentrun.errors import AgentrunError
@@ -27,7 +27,7 @@ class SessionHome(Home):
         self.runtime.sessions.create("s")
         self.count = 0
 
-    def say(self, message: str | None, what: Package | None = None, **request: Any) -> Ending:
+    def say(self, message: str | None, what: Package | None = None, **request: Any) -> Outcome:
         self.count += 1
         return self.run(what, message=message, session="s", run=f"r{self.count}", **request)
 
@@ -179,8 +179,7 @@ def test_stagnation_is_counted_across_runs() -> None:
     assert [_code(talk.say(message, agent)) for message in "abc"] == [None, None, "guard.stagnation"]
 
 
-def _code(ended: Ending) -> str | None:
-    assert isinstance(ended, Outcome)
+def _code(ended: Outcome) -> str | None:
     return ended.code
 
 
@@ -191,7 +190,7 @@ def test_approval_for_the_session_answers_only_the_same_question() -> None:
     asks = [calls("pay", n=1), text("Done.")]
     talk = SessionHome(*asks, *asks, calls("pay", n=2), text("Done."), approver=person)
     for message in ("One?", "Two?", "Three?"):
-        assert isinstance(talk.say(message, agent), Outcome)
+        assert talk.say(message, agent).is_finished
     assert talk.pay.count == 3
     assert [question.value for question in person.questions] == [{"n": 1}, {"n": 2}]
 
@@ -251,9 +250,9 @@ def test_other_agent_is_refused_unless_any_agent_may_continue() -> None:
         *("run.invalid_continuation", 2),
         *("triage", "clerk"),
     )
-    assert isinstance(talk.say("Two?", other, any_agent=True), Outcome)
+    assert talk.say("Two?", other, any_agent=True).is_finished
     assert talk.heard == ["user One?", "assistant One.", "user Two?"]
-    assert isinstance(talk.say("Three?"), Outcome), "both have runs in it now"
+    assert talk.say("Three?").is_finished, "both have runs in it now"
     with pytest.raises(TypeError, match="any_agent"):
         talk.say("Four?", any_agent=1)
 
@@ -264,7 +263,7 @@ def test_other_agent_is_refused_unless_any_agent_may_continue() -> None:
 def test_run_that_waits_comes_before_the_next_message() -> None:
     talk = SessionHome(calls("pay", n=1), text("Done."), text("Next."))
     waiting = talk.say("One?", ASKING_AGENT)
-    assert isinstance(waiting, Suspended)
+    assert waiting.status == "suspended"
     with pytest.raises(AgentrunError) as caught:
         talk.say("Two?", ASKING_AGENT)
     assert (caught.value.code, caught.value.exit_code, caught.value.retry) == ("session.unfinished", 8, "user")
@@ -279,8 +278,8 @@ def test_run_that_waits_comes_before_the_next_message() -> None:
     assert "r2" not in talk.journals
     handle = talk.runtime.resume("r1")
     handle.answer(waiting.questions[0], "approved", "me")
-    assert isinstance(talk.wait(handle), Outcome)
-    assert isinstance(talk.say("Three?", ASKING_AGENT), Outcome)
+    assert talk.wait(handle).is_finished
+    assert talk.say("Three?", ASKING_AGENT).is_finished
 
 
 def test_run_that_is_worked_on_makes_its_session_busy() -> None:
@@ -319,7 +318,7 @@ def deferring(**changes: Any) -> Package:
 )
 def test_unfinished_run_says_what_it_waits_for(agent: Package, text: str, hint: str) -> None:
     talk = SessionHome(calls("pay", n=1), "Done.")
-    assert isinstance(talk.say("One?", agent), Suspended)
+    assert talk.say("One?", agent).status == "suspended"
     with pytest.raises(AgentrunError) as caught:
         talk.say("Two?", agent)
     assert (caught.value.code, caught.value.message) == ("session.unfinished", f"run r1 of this session {text}")
@@ -330,7 +329,7 @@ def test_parked_run_is_resumed_first() -> None:
     talk = SessionHome("One.")
     handle = talk.start(message="One?", session="s", run="r1")
     handle.park()
-    assert isinstance(talk.wait(handle), Parked)
+    assert talk.wait(handle).status == "parked"
     with pytest.raises(AgentrunError, match=r"run r1 of this session was interrupted: resume it"):
         talk.start(message="Two?", session="s", run="r2")
 
@@ -338,7 +337,7 @@ def test_parked_run_is_resumed_first() -> None:
 def test_run_that_waits_for_its_sub_agent_is_resumed_first() -> None:
     talk = SessionHome(calls("desk", message="Pay."), calls("pay", n=1), "Paid.", "Done.")
     parent = package(tools={"desk": agent_tool()}, agents={"desk": ASKING_AGENT}, policy={"default": "allow"})
-    assert isinstance(talk.say("One?", parent), Suspended)
+    assert talk.say("One?", parent).status == "suspended"
     with pytest.raises(AgentrunError, match=r"waits for the sub-agent `desk` \(c1\.0\): resume it"):
         talk.say("Two?", parent)
 
@@ -383,9 +382,9 @@ def test_dedupe_refuses_a_repeated_message_in_one_session() -> None:
     assert "r2" not in talk.journals
     talk.say("Hi!", ONCE)
     talk.runtime.sessions.create("other")
-    assert isinstance(talk.run(ONCE, session="other", run="o"), Outcome), "another session"
-    assert isinstance(talk.run(ONCE, run="p"), Outcome), "no session"
-    assert isinstance(talk.say("Hi.", package()), Outcome), "off by default"
+    assert talk.run(ONCE, session="other", run="o").is_finished, "another session"
+    assert talk.run(ONCE, run="p").is_finished, "no session"
+    assert talk.say("Hi.", package()).is_finished, "off by default"
 
 
 def test_goes_on_continues_the_session_after_a_failed_run() -> None:
@@ -393,7 +392,6 @@ def test_goes_on_continues_the_session_after_a_failed_run() -> None:
     talk = SessionHome(fails("provider.fatal"), text("Here I am."))
     talk.say("Hello?")
     outcome = talk.say(None, goes_on=True)
-    assert isinstance(outcome, Outcome)
     assert (outcome.answer, talk.heard) == ("Here I am.", ["user Hello?"])
     with pytest.raises(AgentrunError) as caught:
         talk.say(None, goes_on=True)

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from agentrun import Request, Runtime, Suspended
+from agentrun import Outcome, Request, Runtime
 from agentrun.compiler.package_file import seal_package
 from agentrun.core.facts import ApprovalAsked, Record, RunStopped
-from agentrun.core.outcome import Outcome, Parked
 from agentrun.engine.event_loop import SystemClock
 from agentrun.engine.events import run_scope
 from agentrun.engine.handle import RunHandle
@@ -77,7 +76,7 @@ async def until_stopped(handle: RunHandle) -> Outcome:
 def test_suspended_run_goes_on_with_the_answer_of_another_process(in_loop: Any) -> None:
     async def work(home: StoredHome) -> None:
         handle = home.start()
-        assert isinstance(await handle.wait(), Suspended)
+        assert (await handle.wait()).status == "suspended"
         done = await home.command("approve", "r1", "c1.0", "--by", "Ada")
         assert (done.code, done.err.splitlines()[-1]) == (0, "another process works on r1 and continues it")
         outcome = await until_stopped(handle)
@@ -92,7 +91,7 @@ def test_own_answer_to_a_suspended_run_counts_once(in_loop: Any) -> None:
     async def work(home: StoredHome) -> None:
         handle = home.start()
         waiting = await handle.wait()
-        assert isinstance(waiting, Suspended)
+        assert waiting.status == "suspended"
         home.runtime.answer("r1", waiting.questions[0], "approved", "host")
         assert (await until_stopped(handle)).answer == "Done."
         assert len(home.pay.calls) == 1
@@ -177,10 +176,10 @@ def test_subscriber_is_told_once_that_the_run_is_suspended(in_loop: Any) -> None
         events: list[Any] = []
         async for event in handle.events():
             events.append(event)
-            if isinstance(event.what, Suspended):
+            if isinstance(event.what, Outcome):
                 assert isinstance(events[-2].what.fact, ApprovalAsked)
                 handle.answer(event.what.questions[0], "approved", "ada")
-        assert kinds_of(events).count("Suspended") == 1
+        assert kinds_of(events).count("Outcome") == 1
         assert isinstance(events[-1].what.fact, RunStopped)
         assert events[-1].cursor != events[-2].cursor
 
@@ -204,4 +203,4 @@ def test_late_subscriber_and_one_of_another_process_are_told(bank: Bank) -> None
     assert (event.run, event.agent, event.what.questions[0].subject) == (run, "bank", "c1.0")
     with bank.provider():
         assert bank.command("approve", run, "c1.0", "--no-resume").code == 0
-    assert isinstance(asyncio.run(first_pause(runtime())).what, Parked)
+    assert asyncio.run(first_pause(runtime())).what.status == "parked"

@@ -20,7 +20,7 @@ from agentrun.core.facts import (
 )
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Text, ToolResult, text_of
-from agentrun.core.outcome import Outcome, Question, Suspended
+from agentrun.core.outcome import Question
 from agentrun.core.package import Package
 from agentrun.core.spend import BudgetShare, ChildSpend
 from agentrun.engine.begin import begin, check_start
@@ -257,7 +257,6 @@ def test_spend_of_a_sub_agent_is_added_to_the_parent_once() -> None:
     model = Model(calls(("billing", {"message": "pay"})), reply("paid"), reply("all done"))
     place = place_of(model)
     outcome = place.clock.run(root(place, parent_of(package())))
-    assert isinstance(outcome, Outcome)
     assert (outcome.answer, outcome.tokens, outcome.tool_calls) == ("all done", 75, 1)
     assert set(place.journals.runs) == {"root", RUN}
     *_, result = model.asked[-1].request.messages
@@ -277,7 +276,6 @@ def test_parallel_sub_agents_run_at_the_same_time() -> None:
 
     place = Place(providers={"openai": Half()})
     outcome = place.clock.run(root(place, parent_of(package())))
-    assert isinstance(outcome, Outcome)
     assert (outcome.answer, place.clock.now()) == ("done", 1_000_500)
 
 
@@ -288,7 +286,7 @@ def test_parent_is_suspended_while_its_sub_agent_is() -> None:
     )
     agent = parent_of(ASKING_AGENT)
     waiting = place.clock.run(root(place, agent))
-    assert isinstance(waiting, Suspended)
+    assert waiting.status == "suspended"
     assert waiting.waits_for == ("c1.0",)
     asked = open_run_log(world_of_run(place.world, RUN)).state.calls[0].gate.question
     assert asked is not None
@@ -296,7 +294,6 @@ def test_parent_is_suspended_while_its_sub_agent_is() -> None:
         ApprovalAnswered("c1.0", asked, "approved", "ada")
     )
     outcome = place.clock.run(root(place, agent))
-    assert isinstance(outcome, Outcome)
     assert outcome.answer == "all done"
 
 
@@ -324,7 +321,6 @@ def test_cancelling_the_parent_cancels_its_sub_agent(cancel: str) -> None:
         else:
             place.world.crews.post("root", CancelRequested("ada"))
             outcome = await asyncio.wait_for(running, 60)
-            assert isinstance(outcome, Outcome)
             assert (outcome.code, outcome.fields["by"]) == ("cancelled", "ada")
         assert len(asyncio.all_tasks()) == 1
 

@@ -10,7 +10,6 @@ import pytest
 import agentrun
 from agentrun.core.facts import ModelAsked, ModelReplied
 from agentrun.core.messages import Usage
-from agentrun.core.outcome import Outcome
 from agentrun.engine.memory import MemoryJournals
 from agentrun.testing import stub
 from agentrun.testing.provider import ScriptedProvider
@@ -56,7 +55,7 @@ def run(url: str, provider: str, stream: bool = False) -> CountedUsage:
     )
     journals = MemoryJournals()
     outcome = agentrun.run(made, "Fire!", journals=journals, tools={"search": stub("found")})
-    assert isinstance(outcome, Outcome)
+    assert outcome.is_finished
     facts = [record.fact for record in journals.records(outcome.run)]
     asked = next(fact for fact in facts if isinstance(fact, ModelAsked))
     replied = next(fact for fact in facts if isinstance(fact, ModelReplied))

@@ -14,7 +14,7 @@ from msgspec import Struct
 from agentrun.compiler.compile import compile_or_raise
 from agentrun.compiler.package_file import PackageFile
 from agentrun.core.facts import Record
-from agentrun.core.outcome import Ending
+from agentrun.core.outcome import Outcome
 from agentrun.engine.event_bus import Subscription
 from agentrun.engine.live_providers import live_providers, live_sender
 from agentrun.engine.memory import MemoryJournals
@@ -33,7 +33,7 @@ RUN = "run-1"
 class Live(Struct, frozen=True):
     """A run that is over."""
 
-    outcome: Ending
+    outcome: Outcome
     records: tuple[Record, ...]
     heard: tuple[str, ...]
     """The pieces of text that passed."""

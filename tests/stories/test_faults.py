@@ -14,7 +14,6 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from agentrun.core.facts import ModelAsked, ModelFailed, ModelReplied
-from agentrun.core.outcome import Outcome
 from agentrun.testing import stub
 from agentrun.testing.provider import ScriptedProvider
 
@@ -82,7 +81,6 @@ def test_retryable_fault_is_retried_and_the_run_completes(
     assert [fact.fault.code for fact in facts if isinstance(fact, ModelFailed)] == [code]
     assert [fact.attempt for fact in facts if isinstance(fact, ModelAsked)] == [1, 2]
     (reply,) = [fact.reply for fact in facts if isinstance(fact, ModelReplied)]
-    assert isinstance(over.outcome, Outcome)
     assert over.outcome.answer == reply.message.text == ANSWER
     assert over.outcome.usage == reply.usage  # nothing is counted for what came of the first attempt
     assert len(server.requests) == 2
@@ -92,7 +90,6 @@ def test_retryable_fault_is_retried_and_the_run_completes(
 def test_fatal_fault_is_not_retried(provider: str, stream: bool, fault: dict[str, Any], code: str) -> None:
     with ScriptedProvider(script(fault)) as server:
         over = run(server, provider, stream, {})
-    assert isinstance(over.outcome, Outcome)
     assert over.outcome.fault is not None
     assert over.outcome.fault.code == code
     assert len(server.requests) == 1

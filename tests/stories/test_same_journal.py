@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.core.outcome import Outcome
 from agentrun.testing import stub
 from agentrun.testing.provider import ScriptedProvider
 
@@ -38,7 +37,6 @@ def run_with(server: ScriptedProvider, provider: str, stream: bool) -> Live:
 def test_every_format_gives_the_same_canonical_journal(provider: str, stream: bool) -> None:
     with ScriptedProvider(FOLDER / "orders.provider.yaml") as server:
         run = run_with(server, provider, stream)
-    assert isinstance(run.outcome, Outcome)
     assert run.outcome.answer == '{"shipped":["1042"],"lost":["1043"]}', run.outcome.fault
     assert [(seen.provider, seen.turn, seen.status) for seen in server.requests] == [
         (provider, 1, 200),

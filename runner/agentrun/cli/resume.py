@@ -147,24 +147,22 @@ def _resume_due(project: Project, options: dict[str, Any], now: int) -> int:
 
 def _print_ending(done: FinishedRun, *, as_json: bool) -> None:
     """Print one line about a run that was resumed."""
-    from agentrun.core.fault import Fault
-    from agentrun.core.outcome import Outcome, Parked
     from agentrun.engine.fact_redaction import redact_struct
     from agentrun.report.run_renderer import outcome_summary
     from agentrun.report.suspension import parked_lines, suspension_lines
 
     ending = redact_struct(hidden_secrets.redactor, done.ending)
     if as_json:
-        kind = type(ending).__name__.lower()
-        code = ending.code if isinstance(ending, Outcome) else None
-        click.echo(json_line({"run": ending.run, "ended": kind, "code": code, "exit": done.exit_code}))
+        kind = "outcome" if ending.is_finished else ending.status
+        click.echo(json_line({"run": ending.run, "ended": kind, "code": ending.code, "exit": done.exit_code}))
         return
-    match ending:
-        case Outcome(fault=Fault(code, message)):
-            text = f"{code}: {message}"
-        case Outcome():
+    match ending.status:
+        case "failed":
+            assert ending.fault is not None
+            text = f"{ending.fault.code}: {ending.fault.message}"
+        case "completed":
             text = outcome_summary(ending)
-        case Parked():
+        case "parked":
             text = next(parked_lines(ending, done.journal))
         case _:
             text = next(suspension_lines(ending.run, {ending.run: done.journal, **done.children}, is_resumable=True))

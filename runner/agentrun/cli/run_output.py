@@ -23,7 +23,7 @@ from agentrun.cli.console import (
 from agentrun.cli.plan import RunPlan
 from agentrun.core.facts import DeliveryStarted, Fact, ModelAsked, Record
 from agentrun.core.fault import Fault
-from agentrun.core.outcome import Outcome, Parked, Suspended
+from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
 from agentrun.core.run_end import delivery_key
 from agentrun.credentials import hidden_secrets
@@ -143,11 +143,11 @@ class RunOutput:
         self.close()
         outcome = redact_struct(hidden_secrets.redactor, done.ending)
         if self._as_json:
-            kind = type(outcome).__name__.lower()
-            data = {**msgspec.to_builtins(outcome), "tier": done.tier, "exit": done.exit_code}
+            kind = "outcome" if outcome.is_finished else outcome.status
+            data = {**outcome.as_json(), "tier": done.tier, "exit": done.exit_code}
             click.echo(json_line({"run": outcome.run, kind: data}))
             return
-        if not isinstance(outcome, Outcome):
+        if not outcome.is_finished:
             self._end_open_run(outcome, done)
             return
         if outcome.answer is not None:
@@ -160,10 +160,10 @@ class RunOutput:
         tier = "" if done.tier in (None, "exact") else f", matched {done.tier}"
         self.say(outcome_summary(outcome) + tier, "dim")
 
-    def _end_open_run(self, ending: Suspended | Parked, done: FinishedRun) -> None:
+    def _end_open_run(self, ending: Outcome, done: FinishedRun) -> None:
         """Print how to continue a run that is not finished. After SIGHUP there may be no terminal to print to."""
         try:
-            if isinstance(ending, Suspended):
+            if ending.status == "suspended":
                 journals = {ending.run: done.journal, **done.children}
                 for line in suspension_lines(ending.run, journals, is_resumable=self._is_resumable):
                     self._print_error(line)
@@ -213,7 +213,7 @@ def add_start_hint(error: HostError, plan: RunPlan) -> HostError:
 
 def add_failure_hint(done: FinishedRun, plan: RunPlan) -> FinishedRun:
     outcome = done.ending
-    if not isinstance(outcome, Outcome) or outcome.fault is None:
+    if outcome.fault is None:
         return done
     routes = [record.fact.route for record in done.journal if isinstance(record.fact, ModelAsked)]
     hint = _failure_hint(outcome.fault, plan, routes[-1].partition("/")[0] if routes else "the provider")

@@ -72,7 +72,6 @@ def command(run: str, packages: tuple[Path, ...], no_color: bool, as_json: bool)
 
 
 def _json_lines(family: RunFamily) -> Iterator[dict[str, Any]]:
-    import msgspec
 
     from agentrun.core.evolve import fold
     from agentrun.core.outcome import outcome_of
@@ -84,7 +83,7 @@ def _json_lines(family: RunFamily) -> Iterator[dict[str, Any]]:
             yield {"run": journal.run, **({"call": call} if call else {}), **_plain_record(record)}
     if family.root.is_finished:
         with suppress(StorageError):  # without a state if there is a fact that this release does not know
-            yield {"run": family.root.run, "outcome": msgspec.to_builtins(outcome_of(fold(family.root.records)))}
+            yield {"run": family.root.run, "outcome": outcome_of(fold(family.root.records)).as_json()}
 
 
 def _plain_record(record: Record) -> dict[str, Any]:

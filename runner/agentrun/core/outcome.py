@@ -1,16 +1,31 @@
-"""How a run ended. This is read from its state, and so from its journal."""
+"""How the work on a run ended. This is read from its state, and so from its journal."""
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, TypeAlias
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, to_builtins
 
-from agentrun.core.facts import AnswerLabel, OutcomeStatus
+from agentrun.core.facts import AnswerLabel, Record
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Usage
 from agentrun.core.state import State
-from agentrun.errors import SUSPENDED_EXIT, RetryClass, code_of
+from agentrun.errors import SUSPENDED_EXIT, RetryClass, code_of, error_with_code, open_run_error
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # has defaults, which `typing` has since Python 3.13
+
+    from agentrun.core.trajectory import ObservedCall, RunTrail
+
+    OutputT = TypeVar("OutputT", default=Any)
+else:
+    from typing import TypeVar
+
+    OutputT = TypeVar("OutputT")
+
+EndingStatus: TypeAlias = Literal["completed", "failed", "suspended", "parked"]
+"""completed, failed: the run is finished. suspended: it waits for someone outside. parked: its host left it before it
+was over. A suspended or parked run can be resumed."""
 
 
 class Question(Struct, frozen=True):
@@ -34,19 +49,19 @@ class Question(Struct, frozen=True):
     """Whether a rule deferred it until a person lifts that. The run does not wait for the answer; it is suspended."""
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
-    """The result of a finished run."""
+class Outcome(Struct, Generic[OutputT], frozen=True, kw_only=True, dict=True):
+    """How the work on a run ended. It has no truth value: use `ok` or `status`."""
 
     run: str
     agent: str
-    status: OutcomeStatus
+    status: EndingStatus
     replayed: bool
     """Whether the run was replayed from a cassette. No model was asked."""
-    answer: str | None
-    """The final text. Null: the run failed."""
-    output: Any | UnsetType = UNSET
-    """The parsed answer of an agent with an output contract. Unset: there is none."""
-    label: AnswerLabel | None
+    answer: str | None = None
+    """The final text. Null: the run is not completed."""
+    output: OutputT | None = None
+    """The parsed answer of an agent with an output contract. Null: there is none."""
+    label: AnswerLabel | None = None
     """Why the answer of a completed run may be incomplete."""
     turns: int
     usage: Usage
@@ -59,12 +74,73 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """Calls that ran, including those of sub-agents."""
     runs: int = 0
     """Sub-agents that were started, at any depth."""
-    fault: Fault | None
+    fault: Fault | None = None
     """Why the run failed."""
     attempt: int
     """The number of requests in the last turn."""
     seq: int
-    """The number of the terminal record."""
+    """The number of the last record."""
+    questions: tuple[Question, ...] = ()
+    """What a suspended run asks people."""
+    waits_for: tuple[str, ...] = ()
+    """Calls of a suspended run whose outcome is not known, that a rule deferred, or whose sub-agent waits."""
+    until: int | None = None
+    """The first time at which a resume asks a rule again that deferred something, in milliseconds since 1970. Null:
+    there is no such time."""
+
+    def __bool__(self) -> NoReturn:
+        """A failed outcome would be true, so this raises TypeError."""
+        raise TypeError("an outcome has no truth value: use outcome.ok, or compare outcome.status")
+
+    @property
+    def ok(self) -> bool:
+        """Whether the run is completed."""
+        return self.status == "completed"
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run is completed or failed. Otherwise it can be resumed."""
+        return self.status in ("completed", "failed")
+
+    @property
+    def text(self) -> str:
+        """The final text, or an empty text if the run is not completed."""
+        return self.answer or ""
+
+    @property
+    def journal(self) -> tuple[Record, ...]:
+        """The records of the run. Empty for an outcome that was not made by a run or a runtime."""
+        trail = self._trail
+        return () if trail is None else trail.journal
+
+    @property
+    def calls(self) -> tuple[ObservedCall, ...]:
+        """The tool calls of the model in order, with those of sub-agents. Empty where `journal` is."""
+        trail = self._trail
+        return () if trail is None else trail.calls
+
+    @property
+    def _trail(self) -> RunTrail | None:
+        found: RunTrail | None = self.__dict__.get("trail")
+        return found
+
+    def with_trail(self, trail: RunTrail | None) -> Self:
+        """Attach the journal. It is no field: equal runs have equal outcomes, and it is read when it is used."""
+        self.__dict__["trail"] = trail
+        return self
+
+    def with_trail_of(self, other: Outcome) -> Self:
+        return self.with_trail(other._trail)
+
+    def raise_for_status(self) -> Self:
+        """Return the outcome of a completed run. Raise the error of a failed one, and `run.invalid_state` for a run
+        that is suspended or parked."""
+        if self.fault is not None:
+            fields = {"run": self.run, **self.fault.fields}
+            raise error_with_code(self.fault.code, self.fault.message, hint=self.fault.hint, fields=fields)
+        if not self.ok:
+            raise open_run_error(self.run, self.status, [question.target for question in self.questions])
+        return self
 
     @property
     def cause(self) -> dict[str, Any]:
@@ -95,67 +171,70 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
+        if not self.is_finished:
+            return SUSPENDED_EXIT
         return code_of(self.fault.code).exit if self.fault else 0
 
-
-class Suspended(Struct, frozen=True, kw_only=True):
-    """A run that waits for someone outside. It is not over and can be resumed."""
-
-    run: str
-    agent: str
-    questions: tuple[Question, ...]
-    waits_for: tuple[str, ...]
-    """Calls whose outcome is not known, that a rule deferred, or whose sub-agent waits."""
-    until: int | None = None
-    """The first time at which a resume asks a rule again that deferred something, in milliseconds since 1970. Null:
-    there is no such time."""
-    exit_code: int = SUSPENDED_EXIT
+    def as_json(self) -> dict[str, Any]:
+        """The fields that apply to this status, as the commands print them."""
+        data: dict[str, Any] = to_builtins(self)
+        match self.status:
+            case "suspended":
+                names: tuple[str, ...] = ("run", "agent", "questions", "waits_for", "until")
+            case "parked":
+                names = ("run", "agent", "seq")
+            case _:
+                return {key: value for key, value in data.items() if key not in _only_if_open(self)}
+        return {**{name: data[name] for name in names}, "exit_code": self.exit_code}
 
 
-class Parked(Struct, frozen=True, kw_only=True):
-    """A run that its host left before it was over. Nothing is running, and it can be resumed."""
-
-    run: str
-    agent: str
-    seq: int
-    """The number of the last record."""
-    exit_code: int = SUSPENDED_EXIT
+def _only_if_open(outcome: Outcome) -> tuple[str, ...]:
+    return ("questions", "waits_for", "until", *(("output",) if outcome.output is None else ()))
 
 
-Ending: TypeAlias = Outcome | Suspended | Parked
-
-
-def suspended_outcome(state: State, questions: tuple[Question, ...], waits_for: tuple[str, ...]) -> Suspended:
+def suspended_outcome(state: State, questions: tuple[Question, ...], waits_for: tuple[str, ...]) -> Outcome:
     times = [gate.until for gate in (state.gate, *(call.gate for call in state.calls)) if gate.until is not None]
-    return Suspended(
-        run=state.started.run,
-        agent=state.started.agent,
-        questions=questions,
-        waits_for=waits_for,
-        until=min(times, default=None),
-    )
+    until = min(times, default=None)
+    return _outcome(state, "suspended", questions=questions, waits_for=waits_for, until=until)
+
+
+def parked_outcome(state: State) -> Outcome:
+    return _outcome(state, "parked")
+
+
+def interrupted_outcome(state: State, fault: Fault) -> Outcome:
+    """The outcome of a run that this fault interrupted. The journal does not have it."""
+    return _outcome(state, "failed", fault=fault)
 
 
 def outcome_of(state: State) -> Outcome:
     assert state.stopped is not None
     stopped = state.stopped
+    return _outcome(
+        state,
+        stopped.status,
+        answer=answer_of(state) if stopped.status == "completed" else None,
+        output=None if stopped.output is UNSET else stopped.output,
+        label=stopped.label,
+        fault=stopped.fault,
+    )
+
+
+def _outcome(state: State, status: EndingStatus, **fields: Any) -> Outcome:
     return Outcome(
         run=state.started.run,
         agent=state.started.agent,
-        status=stopped.status,
+        status=status,
         replayed=state.started.replayed,
-        answer=answer_of(state) if stopped.status == "completed" else None,
-        output=stopped.output,
-        label=stopped.label,
         turns=state.turns,
         usage=state.meter.usage,
         tokens=state.meter.tokens,
         cost=state.meter.cost,
         tool_calls=state.meter.tool_calls,
         runs=state.meter.runs,
-        fault=stopped.fault,
         attempt=state.attempt,
         seq=state.seq,
+        **fields,
     )
 
 

@@ -13,7 +13,7 @@ from agentrun.core.effects import RunChild
 from agentrun.core.facts import ChildSuspended, ToolFinished
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Content, Text, text_of
-from agentrun.core.outcome import Outcome, Suspended
+from agentrun.core.outcome import Outcome
 from agentrun.core.spend import ChildSpend
 
 
@@ -55,7 +55,7 @@ def child_refused(effect: RunChild, code: str, message: str) -> ToolFinished:
     return ToolFinished(effect.id, fault_parts(fault), fault)
 
 
-def child_suspended(effect: RunChild, ended: Suspended) -> ChildSuspended:
+def child_suspended(effect: RunChild, ended: Outcome) -> ChildSuspended:
     return ChildSuspended(effect.id, (*(question.subject for question in ended.questions), *ended.waits_for))
 
 

@@ -14,7 +14,8 @@ Rule 2  Only what the other parts need is imported. If the caller replaces the m
         environment variable is read.
 Rule 3  An answer can be a value of a Python type: a pydantic model, or any type that pydantic supports. Its JSON Schema
         is the output schema of the run: providers with structured output get it, and the answer is checked against it
-        and repaired. Validators that are not part of the schema run at the end and raise `output.invalid`.
+        and repaired. Validators that are not part of the schema run at the end: if one fails, the outcome is a failed
+        one, with the code `output.invalid`.
 """
 
 from __future__ import annotations
@@ -27,8 +28,7 @@ from types import NoneType
 from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
-from msgspec import UNSET, UnsetType
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from agentrun.canonical_json import pretty_json, sorted_json
 from agentrun.compiler.compile import compile, load
@@ -36,7 +36,8 @@ from agentrun.compiler.json_schemas import check_schema, resolve_references
 from agentrun.compiler.package_file import PackageFile, seal_package
 from agentrun.core.audit import find_divergence
 from agentrun.core.facts import Record, fact_kind
-from agentrun.core.outcome import Ending, Outcome, Parked, Suspended
+from agentrun.core.fault import Fault
+from agentrun.core.outcome import Outcome
 from agentrun.core.package import SINK_KINDS, Package
 from agentrun.core.package_tools import TOOL_KINDS, AgentTool, McpTool
 from agentrun.engine.approvals import ApprovalCallback
@@ -49,7 +50,7 @@ from agentrun.engine.ports import Approver, Clock, Executor, HookFunction, Provi
 from agentrun.engine.request import Request, new_run_id
 from agentrun.engine.runtime import Runtime
 from agentrun.engine.world import iterate_packages, iterate_routes, kind_tag
-from agentrun.errors import AuditError, HostError, OutputError, PackageError
+from agentrun.errors import AuditError, HostError, PackageError
 from agentrun.journal.family import call_of
 from agentrun.journal.storage import read_journal_file
 from agentrun.spec.problems import DocumentError, Source, did_you_mean, quote_text
@@ -97,7 +98,7 @@ def run(
     output: dict[str, Any] | None = None,
     journals: Journals | None = None,
     **world: Unpack[RunOptions],
-) -> Ending: ...
+) -> Outcome: ...
 
 
 @overload
@@ -109,7 +110,7 @@ def run(
     output: type[_T],
     journals: Journals | None = None,
     **world: Unpack[RunOptions],
-) -> TypedOutcome[_T] | Suspended | Parked: ...
+) -> Outcome[_T]: ...
 
 
 def run(
@@ -120,7 +121,7 @@ def run(
     output: Any = None,
     journals: Journals | None = None,
     **world: Unpack[RunOptions],
-) -> Ending:
+) -> Outcome:
     """Run an agent. The other keywords are those of `RunOptions`: `model=`, `tools=`, `approver=` and more.
 
     `output`: the type of the answer, as a JSON Schema or a Python type. With a pydantic model, or any type that
@@ -139,7 +140,7 @@ def run(
     with name_run_in_errors(run):
         agent = find_package({}, request).agent
         ending = _run_to_end(agent, journals, world, _project_path(package, world), lambda r: r.start(request))
-    return ending if contract is None or not isinstance(ending, Outcome) else contract.convert_outcome(ending)
+    return ending if contract is None else contract.convert_outcome(ending)
 
 
 def resume(
@@ -149,7 +150,7 @@ def resume(
     package: PackageSource | None = None,
     finished_ok: bool = False,
     **world: Unpack[RunOptions],
-) -> Ending:
+) -> Outcome:
     """Continue a run with the package that is stored with it, or with another one. If the run is finished, raise
     `run.invalid_state`, or with `finished_ok` return its outcome."""
     _check_options(world)
@@ -195,7 +196,7 @@ def _project_path(package: PackageSource, world: RunOptions) -> Path:
 
 def _run_to_end(
     package: Package, journals: Journals, world: RunOptions, project: Path, begin: Callable[[Runtime], RunHandle]
-) -> Ending:
+) -> Outcome:
     refuse_unknown_ports(package, world)
     clock = world.get("clock")
     if isinstance(clock, StepClock):
@@ -305,7 +306,7 @@ async def run_in_event_loop(
     project: Path,
     env_file: Path | None,
     begin: Callable[[Runtime], RunHandle],
-) -> Ending:
+) -> Outcome:
     """Run to the end. `arguments`: those of the runtime; `project`: a path in the project."""
     rest, live = _without_replaced_ports(package, arguments), arguments.pop("live")
     if not live and not _needs_real_ports(rest):
@@ -323,7 +324,7 @@ async def run_in_event_loop(
         return await wait_or_cancel(begin(runtime))
 
 
-async def wait_or_cancel(handle: RunHandle) -> Ending:
+async def wait_or_cancel(handle: RunHandle) -> Outcome:
     """Wait for the end of a run. If the wait is cancelled, the run is cancelled too."""
     import asyncio  # late: a step clock needs no event loop
 
@@ -367,13 +368,6 @@ def _needs_real_ports(package: Package) -> bool:
     )
 
 
-class TypedOutcome(Outcome, Generic[_T], frozen=True, kw_only=True):
-    """The outcome of a finished run whose answer has a Python type."""
-
-    output: _T | UnsetType = UNSET
-    """The answer. Unset if the run failed."""
-
-
 class OutputType(Generic[_T]):
     def __init__(self, kind: type[_T]) -> None:
         """Raises `package.invalid` if the schema of the type cannot be used."""
@@ -387,19 +381,21 @@ class OutputType(Generic[_T]):
         self._kind = kind
         self.schema = _plain_schema(kind, schema)
 
-    def convert_outcome(self, outcome: Outcome) -> TypedOutcome[_T]:
+    def convert_outcome(self, outcome: Outcome) -> Outcome[_T]:
+        """The outcome with a value of the type. If a validator refuses the answer, the outcome is a failed one."""
+        if not outcome.ok:
+            return outcome
         from pydantic import ValidationError  # late: it takes half a second
 
-        fields = asdict(outcome)
-        if outcome.output is UNSET:
-            return TypedOutcome(**fields)
         try:
-            return TypedOutcome(**{**fields, "output": self._adapter.validate_json(sorted_json(outcome.output))})
+            value = self._adapter.validate_json(sorted_json(outcome.output))
+            return replace(outcome, output=value).with_trail_of(outcome)
         except ValidationError as error:
             found = error.errors(include_url=False, include_input=False, include_context=False)[:MAX_OUTPUT_TYPE_ERRORS]
             errors = [f"/{'/'.join(map(str, each['loc']))}: {each['msg']}" for each in found]
             message = f"the answer matches the schema of {_type_name(self._kind)}, but not its validators: {errors[0]}"
-            raise OutputError("output.invalid", message, fields={"errors": errors, "run": outcome.run}) from None
+            fault = Fault("output.invalid", message, {"errors": errors, "run": outcome.run})
+            return replace(outcome, status="failed", answer=None, output=None, fault=fault).with_trail_of(outcome)
 
 
 def _plain_schema(kind: Any, schema: dict[str, Any]) -> dict[str, Any]:

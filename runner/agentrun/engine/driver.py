@@ -26,7 +26,7 @@ from agentrun.core.decide import decide
 from agentrun.core.effects import Commit, Finished, Perform, Wait, intent
 from agentrun.core.evolve import evolve, fold
 from agentrun.core.fault import Fault, fault_of
-from agentrun.core.outcome import Ending, Outcome, Parked, outcome_of, suspended_outcome
+from agentrun.core.outcome import Outcome, outcome_of, parked_outcome, suspended_outcome
 from agentrun.core.package import Package
 from agentrun.core.state import pending_effects
 from agentrun.core.transitions import is_acceptable, lost_work
@@ -111,13 +111,13 @@ def open_run_log(world: World) -> RunLog:
     return RunLog(world.journals.open(world.run), world.clock, partial(world.listen, world.run), clean)
 
 
-async def drive_with_children(world: World, package: Package, log: RunLog) -> Ending:
+async def drive_with_children(world: World, package: Package, log: RunLog) -> Outcome:
     """Drive a run. When it is finished, cancel its sub-agents that are suspended or lost."""
     try:
         ending = await drive(package, log, world.crew(world, package))
     finally:
         world.crews.drop(world.run)
-    if isinstance(ending, Outcome) and package.agents:
+    if ending.is_finished and package.agents:
         with suppress(Exception):  # the outcome of the run does not depend on this
             children = {fact.run: fact for fact in log.facts() if isinstance(fact, core_facts.ChildStarted)}
             for run, fact in children.items():
@@ -133,7 +133,7 @@ async def _end_child(world: World, package: Package) -> None:
         await drive_with_children(world, package, log)
 
 
-async def drive(package: Package, log: RunLog, crew: Crew) -> Ending:
+async def drive(package: Package, log: RunLog, crew: Crew) -> Outcome:
     try:
         return await _loop(package, log, crew)
     except AgentrunError as error:
@@ -152,7 +152,7 @@ async def drive(package: Package, log: RunLog, crew: Crew) -> Ending:
         await crew.close()
 
 
-async def _loop(package: Package, log: RunLog, crew: Crew) -> Ending:
+async def _loop(package: Package, log: RunLog, crew: Crew) -> Outcome:
     while crew.parks_at is None:
         for fact in crew.take_posted():
             log.commit_if_acceptable(fact)
@@ -183,10 +183,10 @@ async def _loop(package: Package, log: RunLog, crew: Crew) -> Ending:
     return await _park(log, crew, crew.parks_at)
 
 
-async def _park(log: RunLog, crew: Crew, until: int) -> Ending:
+async def _park(log: RunLog, crew: Crew, until: int) -> Outcome:
     crew.consult(())
     while crew.busy and (fact := await crew.next_fact(until)) is not None:
         log.commit_if_acceptable(fact)
     if log.state.stopped is not None:
         return outcome_of(log.state)
-    return Parked(run=log.state.started.run, agent=log.state.started.agent, seq=log.state.seq)
+    return parked_outcome(log.state)

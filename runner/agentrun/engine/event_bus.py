@@ -17,7 +17,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from agentrun.core.facts import Record
-from agentrun.engine.events import Cursor, Event, Gap, Pause, Scope
+from agentrun.core.outcome import Outcome
+from agentrun.engine.events import Cursor, Event, Gap, Scope
 from agentrun.engine.follower import FollowedJournals, JournalFollower
 from agentrun.engine.ports import TransientEvent
 
@@ -48,7 +49,7 @@ class EventBus:
         scope: Scope,
         journals: FollowedJournals,
         cursor: Cursor | None = None,
-        find_pause: Callable[[str], Pause | None] = lambda run: None,
+        find_pause: Callable[[str], Outcome | None] = lambda run: None,
     ) -> Subscription:
         """`find_pause`: why a run does not continue; None if it does. Raises `run.not_found`, `cursor.scope`."""
         follower = JournalFollower(journals, scope, cursor)
@@ -67,14 +68,14 @@ class Subscription:
         follower: JournalFollower,
         limit: int,
         leave: Callable[[Any], None],
-        find_pause: Callable[[str], Pause | None],
+        find_pause: Callable[[str], Outcome | None],
     ) -> None:
         self._follower = follower
         self._limit = limit
         self._leave = leave
         self._find_pause = find_pause
         self._paused_at = -1
-        """The number of the last record when the subscriber got a `Pause`."""
+        """The number of the last record when the subscriber learned that the run does not continue."""
         self._lock = Lock()
         """For the queue: events can be published in another thread."""
         self._queue: deque[tuple[str, Record | TransientEvent]] = deque()

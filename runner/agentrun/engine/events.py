@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
-from typing import TypeAlias
 from zlib import crc32
 
 import msgspec
 from msgspec import Struct
 
 from agentrun.core.facts import Record, RunStopped
-from agentrun.core.outcome import Parked, Suspended
+from agentrun.core.outcome import Outcome
 from agentrun.engine.ports import TransientEvent
 from agentrun.errors import AgentrunError, RequestError
 from agentrun.spec.problems import quote_text
@@ -71,16 +70,13 @@ class Gap(Struct, frozen=True):
     was too slow, and lost transient events. It lost no record."""
 
 
-Pause: TypeAlias = Suspended | Parked
-"""A run that does not continue on its own: it waits for someone outside, or nothing works on it."""
-
-
 class Event(Struct, frozen=True):
     cursor: Cursor
     run: str | None
     """Null for a gap of a slow subscriber."""
     agent: str | None
-    what: Record | TransientEvent | Gap | Pause
+    what: Record | TransientEvent | Gap | Outcome
+    """An outcome: the run does not continue on its own. It is suspended, or parked because nothing works on it."""
 
     @property
     def is_terminal(self) -> bool:

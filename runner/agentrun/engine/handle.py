@@ -13,8 +13,9 @@ from agentrun.compiler.package_file import PackageFile
 from agentrun.core import facts
 from agentrun.core.fault import fault_of
 from agentrun.core.messages import Content, user_message
-from agentrun.core.outcome import Ending, Outcome, Parked, Question, Suspended, outcome_of
+from agentrun.core.outcome import Outcome, Question, outcome_of, parked_outcome
 from agentrun.core.state import State
+from agentrun.core.trajectory import RunTrail
 from agentrun.core.transitions import is_acceptable
 from agentrun.engine.answers import CallSettlement, make_answer, make_settlement, refuse_answer, refuse_settlement
 from agentrun.engine.argument_checks import check_author, check_grace, check_text
@@ -22,7 +23,7 @@ from agentrun.engine.begin import admit, refuse_changed_package, refuse_duplicat
 from agentrun.engine.clock import StepClock
 from agentrun.engine.driver import RunLog, drive_with_children
 from agentrun.engine.event_bus import Subscription
-from agentrun.engine.events import Cursor, Pause, run_scope
+from agentrun.engine.events import Cursor, run_scope
 from agentrun.engine.request import RunStatus, wrong_state_error
 from agentrun.engine.sessions import Session
 from agentrun.engine.world import World
@@ -59,7 +60,7 @@ class RunHandle:
         self._task: Any = None
         self._listener: Any = None
         """Takes the messages of other processes to a suspended run of a store."""
-        self._ended: Ending | None = None
+        self._ended: Outcome | None = None
         self._error: Exception | None = None
         """The error that interrupted the run. The run is not finished and can be resumed."""
         self._cancelled = self.state.cancelled is not None
@@ -85,24 +86,27 @@ class RunHandle:
     @property
     def outcome(self) -> Outcome | None:
         """The outcome, or None if the run is not finished."""
-        return outcome_of(self.state) if self.state.stopped is not None else None
+        return self._with_trail(outcome_of(self.state)) if self.state.stopped is not None else None
 
     @property
-    def pause(self) -> Pause | None:
+    def pause(self) -> Outcome | None:
         """Why the run does not continue on its own. None: it does, or it is finished."""
         if self.is_active or self.outcome is not None:
             return None
-        if isinstance(self._ended, Suspended | Parked):
+        if self._ended is not None and not self._ended.is_finished:
             return self._ended
-        return Parked(run=self.run, agent=self.agent, seq=self.state.seq)
+        return parked_outcome(self.state)
 
-    async def wait(self) -> Ending:
+    def _with_trail(self, outcome: Outcome) -> Outcome:
+        return outcome.with_trail(RunTrail(self.run, self._world.journals.records))
+
+    async def wait(self) -> Outcome:
         """Wait until the run is finished, suspended or parked. Cancelling the wait does not stop the run."""
-        if self.outcome is not None:
-            return self.outcome
+        if (outcome := self.outcome) is not None:
+            return outcome
         if self._error is not None:
             raise self._error
-        if isinstance(self._ended, Parked):
+        if self._ended is not None and self._is_parked:
             return self._ended
         self.begin()
         if self._task is None:
@@ -116,9 +120,17 @@ class RunHandle:
         assert self._ended is not None
         return self._ended
 
+    @property
+    def _is_parked(self) -> bool:
+        return self._ended is not None and self._ended.status == "parked"
+
+    @property
+    def _is_suspended(self) -> bool:
+        return self._ended is not None and self._ended.status == "suspended"
+
     def begin(self) -> None:
         """Continue the run if there is an event loop. A parked run continues only after `resume`."""
-        if not isinstance(self._ended, Parked) and (self._task is None or self._task.done()):
+        if not self._is_parked and (self._task is None or self._task.done()):
             self._task = None
             if not isinstance(self._world.clock, StepClock):
                 import asyncio  # late: a step clock needs no event loop
@@ -131,12 +143,12 @@ class RunHandle:
             raise wrong_state_error(self.run, "suspended", "processing")
         self.stop_listening()
         try:
-            self._ended = await self._drive()
+            self._ended = self._with_trail(await self._drive())
         except Exception as error:  # noqa: BLE001  # `wait` raises it
             self._error = error
         finally:
             self._world.crews.clear()
-        if isinstance(self._ended, Suspended) and self._world.inbox is not None:
+        if self._is_suspended and self._world.inbox is not None:
             from asyncio import get_running_loop  # late: as above
 
             self._listener = get_running_loop().create_task(self._listen(self._world.inbox))
@@ -158,7 +170,7 @@ class RunHandle:
             self._listener.cancel()
             self._listener = None
 
-    async def _drive(self) -> Ending:
+    async def _drive(self) -> Outcome:
         try:
             refuse_changed_package(self._package)
         except PackageError as error:
@@ -178,8 +190,9 @@ class RunHandle:
             self._cancelled = self.post(facts.CancelRequested(by))
 
     def park(self, grace: int = PARK_GRACE_MS) -> None:
-        """Park the run: no new effects are started, and running effects may end within `grace` milliseconds. `wait`
-        returns a `Parked`, and the run can be resumed. If the run is finished or suspended, this does nothing."""
+        """Park the run: no new effects are started, and running effects may end within `grace` milliseconds. The
+        outcome has the status `parked`, and the run can be resumed. If the run is finished or suspended, this does
+        nothing."""
         check_grace(grace)
         if self.is_active:
             self._world.crews.park(grace)

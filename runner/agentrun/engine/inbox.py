@@ -33,7 +33,7 @@ from agentrun.core.facts import (
     RunStarted,
 )
 from agentrun.core.messages import text_of
-from agentrun.core.outcome import Ending, Question, Suspended
+from agentrun.core.outcome import Outcome, Question
 from agentrun.core.package import Package
 from agentrun.core.state import State, find_call
 from agentrun.core.transitions import is_acceptable
@@ -100,12 +100,12 @@ def _refuse_late(fact: OutsideFact, state: State) -> None:
         raise wrong_state_error(run, "unfinished", state.stopped.status if state.stopped else "ending")
 
 
-async def drive_and_take_messages(world: World, inbox: Inbox, package: PackageFile, log: RunLog) -> Ending:
+async def drive_and_take_messages(world: World, inbox: Inbox, package: PackageFile, log: RunLog) -> Outcome:
     """Drive a run, and take the messages of other processes to it and to its sub-agents."""
     async with MessageTaker(world, inbox, package.agent, log) as taker:
         while True:
             ending = await drive_with_children(world, package.agent, log)
-            if not isinstance(ending, Suspended) or not taker.take_rest():
+            if ending.status != "suspended" or not taker.take_rest():
                 return ending
             log.take_over(package.fingerprint)  # wakes the sub-agents
 

@@ -19,7 +19,7 @@ from agentrun.core.effects import AskHook, AskModel, Deliver, Effect, RunChild, 
 from agentrun.core.facts import ChildSuspended, DeliveryFinished, Fact, HookFailure, ModelFailed, ToolFinished
 from agentrun.core.fault import Fault, fault_of
 from agentrun.core.hook_answers import make_hook_answered
-from agentrun.core.outcome import Outcome, Parked, Suspended
+from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
 from agentrun.core.tool_results import child_failed, child_finished, child_refused, child_suspended, fault_parts
 from agentrun.engine.approvals import ask_approver
@@ -144,13 +144,16 @@ async def run_child(parent: World, effect: RunChild) -> ToolFinished | ChildSusp
     except BaseException:
         log.abandon()  # it may have started, and its parent will not resume it
         raise
-    match await drive_with_children(world, package, log):
-        case Outcome() as outcome:
+    outcome = await drive_with_children(world, package, log)
+    match outcome.status:
+        case "completed" | "failed":
             return _child_result(world, effect, outcome)
-        case Suspended() as suspended:
-            return child_suspended(effect, suspended)
-        case Parked():
+        case "suspended":
+            return child_suspended(effect, outcome)
+        case "parked":
             return None
+        case _:
+            assert_never(outcome.status)
 
 
 def _child_result(world: World, effect: RunChild, outcome: Outcome) -> ToolFinished:

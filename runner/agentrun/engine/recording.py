@@ -31,7 +31,6 @@ from agentrun.cassette.redaction import RunRedaction
 from agentrun.cassette.writer import dump_cassette
 from agentrun.compiler.package_file import PackageFile
 from agentrun.core.facts import ToolFinished
-from agentrun.core.outcome import Outcome
 from agentrun.distribution import version
 from agentrun.engine import cassette_encoding as encoding
 from agentrun.engine.approvals import HOW_TO_ANSWER, NO_ANSWER, ApproverChain, PresetApprover
@@ -215,7 +214,7 @@ async def record_runs(
 
 def _refusal(done: FinishedRun, interactions: tuple[Interaction, ...], expects: Callable[[str], bool]) -> str | None:
     """Why a run is not recorded (rule 3)."""
-    if not isinstance(done.ending, Outcome):
+    if not done.ending.is_finished:
         return "the run is not finished"
     if any(each.failure is not None and not is_recordable_failure(each.failure.code) for each in interactions):
         return "a request failed inside agentrun"

@@ -14,7 +14,7 @@ from agentrun.cassette.player import Player, unused_error
 from agentrun.cassette.redaction import RunRedaction
 from agentrun.compiler.package_file import PackageFile
 from agentrun.core.facts import ChildStarted, Record, RunStarted
-from agentrun.core.outcome import Ending, Outcome, outcome_of
+from agentrun.core.outcome import Outcome, outcome_of
 from agentrun.engine.begin import (
     admit,
     begin,
@@ -38,7 +38,7 @@ from agentrun.journal.canonical import canonical, plain_facts
 
 
 class FinishedRun(Struct, frozen=True):
-    ending: Ending
+    ending: Outcome
     journal: tuple[Record, ...]
     children: dict[str, tuple[Record, ...]]
     redaction: RunRedaction
@@ -55,7 +55,7 @@ class FinishedRun(Struct, frozen=True):
 
     @property
     def outcome(self) -> Outcome:
-        assert isinstance(self.ending, Outcome), "the run is not finished"
+        assert self.ending.is_finished, "the run is not finished"
         return self.ending
 
     @property
@@ -125,7 +125,7 @@ async def resume_in_world(world: World, package: PackageFile, announce: Announce
     return finished_run(world, package, await _drive(world, package, log))
 
 
-async def _drive(world: World, package: PackageFile, log: RunLog) -> Ending:
+async def _drive(world: World, package: PackageFile, log: RunLog) -> Outcome:
     if world.inbox is None:
         return await drive_with_children(world, package.agent, log)
     from agentrun.engine.inbox import drive_and_take_messages  # late: only a stored run needs it
@@ -133,7 +133,7 @@ async def _drive(world: World, package: PackageFile, log: RunLog) -> Ending:
     return await drive_and_take_messages(world, world.inbox, package, log)
 
 
-def finished_run(world: World, package: PackageFile, ending: Ending) -> FinishedRun:
+def finished_run(world: World, package: PackageFile, ending: Outcome) -> FinishedRun:
     return FinishedRun(
         ending=ending,
         journal=tuple(world.journals.records(world.run)),

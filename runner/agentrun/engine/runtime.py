@@ -26,7 +26,7 @@ from agentrun.core.effects import Wait, route_name
 from agentrun.core.evolve import fold
 from agentrun.core.facts import ApprovalAnswer, CancelRequested, Fact, Record, RunStopped
 from agentrun.core.messages import Content
-from agentrun.core.outcome import Parked, Question, outcome_of, suspended_outcome
+from agentrun.core.outcome import Outcome, Question, outcome_of, parked_outcome, suspended_outcome
 from agentrun.core.package import Package
 from agentrun.core.state import State, pending_effects
 from agentrun.core.transitions import is_acceptable
@@ -57,7 +57,7 @@ from agentrun.engine.crew import MAX_PARALLEL_EFFECTS, CompletionOrder
 from agentrun.engine.crew_registry import CrewRegistry
 from agentrun.engine.driver import RunLog, open_run_log
 from agentrun.engine.event_bus import EventBus, Subscription
-from agentrun.engine.events import ALL_EVENTS, Cursor, Pause, Scope, run_scope
+from agentrun.engine.events import ALL_EVENTS, Cursor, Scope, run_scope
 from agentrun.engine.follower import follow_journals
 from agentrun.engine.handle import PARK_GRACE_MS, RunHandle
 from agentrun.engine.http_clients import HttpClients
@@ -324,7 +324,7 @@ class Runtime:
             raise HostError("host.missing", f"the runtime has no {name} port", fields={"name": name})
         return self._events.subscribe(scope, follow_journals(self.journals), cursor, self._find_pause)
 
-    def _find_pause(self, run: str) -> Pause | None:
+    def _find_pause(self, run: str) -> Outcome | None:
         if run in self._runs:
             return self._runs[run].pause
         if self._store is not None and self._store.is_locked(run):
@@ -336,7 +336,7 @@ class Runtime:
         step = decide(package_of_run(self.journals, run), state)
         if isinstance(step, Wait) and not pending_effects(state):
             return suspended_outcome(state, step.questions, step.waits_for)
-        return Parked(run=run, agent=state.started.agent, seq=state.seq)
+        return parked_outcome(state)
 
     def terminal_record(self, run: str) -> Record | None:
         """The record that ended a run, or None if the run is not finished. Raises `run.not_found`."""

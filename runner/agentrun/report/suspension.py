@@ -12,7 +12,7 @@ from shlex import quote
 from agentrun.canonical_json import sorted_json
 from agentrun.core.evolve import fold
 from agentrun.core.facts import Record, ToolStarted
-from agentrun.core.outcome import Parked
+from agentrun.core.outcome import Outcome
 from agentrun.core.state import CallState, State, pending_effects
 from agentrun.report.formatting import format_time
 from agentrun.report.render_facts import MAX_SHOWN_ARGUMENTS, MAX_SHOWN_NAME, lost_work_label, subject_label, until_text
@@ -23,7 +23,7 @@ def resume_command(run: str) -> str:
     return f"agentrun resume {run}"
 
 
-def parked_lines(parked: Parked, records: Sequence[Record]) -> Iterator[str]:
+def parked_lines(parked: Outcome, records: Sequence[Record]) -> Iterator[str]:
     """The last line is the command that continues the run."""
     state = fold(records)
     running = [lost_work_label(state, effect) for effect in pending_effects(state)]

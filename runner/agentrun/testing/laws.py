@@ -133,7 +133,7 @@ def finish_run(
     """Run to the end. Answer all approvals and settle all lost calls, including those of sub-agents."""
     for _ in range(MAX_SUSPENSIONS):
         result = clock.run(handle.wait())
-        if isinstance(result, Outcome):
+        if result.is_finished:
             return result
         _answer_all(runtime, how, answer)
         handle = runtime.resume(result.run)

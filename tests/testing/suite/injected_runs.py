@@ -123,7 +123,7 @@ class ReplayedCase(Struct, frozen=True):
 
     @property
     def ending(self) -> str:
-        return str(getattr(self.run.ending, "code", "suspended") or "completed")
+        return self.run.ending.code or ("completed" if self.run.ending.ok else "suspended")
 
     @property
     def time(self) -> int:

@@ -106,7 +106,7 @@ def test_injected_fatal_fault_ends_the_run(tmp_path: Path) -> None:
 def test_timeout_of_an_at_most_once_call_suspends_the_run(tmp_path: Path) -> None:
     cassette, _ = record_case(tmp_path, shop(), case(), ORDER, DONE_REPLY)
     run = replay(shop(), case(fault("tool:order", timeout=True)), cassette)
-    assert (run.ending, run.run.ending.waits_for) == ("suspended", ("c1.0",))  # type: ignore[union-attr]  # it waits
+    assert (run.ending, run.run.ending.waits_for) == ("suspended", ("c1.0",))
 
 
 def test_injected_timeout_advances_the_clock(tmp_path: Path) -> None:

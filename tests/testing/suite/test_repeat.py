@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 from agentrun.core.fault import Fault
-from agentrun.core.outcome import Outcome
 from agentrun.testing.suite.discovery import LocatedCase, read_located_cases
 from agentrun.testing.suite.replay import CaseRuns, CompiledAgent, CompiledAgents, replay_case
 from agentrun.testing.suite.runner import evaluate_repeatedly
@@ -57,7 +56,7 @@ def shorter(played: CaseRuns) -> CaseRuns:
 def without_answer(played: CaseRuns) -> CaseRuns:
     """The same journal, but another end."""
     run = played.runs[0]
-    assert isinstance(run.ending, Outcome)
+    assert run.ending.is_finished
     return CaseRuns((replace(run, ending=replace(run.ending, fault=Fault("budget.turns", "no more"))),))
 
 

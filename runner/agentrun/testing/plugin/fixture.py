@@ -16,6 +16,7 @@ from agentrun.cassette.redaction import RunRedaction
 from agentrun.compiler.cases import cases_path
 from agentrun.compiler.compile import compile_or_raise
 from agentrun.core.facts import Record
+from agentrun.core.trajectory import ObservedApproval, ObservedCall, ObservedRuling
 from agentrun.engine.api import RunOptions, refuse_unknown_keywords
 from agentrun.engine.api import run as run_agent
 from agentrun.engine.clock import StepClock
@@ -28,7 +29,7 @@ from agentrun.spec.source_files import did_you_mean_path
 from agentrun.testing.plugin.items import replay_runner_for
 from agentrun.testing.suite.discovery import LocatedCase, read_located_cases
 from agentrun.testing.suite.evaluation import find_miss
-from agentrun.testing.suite.evidence import ObservedApproval, ObservedCall, ObservedRuling, collect_evidence
+from agentrun.testing.suite.evidence import collect_evidence
 from agentrun.testing.suite.failure_text import safe_lines
 from agentrun.testing.suite.replay import CaseRuns, CompiledAgents
 from agentrun.testing.suite.snapshots import canonical_text, take_snapshot

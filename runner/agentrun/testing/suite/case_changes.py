@@ -37,7 +37,7 @@ from agentrun.report.journal_tree import get_path
 from agentrun.spec.safe_text import short_text
 from agentrun.spec.source_files import display_path
 from agentrun.spec.tree import MappingNode, ScalarNode, SequenceNode
-from agentrun.testing.suite.evidence import Trajectory
+from agentrun.testing.suite.evidence import run_trajectory
 from agentrun.testing.suite.replay import NO_CASSETTE, CaseRuns, CompiledAgent
 from agentrun.testing.suite.verdict import CaseChange
 
@@ -188,7 +188,7 @@ def _sub_agent_prefix(path: object, case_runs: CaseRuns) -> str:
     if not isinstance(path, str) or not case_runs.runs:
         return ""
     above = ""
-    calls = Trajectory(case_runs.runs[-1]).calls
+    calls = run_trajectory(case_runs.runs[-1]).calls
     for call in _CALL.findall(path):
         level = (each.tool for each in calls if each.id == call and each.tool.startswith(above))
         tool = next((tool for tool in level if "/" not in tool[len(above) :]), call)
@@ -217,7 +217,7 @@ def _is_miss(value: Any) -> bool:
 
 def _asking_rules(case_runs: CaseRuns) -> tuple[str, ...]:
     """The rules that asked the last question of the run."""
-    asked = [each.rules for each in Trajectory(case_runs.runs[-1]).rulings if each.ruling == "ask"]
+    asked = [each.rules for each in run_trajectory(case_runs.runs[-1]).rulings if each.ruling == "ask"]
     return tuple(asked[-1]) if asked else ()
 
 
@@ -230,7 +230,7 @@ def _blocking_rulings(
     """
     words = " ".join(each.words for each in differences if each.kind in ("absent", "history"))
     about = set(words.replace(":", " ").split())
-    trajectory = Trajectory(case_runs.runs[-1])
+    trajectory = run_trajectory(case_runs.runs[-1])
     ends = {(call.tool, call.id): call.status for call in trajectory.calls}  # of several sub-agents, the last one
     passed = {call for call, status in ends.items() if status == "ok"}
     passed |= {(each.target, each.subject) for each in trajectory.approvals if each.answer in APPROVED_ANSWERS}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from agentrun.core.facts import ChildStarted, Record
-from agentrun.core.outcome import Outcome
 from agentrun.credentials import hidden_secrets
 from agentrun.engine.run import FinishedRun, journal_run_id
 from agentrun.redactor import mask_except_placeholders
@@ -24,7 +23,7 @@ def run_steps(agent: CompiledAgent, case_runs: CaseRuns) -> str:
     lines: list[str] = []
     for run in case_runs.runs:
         tree = RunTreeRenderer(agent.file.agent, shows_failure=ending_miss(run) is None)
-        answer = run.ending.answer if isinstance(run.ending, Outcome) else None
+        answer = run.ending.answer
         rendered = [*_story_lines(tree, run, journal_run_id(run.journal), run.journal)]
         rendered += make_paragraph(answer, indent=1) if answer else ()
         lines += [f"{'  ' * line.indent}{line.text}" for line in rendered]

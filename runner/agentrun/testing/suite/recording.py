@@ -24,7 +24,6 @@ from agentrun.cassette.file import cassette_exists, load_cassette
 from agentrun.cassette.match_tiers import MatchTier
 from agentrun.compiler.cases import cassette_owner, expects_outcome
 from agentrun.compiler.prompts import complete_params
-from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
 from agentrun.engine.approvals import NoApprover, PresetApprover
 from agentrun.engine.http_clients import HttpClients
@@ -220,7 +219,7 @@ def _not_saved_error(recorded: RecordingResult) -> AgentrunError:
     run = recorded.run
     if run.save_error is not None:
         return run.save_error
-    fault = run.ending.fault if isinstance(run.ending, Outcome) else None
+    fault = run.ending.fault
     more = f" ({fault.message})" if fault is not None else ""
     hint = None if fault is None else fault.hint
     return CassetteError("cassette.miss", f"{recorded.refusal}{more}", hint=hint)

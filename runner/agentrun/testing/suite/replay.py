@@ -22,7 +22,6 @@ from agentrun.compiler.cases import cases_path, cassette_owner
 from agentrun.compiler.compile import compile_or_raise
 from agentrun.compiler.package_file import PackageFile
 from agentrun.compiler.spec_reader import Spec
-from agentrun.core.outcome import Outcome
 from agentrun.engine.approvals import PresetApprover
 from agentrun.engine.request import Request
 from agentrun.engine.run import FinishedRun, replay_run
@@ -109,11 +108,11 @@ class CaseRuns(Struct, frozen=True):
         if self.start_error is not None:
             return self.start_error.code
         ending = self.runs[-1].ending
-        return "suspended" if not isinstance(ending, Outcome) else ending.code or "completed"
+        return ending.code or ("completed" if ending.ok else "suspended")
 
 
 def ending_miss(run: FinishedRun) -> CassetteError | None:
-    fault = run.ending.fault if isinstance(run.ending, Outcome) else None
+    fault = run.ending.fault
     if fault is None or not fault.code.startswith("cassette."):
         return None
     return CassetteError(fault.code, fault.message, hint=fault.hint, fields=fault.fields)
@@ -249,7 +248,7 @@ class SuiteReplays:
             return ReplayResult("not_started", f"{case_runs.start_error.code}: {case_runs.start_error.message}")
         outcome = case_runs.runs[-1].ending
         unused = player.unused()
-        if not isinstance(outcome, Outcome):
+        if not outcome.is_finished:
             return ReplayResult("suspended", "it waits for an answer that is not on the cassette", unused=unused)
         if outcome.fault is None:
             return ReplayResult(unused=unused, answer=outcome.answer)

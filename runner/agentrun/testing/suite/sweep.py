@@ -19,7 +19,6 @@ from agentrun.cassette.interactions import Cassette
 from agentrun.cassette.player import LenientPlayer
 from agentrun.cassette.redaction import RunRedaction
 from agentrun.core.facts import ChildStarted, Record, RunStopped
-from agentrun.core.outcome import Outcome, Suspended
 from agentrun.core.package import Package, find_tool
 from agentrun.core.package_tools import HttpTool
 from agentrun.engine.run import FinishedRun, journal_run_id
@@ -142,10 +141,10 @@ def find_violations(
 ) -> Iterator[str]:
     """The violated invariants. `tool_runs`: how often each call reached its tool, by run and call."""
     for run in case_runs.runs:
-        waits = not isinstance(run.ending, Outcome)
-        if isinstance(run.ending, Outcome) and run.ending.fault is not None and run.ending.code == "internal":
+        waits = not run.ending.is_finished
+        if run.ending.fault is not None and run.ending.code == "internal":
             yield f"the run ended with internal: {run.ending.fault.message}"
-        if isinstance(run.ending, Suspended) and not (run.ending.questions or run.ending.waits_for):
+        if run.ending.status == "suspended" and not (run.ending.questions or run.ending.waits_for):
             yield "the run is suspended, but waits for nothing"
         for path, package, records in _agent_journals(agent.file.agent, run):
             is_suspended = waits and not (path and isinstance(records[-1].fact, RunStopped))

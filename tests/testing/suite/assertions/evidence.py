@@ -8,12 +8,13 @@ from typing import Any
 import msgspec
 
 from agentrun.compiler.spec_reader import Spec
+from agentrun.core.trajectory import ObservedApproval, ObservedCall, ObservedRuling
 from agentrun.spec.problems import Source
 from agentrun.spec.project import Project
 from agentrun.spec.v1.assertions import split_part_negations
 from agentrun.spec.v1.cases import CaseDefaults
 from agentrun.testing.suite.assertions import check_assertion
-from agentrun.testing.suite.evidence import Evidence, ObservedApproval, ObservedCall, ObservedRuling
+from agentrun.testing.suite.evidence import Evidence
 from agentrun.testing.suite.replay import CompiledAgent
 from agentrun.testing.suite.verdict import CaseFailure
 

@@ -16,21 +16,12 @@ from msgspec import UNSET, UnsetType
 
 from agentrun.canonical_json import same_json
 from agentrun.core.package import matches_pattern
+from agentrun.core.trajectory import OK_STATUS, OPEN_STATUS, ObservedApproval, ObservedCall, ObservedRuling
 from agentrun.spec.safe_text import plural
 from agentrun.spec.v1 import assertions as types
 from agentrun.spec.v1.assertions import is_comparison
 from agentrun.testing.suite.assertions.output import check_count, compile_regex
-from agentrun.testing.suite.evidence import (
-    OK_STATUS,
-    OPEN_STATUS,
-    AssertionResult,
-    Evidence,
-    ObservedApproval,
-    ObservedCall,
-    ObservedRuling,
-    indent_list,
-    sorted_json_text,
-)
+from agentrun.testing.suite.evidence import AssertionResult, Evidence, indent_list, sorted_json_text
 from agentrun.testing.suite.stubs_and_faults import is_of_sub_agent, matches_target
 
 MAX_CALL_LINE = 200
