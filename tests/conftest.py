@@ -114,8 +114,11 @@ def _forget_imported_projects() -> Iterator[None]:
     """What a test imported from the folder of an agent is not there for the next one, under whatever name."""
     modules, path = set(sys.modules), [*sys.path]
     yield
-    if "agentrun.tools.pinned_modules" in sys.modules:
-        sys.modules["agentrun.tools.pinned_modules"]._finder.loaders.clear()
+    if "agentrun.tools.project_modules" in sys.modules:
+        sys.modules["agentrun.tools.project_modules"].finder.forget_projects()
+    for name in sys.modules.keys() - modules:
+        if name.startswith("agentrun_project_"):
+            del sys.modules[name]
     for name in sys.modules.keys() - modules:
         module = sys.modules[name]
         places = (getattr(module, "__file__", None) or "", *getattr(module, "__path__", ()))

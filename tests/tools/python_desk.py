@@ -15,7 +15,7 @@ from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.messages import text_of
 from agentrun.core.package_tools import PythonTool
 from agentrun.spec.project import Project
-from agentrun.tools import pinned_modules
+from agentrun.tools import project_modules
 from agentrun.tools.python import PythonTools
 
 PROJECT = ("desk", "other", "shop")
@@ -103,7 +103,7 @@ def python_call(module: str, function: str, source: str, arguments: dict[str, An
 def restored_process() -> Iterator[None]:
     """Whatever is imported, found or put in the place of a stream is gone afterwards."""
     streams, path, meta = (sys.stdout, sys.stderr), list(sys.path), list(sys.meta_path)
-    names, loaders = dict(sys.modules), dict(pinned_modules._finder.loaders)
+    names = dict(sys.modules)
     try:
         yield
     finally:
@@ -111,5 +111,4 @@ def restored_process() -> Iterator[None]:
         for name in set(sys.modules) - set(names):
             if name.partition(".")[0] in PROJECT:  # of anything else a second copy would not fit
                 del sys.modules[name]
-        pinned_modules._finder.loaders.clear()
-        pinned_modules._finder.loaders.update(loaders)
+        project_modules.finder.forget_projects()

@@ -10,6 +10,7 @@ from traceback import format_exception
 from types import FrameType
 
 from agentrun.errors import code_of
+from agentrun.tools import process_owner
 
 __all__ = ["early_interrupts", "main"]
 
@@ -20,6 +21,7 @@ call back, so the exception alone may be lost."""
 
 def main() -> None:
     """The console script `agentrun`."""
+    process_owner.is_owned = True
     is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as for a background job of a script
     try:
         if not is_ignored:

@@ -260,8 +260,9 @@ def import_error(failed: Sequence[FailedImport], roots: Sequence[Path], root: Pa
         "module": first.part.module,
         "file": module_file(first.part, roots, root),
         "error": first.fault.message,
+        **({"imported": first.fault.fields["imported"]} if "imported" in first.fault.fields else {}),
     }
-    return HostError("host.missing", message, hint=IMPORT_HINT, fields=fields)
+    return HostError("host.missing", message, hint=first.fault.hint or IMPORT_HINT, fields=fields)
 
 
 IMPORT_HINT = "fix the module; `agentrun validate --imports` checks it again without a run"

@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from agentrun.core.effects import ToolReturn
 from agentrun.core.fault import Fault
+from agentrun.tools import process_owner
 from agentrun.tools.call_results import clean_fault, fault_from_exception
 from agentrun.tools.function_calls import await_result, call_function, load_function
 from agentrun.tools.function_imports import ImportMessage, ImportOrder, import_fault, is_of_module
@@ -60,6 +61,7 @@ def run_worker() -> None:
     owner = os.getpid()
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=WorkerRequest)
     _redirect_streams()
+    process_owner.is_owned = True
     side = _ResultChannel(owner)
     with listen_to_progress(side.progress):
         returned = _call_requested(order)
@@ -79,6 +81,7 @@ def run_import_worker() -> None:
     owner = os.getpid()
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=ImportOrder)
     _redirect_streams()
+    process_owner.is_owned = True
     side = _ResultChannel(owner)
     roots = [Path(root) for root in order.roots]
     broken: dict[str, Fault] = {}
