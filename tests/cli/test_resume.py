@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
+import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from agentrun.core.facts import RULES_VERSION, RunResumed, ToolFinished
 from agentrun.engine import driver
 
 from ..servers import Server, WaitFor, head
+from .command import SCRIPT
 from .cut_runs import PAYS, SPEC, Bank, wait_until
 
 
@@ -132,6 +135,26 @@ def test_settle_refuses_a_result_that_is_too_large(bank: Bank) -> None:
     done = bank.command("settle", "-", "c1.0", "--result", "x" * 60_000)
     assert done.code == 2
     assert "`parts` is larger than 50 KiB" in done.err
+
+
+@pytest.mark.parametrize("tool", ["pay", "look"])
+def test_same_command_names_the_call_that_may_have_taken_effect(bank: Bank, tool: str) -> None:
+    """A call that may run again is not named."""
+    with bank.provider(story(calls(tool), "text: Done.")):
+        run = interrupted(bank, tool)
+        done = bank.command("bank.yaml")
+    named = f"{run} was interrupted: it is not known whether pay (c1.0) took effect\n  → agentrun resume {run}\n"
+    assert (done.code, named in done.err) == (0, tool == "pay"), done.err
+
+
+def test_same_journal_file_names_the_run_and_the_call(bank: Bank) -> None:
+    with bank.provider(story(calls("pay"), "text: Done.")):
+        bank.hold("pay")
+        run = bank.killed(lambda: bool(bank.traces()), "bank.yaml", "--journal", "run.jsonl")
+        done = bank.command("bank.yaml", "--journal", "run.jsonl")
+    message = f"run.jsonl is the journal of {run}, which is not finished (pay (c1.0) has no result), and is not over"
+    assert (done.code, message in done.err, f"→ agentrun resume {run}, or choose" in done.err) == (2, True, True)
+    assert bank.traces() == ["pay pay0"]
 
 
 # --- work that is done again -----------------------------------------------------------------------------------
@@ -652,6 +675,25 @@ def test_shell_completes_run_ids(bank: Bank, command: str) -> None:
     empty.mkdir()
     (empty / ".git").mkdir()
     assert "plain," not in bank.command(cwd=empty, **env).out
+
+
+BASH = """
+eval "$(agentrun completion bash)"
+compopt() { :; }  # it is there only while a person types
+COMP_WORDS=(agentrun show run-); COMP_CWORD=2
+_agentrun_completion agentrun run- show
+echo "${COMPREPLY[*]}"
+"""
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_bash_completes_run_ids_where_a_file_is_possible(bank: Bank) -> None:
+    with bank.provider():
+        assert bank.command("bank.yaml").code == 0
+    path = f"{Path(SCRIPT).parent}:{os.environ['PATH']}"
+    options: dict[str, Any] = {"cwd": bank.root, "env": {"PATH": path}, "capture_output": True, "text": True}
+    done = subprocess.run(["bash", "-c", BASH], check=True, **options)
+    assert (done.stdout.split(), done.stderr) == (bank.run_ids(), "")
 
 
 def test_help_of_resume_and_settle_has_examples(bank: Bank) -> None:

@@ -223,7 +223,7 @@ def test_journal_of_an_unfinished_run_is_not_overwritten(shop: Project, store: s
     with shop.provider() as (server, environment):
         done = shop.run("--journal", "run.jsonl", "--approve", "all", **environment)
         assert (done.code, "run.invalid_state" in done.err, server.requests) == (2, True, []), done.err
-        assert "not finished, and is not overwritten" in done.err
+        assert "which is not finished, and is not overwritten" in done.err
         assert journal.read_bytes() == before
         journal.write_bytes(before[:-3])
         assert shop.run("--journal", "run.jsonl", **environment).code == 2, "a torn one is evidence too"

@@ -55,8 +55,8 @@ def complete_sessions(_context: click.Context, _param: click.Parameter, begun: s
 
 
 def complete_runs_and_files(context: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
-    """RUN|FILE"""
-    return [*complete_runs(context, param, begun), CompletionItem(begun, type="file")]
+    """RUN|FILE. The file comes first: in bash it removes what comes before it."""
+    return [CompletionItem(begun, type="file"), *complete_runs(context, param, begun)]
 
 
 def _stored(names: Callable[[FileStore], list[str]]) -> list[str]:

@@ -14,10 +14,17 @@ from agentrun.core.facts import Record
 from agentrun.engine.memory import Journals
 from agentrun.engine.ports import Journal
 from agentrun.engine.run import FinishedRun
-from agentrun.errors import RequestError
+from agentrun.errors import RequestError, StorageError
 from agentrun.files import check_user_file, remove_user_file
 from agentrun.journal.records import JOURNAL_PREFIX, is_terminal_line
-from agentrun.journal.storage import FileJournal, child_journal_path, child_journal_paths, read_contents
+from agentrun.journal.storage import (
+    FileJournal,
+    JournalContents,
+    child_journal_path,
+    child_journal_paths,
+    read_contents,
+)
+from agentrun.spec.safe_text import join_words
 
 
 def streams_journal(plan: RunPlan) -> bool:
@@ -56,9 +63,25 @@ def _refuse_unfinished(file: Path) -> None:
     contents = read_contents(file)
     if is_terminal_line(contents.last_line) or not contents.data:
         return
-    message = f"{file} is the journal of a run that is not finished, and is not overwritten"
-    hint = "choose another file, or move this one away"
+    run, open_text = _open_work(contents)
+    message = f"{file} is the journal of {run}, which is not finished{open_text}, and is not overwritten"
+    hint = f"{'' if run == 'a run' else f'agentrun resume {run}, or '}choose another file, or move this one away"
     raise RequestError("run.invalid_state", message, hint=hint, fields={"expected": "finished", "actual": "unfinished"})
+
+
+def _open_work(contents: JournalContents) -> tuple[str, str]:
+    from agentrun.core.evolve import fold  # late: only for the error
+    from agentrun.report.run_story import open_calls
+
+    try:
+        state = fold(contents.records())
+    except StorageError:
+        return "a run", ""
+    calls = open_calls(state)
+    return (
+        state.started.run,
+        f" ({join_words(calls)} {'has' if len(calls) == 1 else 'have'} no result)" if calls else "",
+    )
 
 
 def write_journal(path: Path, done: FinishedRun) -> None:

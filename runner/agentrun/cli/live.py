@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, closing, contextmanager, nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -18,7 +19,10 @@ from agentrun.cli.recorded_case import make_fault_injection, make_player, warn_u
 from agentrun.cli.run_output import RunOutput
 from agentrun.cli.stdout_guard import guard_stdout
 from agentrun.compiler.package_file import PackageFile
+from agentrun.core.evolve import fold
 from agentrun.core.facts import Record, RunStopped
+from agentrun.core.package import find_tool, tool_effect
+from agentrun.engine.answers import package_of_run
 from agentrun.engine.approvals import HOW_TO_ANSWER, NoApprover, unanswered_targets
 from agentrun.engine.memory import Journals, MemoryJournals
 from agentrun.engine.ports import Approver
@@ -27,17 +31,21 @@ from agentrun.engine.run import FinishedRun, journal_run_id, run_in_world
 from agentrun.engine.sessions import refuse_continuation, restore_session
 from agentrun.engine.world import World, wrap
 from agentrun.engine.worlds.live import live_world, mixed_world
-from agentrun.errors import StorageError
+from agentrun.errors import AgentrunError, StorageError
+from agentrun.report.run_story import open_calls
 from agentrun.spec.safe_text import join_words
 from agentrun.store.files import FileStore
 from agentrun.store.owner import is_claimed
 from agentrun.store.retention import prune_store
+from agentrun.store.run_summary import RESUMABLE_STATUSES
 from agentrun.store.sessions import open_session
 
 if TYPE_CHECKING:
     from agentrun.cassette.player import Player
     from agentrun.engine.settings import Settings
 
+MAX_CHECKED_RUNS = 10
+"""Interrupted runs of an agent in which a new run looks for open calls."""
 NO_APPROVER = "there is no terminal and no --approve"
 
 
@@ -45,7 +53,7 @@ def run_live(plan: RunPlan, request: Request, approver: Approver | None, output:
     player = None if plan.mode == "live" else make_player(plan, request)
     faults, interrupts = make_fault_injection(plan), InterruptHandler(output, plan.grace)
     wrappers = () if faults is None else faults.wrappers
-    announce = interrupts.announce(output.begin)
+    announce = interrupts.announce(partial(begin_output, plan, request, output))
 
     async def run(store: FileStore | None, before: Sequence[Sequence[Record]]) -> FinishedRun:
         async with open_real_world(
@@ -120,6 +128,37 @@ def open_store(plan: RunPlan, output: RunOutput) -> Iterator[FileStore | None]:
             with suppress(StorageError):
                 prune_store(store, round(time.time() * 1000))
         yield store
+
+
+async def begin_output(plan: RunPlan, request: Request, output: RunOutput) -> None:
+    """Print the first lines. They name the calls of the last run of this agent that was interrupted in one, because
+    this run may make the same calls."""
+    await output.begin()
+    if not plan.spec.project.stores_runs or not is_claimed(plan.spec.project):
+        return
+    with suppress(ImportError), FileStore(plan.spec.project) as store:
+        from agentrun.store.index import RunFilter, RunIndex  # late: some installations of Python lack sqlite3
+
+        agent = cast(PackageFile, request.package).agent.name
+        wanted = RunFilter(agent=(agent,), status=RESUMABLE_STATUSES, limit=MAX_CHECKED_RUNS)
+        for run in (summary.run for summary in RunIndex(store.project).select(wanted)):
+            family = [run, *(each for each in store.runs() if each.startswith(f"{run}."))]
+            with suppress(AgentrunError):
+                calls = [call for each in family for call in _calls_with_unknown_outcome(store, each)]
+                if calls and not store.is_of_other_project(run):
+                    unknown = f"it is not known whether {join_words(calls)} took effect"
+                    output.say(f"{run} was interrupted: {unknown}", "warn")
+                    output.say(f"  → agentrun resume {run}")
+                    return
+
+
+def _calls_with_unknown_outcome(store: FileStore, run: str) -> list[str]:
+    state = fold(store.records(run))
+    if state.stopped is not None or not open_calls(state):
+        return []
+    tools = {call.tool: find_tool(package_of_run(store, run), call.tool) for call in state.calls}
+    once = {name for name, tool in tools.items() if tool is not None and tool_effect(tool, name) == "at_most_once"}
+    return open_calls(state, once)
 
 
 def _earlier_runs(store: FileStore | None, plan: RunPlan, request: Request) -> Sequence[Sequence[Record]]:

@@ -20,7 +20,7 @@ from agentrun.cli.approval_options import (
     refuse_without_consent,
 )
 from agentrun.cli.interrupt import InterruptHandler
-from agentrun.cli.live import missing_approver, open_real_world, open_store
+from agentrun.cli.live import begin_output, missing_approver, open_real_world, open_store
 from agentrun.cli.recorded_case import make_fault_injection, make_player, warn_unused_faults
 from agentrun.cli.stdout_guard import guard_stdout
 from agentrun.compiler import cases
@@ -69,7 +69,7 @@ def record_run(
             yield world
 
     async def announce() -> None:
-        await output.begin()
+        await begin_output(plan, request, output)
         await interrupts.ask(confirm_recording(preview, output, yes=plan.yes), NOTHING_RECORDED)
 
     def write_case() -> None:

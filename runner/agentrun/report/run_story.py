@@ -7,7 +7,7 @@ Rule 3  A run without a terminal record ends with what is open: work without a r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -99,6 +99,12 @@ def render_outcome(state: State) -> Iterator[OutputLine]:
         for text in outcome.answer.split("\n"):
             yield OutputLine(escape_invisible(mask_except_placeholders(text)), "plain", 1)
     yield make_line(outcome_summary(outcome), "dim")
+
+
+def open_calls(state: State, tools: Container[str] | None = None) -> list[str]:
+    """The calls that were started, and whose outcome is not known. `tools`: only calls of these."""
+    calls = (call for call in state.calls if call.status in ("started", "lost"))
+    return [lost_work_label(state, call.id) for call in calls if tools is None or call.tool in tools]
 
 
 def _open_work(state: State) -> Iterator[OutputLine]:
