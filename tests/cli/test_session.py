@@ -15,7 +15,7 @@ from msgspec import UNSET
 
 from agentrun.spec.project import Project as SpecProject
 from agentrun.store.files import FileStore
-from agentrun.store.sessions import read_runs
+from agentrun.store.sessions import check_runs
 from agentrun.testing.provider import ScriptedProvider
 
 from .command import SCRIPT, CommandResult, agentrun
@@ -326,7 +326,7 @@ def test_session_of_20_runs_with_a_kill_in_5_of_them(tmp_path: Path) -> None:
     assert paid == [f"pay {number}" for number in range(1, 21) if KILLS.get(number, "pay") == "pay"], "each once"
     with FileStore(SpecProject(tmp_path)) as store:
         runs = [entry.run for entry in store.sessions.runs("long")]
-        assert len(read_runs(store, "long", store.sessions.runs("long"))) == len(runs) == 20
+        assert len(check_runs(store, "long", store.sessions.runs("long"))) == len(runs) == 20
         names = [store.records(run)[0].fact.predecessor for run in runs]  # type: ignore[union-attr]  # run_started
     assert names == [UNSET, *runs[:-1]]
 

@@ -5,10 +5,14 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
+from agentrun.canonical_json import fingerprint
+from agentrun.compiler.package_file import seal_package
 from agentrun.core.facts import EarlierRuns, MessageOrigin, Modify, RunStarted
 from agentrun.core.messages import Assistant, Message, ToolCall, ToolResult, User, text_of
 from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
+from agentrun.engine.memory import MemoryJournals
+from agentrun.engine.request import Request
 from agentrun.engine.sessions import Sessions, earlier_runs, restore_session
 from agentrun.errors import AgentrunError
 from agentrun.testing import approving, call, calls, fails, hook, reply, scripted, stub, text
@@ -396,3 +400,59 @@ def test_goes_on_continues_the_session_after_a_failed_run() -> None:
     with pytest.raises(AgentrunError) as caught:
         talk.say(None, goes_on=True)
     assert caught.value.code == "run.invalid_continuation"
+
+
+# --- what is read ----------------------------------------------------------------------------------------------
+
+
+LAST_READ = [
+    ({"history": "full"}, ()),
+    ({"history": "full"}, ("r1",)),
+    ({"history": "full"}, ("r3",)),
+    ({"history": "full", "max_runs": 2}, ()),
+    ({"history": "full", "max_runs": 2}, ("r3",)),
+    ({"history": "answers"}, ("r2",)),
+    ({"history": "answers", "max_runs": 3}, ()),
+    ({"history": "none"}, ()),
+]
+
+
+@pytest.mark.parametrize(("settings", "removed"), LAST_READ)
+def test_history_of_the_last_run_is_that_of_all_runs(settings: dict[str, Any], removed: tuple[str, ...]) -> None:
+    """A run with the package of the last one reads only the last one, unless a run of the history was removed."""
+    agent = package(tools={"search": tool()}, policy={"default": "allow"}, session=settings)
+    talk = SessionHome("One.", calls("search", q="b"), text("Two."), text("Three."), text("Four."))
+    for message in ("One?", "Two?", "Three?", "Four?"):
+        talk.say(message, agent)
+    journals = {run: talk.journals.records(run) for run in ("r1", "r2", "r3", "r4") if run not in removed}
+    session, read = restore_session("s", journals), []
+
+    def note(run: str) -> Any:
+        read.append(run)
+        return journals[run]
+
+    mine = fingerprint(agent)
+    assert earlier_runs(session, agent, note, mine) == earlier_runs(session, agent, journals.__getitem__)
+    carried = {each.run for each in talk.earlier(4).origins or ()}
+    assert ({*read} == {"r4"}) is not bool(carried & {*removed})
+
+
+def test_message_of_a_session_reads_one_journal_however_many_there_are() -> None:
+    count = 200
+    talk = SessionHome(*["Yes."] * count)
+    reads: list[str] = []
+
+    class Counting(MemoryJournals):
+        def records(self, run: str) -> Any:
+            reads.append(run)
+            return super().records(run)
+
+    talk.runtime.journals = journals = Counting()
+    for number in range(count):
+        before = len(reads)
+        file = seal_package(package())
+        request = Request(agent="triage", package=file, message=f"{number}?", session="s", run=f"r{number}")
+        handle = talk.runtime.start(request)
+        assert {*reads[before:]} <= {f"r{number - 1}", f"r{number}"}
+        talk.wait(handle)
+    assert len(journals.records(f"r{count - 1}")[0].fact.earlier.messages) == 2 * (count - 1)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentrun.core.facts import EarlierRuns, RunStarted
 from agentrun.errors import AgentrunError
 from agentrun.spec.project import Project
-from agentrun.store import retention
+from agentrun.store import retention, sessions
 from agentrun.store.files import FileStore
 from agentrun.store.retention import prune_store
 from agentrun.store.session_lists import SessionEntry
-from agentrun.store.sessions import SessionStart, open_session, read_runs
+from agentrun.store.sessions import SessionStart, check_runs, open_session
 
 from ..journal.journals import run_started
 from .stored_runs import append, finished_run
@@ -51,7 +52,7 @@ def lose_list(store: FileStore, session: str) -> None:
 
 def code_of(store: FileStore, session: str) -> str:
     with pytest.raises(AgentrunError) as caught:
-        read_runs(store, session, store.sessions.runs(session))
+        check_runs(store, session, store.sessions.runs(session))
     return caught.value.code
 
 
@@ -65,7 +66,7 @@ def test_lost_list_is_made_again_in_the_order_of_the_runs(store: FileStore) -> N
     talk(store, "ada", "run-7", after="run-5", count=2, at=1000)
     lose_list(store, "ada")
     assert listed(store, "ada") == ["run-9", "run-5", "run-7"]
-    assert len(read_runs(store, "ada", store.sessions.runs("ada"))) == 3
+    assert len(check_runs(store, "ada", store.sessions.runs("ada"))) == 3
     talk(store, "ada", "run-8", after="run-7", count=3)
     assert (store.sessions.directory("ada") / "runs").read_text() == "run-9\nrun-5\nrun-7\nrun-8\n"
 
@@ -90,7 +91,7 @@ def test_fork_that_loses_its_list_before_its_first_run_does_not_exist(store: Fil
 def test_runs_of_earlier_releases_name_no_predecessor(store: FileStore) -> None:
     finished_run(store, "run-2", session="ada", at=1)
     finished_run(store, "run-1", session="ada", earlier=EarlierRuns(runs=1), at=2)
-    assert len(read_runs(store, "ada", store.sessions.runs("ada"))) == 2
+    assert len(check_runs(store, "ada", store.sessions.runs("ada"))) == 2
     talk(store, "ada", "run-3", after="run-1", count=2)
     lose_list(store, "ada")
     assert listed(store, "ada") == ["run-2", "run-1", "run-3"]
@@ -103,7 +104,7 @@ def test_list_that_does_not_agree_with_the_predecessors_stops_the_session(store:
     path.write_text(text)
     assert code_of(store, "ada") == "recovery.failed"
     path.write_text("run-1\nrun-2\nrun-3\n")
-    assert len(read_runs(store, "ada", store.sessions.runs("ada"))) == 3, "the twin"
+    assert len(check_runs(store, "ada", store.sessions.runs("ada"))) == 3, "the twin"
 
 
 def test_lines_that_are_no_run_ids_are_ignored(store: FileStore) -> None:
@@ -139,7 +140,7 @@ def test_removed_run_is_marked_in_all_its_sessions(store: FileStore) -> None:
     assert listed(store, "ada") == ["run-1 removed", "run-2", "run-3"]
     assert listed(store, "eve") == ["run-1 removed", "run-2"]
     for session, count in (("ada", 2), ("eve", 1)):
-        assert len(read_runs(store, session, store.sessions.runs(session))) == count
+        assert len(check_runs(store, session, store.sessions.runs(session))) == count
 
 
 def test_removed_run_that_never_began_is_no_damage(store: FileStore) -> None:
@@ -148,11 +149,11 @@ def test_removed_run_that_never_began_is_no_damage(store: FileStore) -> None:
     store.run_directory("run-2").mkdir()
     store.lock_session("ada")
     store.sessions.add("ada", "run-2", sync=False)
-    assert len(read_runs(store, "ada", store.sessions.runs("ada"))) == 1
+    assert len(check_runs(store, "ada", store.sessions.runs("ada"))) == 1
     store.remove("run-2")
     assert listed(store, "ada") == ["run-1", "run-2 removed"]
     talk(store, "ada", "run-3", after="run-1", count=1)
-    assert len(read_runs(store, "ada", store.sessions.runs("ada"))) == 2
+    assert len(check_runs(store, "ada", store.sessions.runs("ada"))) == 2
 
 
 def test_session_that_shares_runs_loses_only_its_own(store: FileStore) -> None:
@@ -288,3 +289,73 @@ def test_session_that_changes_in_the_same_moment(tmp_path: Path, start: SessionS
     with SlowStore(Project(tmp_path)) as store, pytest.raises(AgentrunError) as caught:
         open_session(store, "ada", start)
     assert caught.value.code == code
+
+
+# --- runs that were checked before -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def reads(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The runs whose journals are read."""
+    found: list[str] = []
+    read = store.records
+
+    def note(run: str) -> Any:
+        found.append(run)
+        return read(run)
+
+    monkeypatch.setattr(sessions, "CLOCK_TICK_NS", 0)
+    monkeypatch.setattr(store, "records", note)
+    return found
+
+
+def check(store: FileStore, session: str = "ada") -> int:
+    return len(check_runs(store, session, store.sessions.runs(session)))
+
+
+def test_finished_run_is_read_once(store: FileStore, reads: list[str]) -> None:
+    talk(store, "ada", "run-1", "run-2")
+    assert (check(store), reads) == (2, ["run-1", "run-2"])
+    talk(store, "ada", "run-3", after="run-2", count=2)
+    assert (check(store), reads) == (3, ["run-1", "run-2", "run-3"])
+    fork(store, "ada", "run-2", "eve")
+    assert check_runs(store, "ada", store.sessions.runs("ada")[:1])[0].run == "run-1"
+    assert (check(store), len(reads)) == (3, 3)
+    assert (check(store, "eve"), reads[3:]) == (2, ["run-1", "run-2"]), "a fork has its own file"
+
+
+def test_run_that_is_not_finished_is_read_every_time(store: FileStore, reads: list[str]) -> None:
+    append(store.open("run-1"), run_started(run="run-1", session="ada"))
+    assert (check(store), check(store), reads) == (1, 1, ["run-1", "run-1"])
+    assert not check_runs(store, "ada", store.sessions.runs("ada"))[0].is_finished
+
+
+def test_run_that_changed_a_moment_ago_is_read_again(store: FileStore, reads: list[str], monkeypatch: Any) -> None:
+    monkeypatch.setattr(sessions, "CLOCK_TICK_NS", 10**18)
+    talk(store, "ada", "run-1")
+    assert (check(store), check(store), reads) == (1, 1, ["run-1", "run-1"])
+
+
+def test_journal_that_was_changed_after_its_check_stops_the_session(store: FileStore, reads: list[str]) -> None:
+    talk(store, "ada", "run-1", "run-2")
+    assert check(store) == 2
+    path = store.journal_path("run-1")
+    status, data = path.stat(), path.read_bytes()
+    path.write_bytes(data.replace(b'"seq":1', b'"seq":7'))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert (code_of(store, "ada"), reads[2:]) == ("journal.damaged", ["run-1"])
+    path.write_bytes(data)
+    assert check(store) == 2, "the twin"
+    path.unlink()
+    path.parent.rename(path.parent.with_name("run-9"))
+    assert code_of(store, "ada") == "recovery.failed"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "[[1]]", '[["run-1", "x", null, null, null, true, [1, 2]]]'])
+def test_list_of_checked_runs_that_is_damaged_is_made_again(store: FileStore, reads: list[str], text: str) -> None:
+    talk(store, "ada", "run-1")
+    path = store.sessions.directory("ada") / "checked"
+    assert (check(store), path.stat().st_mode & 0o777) == (1, 0o600)
+    before = path.read_bytes()
+    path.write_text(text)
+    assert (check(store), reads, path.read_bytes()) == (1, ["run-1", "run-1"], before)

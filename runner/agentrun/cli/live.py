@@ -20,15 +20,14 @@ from agentrun.cli.run_output import RunOutput
 from agentrun.cli.stdout_guard import guard_stdout
 from agentrun.compiler.package_file import PackageFile
 from agentrun.core.evolve import fold
-from agentrun.core.facts import Record, RunStopped
 from agentrun.core.package import find_tool, tool_effect
 from agentrun.engine.answers import package_of_run
 from agentrun.engine.approvals import HOW_TO_ANSWER, NoApprover, unanswered_targets
 from agentrun.engine.memory import Journals, MemoryJournals
 from agentrun.engine.ports import Approver
 from agentrun.engine.request import Request
-from agentrun.engine.run import FinishedRun, journal_run_id, run_in_world
-from agentrun.engine.sessions import refuse_continuation, restore_session
+from agentrun.engine.run import FinishedRun, run_in_world
+from agentrun.engine.sessions import Session, refuse_continuation, stored_session
 from agentrun.engine.world import World, wrap
 from agentrun.engine.worlds.live import live_world, mixed_world
 from agentrun.errors import AgentrunError, StorageError
@@ -55,15 +54,15 @@ def run_live(plan: RunPlan, request: Request, approver: Approver | None, output:
     wrappers = () if faults is None else faults.wrappers
     announce = interrupts.announce(partial(begin_output, plan, request, output))
 
-    async def run(store: FileStore | None, before: Sequence[Sequence[Record]]) -> FinishedRun:
+    async def run(store: FileStore | None, session: Session | None) -> FinishedRun:
         async with open_real_world(
             plan, request, cast(str, request.run), approver, output, store, player=player
         ) as world:
             interrupts.set_world(world)
-            return await run_in_world(wrap(world, *wrappers), request, before, announce)
+            return await run_in_world(wrap(world, *wrappers), request, session, announce)
 
     with guard_stdout(output.show_printed), open_store(plan, output) as store:
-        done = interrupts.run(run(store, _earlier_runs(store, plan, request)))
+        done = interrupts.run(run(store, _open_session(store, plan, request)))
     warn_unused_faults(faults, output)
     if plan.mode != "live-model":
         warn_unanswered(done, output)
@@ -161,17 +160,16 @@ def _calls_with_unknown_outcome(store: FileStore, run: str) -> list[str]:
     return open_calls(state, once)
 
 
-def _earlier_runs(store: FileStore | None, plan: RunPlan, request: Request) -> Sequence[Sequence[Record]]:
+def _open_session(store: FileStore | None, plan: RunPlan, request: Request) -> Session | None:
     if request.session is None:
-        return ()
+        return None
     if store is None:
         raise click.UsageError("a session needs a store, but AGENTRUN_STORE is none")
     runs = open_session(store, request.session, plan.session_start)
+    session = stored_session(store, request.session, runs)
     if runs:
-        session = restore_session(request.session, {journal_run_id(records): records for records in runs})
-        unfinished = (records for records in runs if not isinstance(records[-1].fact, RunStopped))
-        refuse_continuation(session, request, next(unfinished, runs[-1]))
-    return runs
+        refuse_continuation(session, request, store.records(session.unfinished or session.runs[-1]))
+    return session
 
 
 def warn_unanswered(done: FinishedRun, output: RunOutput) -> None:

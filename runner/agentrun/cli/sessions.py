@@ -14,7 +14,6 @@ from agentrun.cli.console import json_line, json_option, print_stderr, table_lin
 from agentrun.cli.options import ListGroup, check_session_name, force_option
 from agentrun.cli.run_files import find_run, read_summary, show_run_error, working_project
 from agentrun.cli.runs import describe_wait, index_by_id, iso_time, refuse_unfinished
-from agentrun.core.facts import RunStopped
 from agentrun.core.messages import Assistant, Message, ToolResult, User, text_of
 from agentrun.credentials import hidden_secrets
 from agentrun.engine.sessions import added_messages, unfinished_error
@@ -25,7 +24,7 @@ from agentrun.spec.safe_text import join_words, plural
 from agentrun.store.files import FileStore
 from agentrun.store.owner import refuse_untrusted
 from agentrun.store.run_summary import RunSummary
-from agentrun.store.sessions import not_found_error, read_runs
+from agentrun.store.sessions import check_runs, not_found_error
 
 if TYPE_CHECKING:
     from agentrun.store.session_lists import SessionEntry
@@ -143,9 +142,9 @@ def fork_session_command(session: str, new: str, at: str | None, as_json: bool) 
         names = [entry.run for entry in entries if not entry.removed and entry.run in store]
         run = _run_of(store, session, names, at)
         refuse_untrusted(project)
-        history = read_runs(store, session, entries[: [entry.run for entry in entries].index(run) + 1])
-        if not isinstance(history[-1][-1].fact, RunStopped):
-            raise unfinished_error(session, history[-1])
+        history = check_runs(store, session, entries[: [entry.run for entry in entries].index(run) + 1])
+        if not history[-1].is_finished:
+            raise unfinished_error(session, store.records(run))
         store.sessions.fork(session, run, new)
     if as_json:
         click.echo(json_line({"session": new, "forked": {"session": session, "run": run}, "runs": len(history)}))

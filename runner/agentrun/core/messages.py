@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from msgspec import Meta, Struct
 from msgspec.structs import astuple, replace
 
+from agentrun.canonical_json import text_hash
 from agentrun.core.effect_ids import CallId
 
 VOLATILE = Meta(extra={"volatile": True})
@@ -132,6 +133,11 @@ Message: TypeAlias = User | Assistant | ToolResult
 
 def user_message(text: str) -> User:
     return User((Text(text),))
+
+
+def message_hash(text: str) -> str:
+    """The same for two texts that differ only in the space around them."""
+    return text_hash(text.strip())
 
 
 def text_of(parts: tuple[Content, ...]) -> str:

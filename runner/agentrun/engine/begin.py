@@ -56,15 +56,13 @@ def check_start(
     request: Request,
     session: Session | None = None,
     *,
-    read: Callable[[str], Iterable[Record]] | None = None,
     policy: StartPolicy = PackagePolicy(),  # noqa: B008  # it has no state
 ) -> RunStarted:
-    """The first fact of a run that may start. `read`: the journals of the runs of the session; None: those of the
-    world. Raises `host.missing`, `provider.not_found`, `input.*`, `run.invalid_continuation`, `session.unfinished`,
-    `policy.*`, `run.duplicate`."""
+    """The first fact of a run that may start. Raises `host.missing`, `provider.not_found`, `input.*`,
+    `run.invalid_continuation`, `session.unfinished`, `policy.*`, `run.duplicate`."""
     refuse_missing_ports(world, package)
     session = session or Session()
-    earlier, admitted = _admit_request(package, request, world.run, session, read or world.journals.records)
+    earlier, admitted = _admit_request(package, request, world.run, session, session.read or world.journals.records)
     started = make_run_started(world, package, request, admitted, earlier)
     if session.name is not None and session.runs:
         started = replace(started, predecessor=session.runs[-1])
@@ -262,8 +260,9 @@ def _admit_request(
     input_id = f"{run}.1"
     try:
         if session.runs:
-            refuse_continuation(session, request, tuple(read(session.runs[-1])))
-        before = earlier_runs(session, package, read)
+            refuse_continuation(session, request, tuple(read(session.unfinished or session.runs[-1])))
+        fingerprint = request.package.fingerprint if isinstance(request.package, PackageFile) else request.package
+        before = earlier_runs(session, package, read, fingerprint)
         before = replace(before, messages=(*before.messages, *request.history))
         admitted = admit(package, request.message, request.params, goes_on=request.goes_on)
         if admitted.message is None:

@@ -43,12 +43,13 @@ from agentrun.engine.driver import RunLog, drive_with_children, open_run_log
 from agentrun.engine.event_loop import SystemClock
 from agentrun.engine.fact_redaction import redact_struct
 from agentrun.engine.request import wrong_state_error
-from agentrun.engine.sessions import restore_session
+from agentrun.engine.sessions import restore_session, stored_session
 from agentrun.engine.world import World, world_of_run
 from agentrun.errors import AgentrunError, RequestError
 from agentrun.redactor import Redactor
 from agentrun.store.files import FileStore
 from agentrun.store.inbox import Inbox, InboxMessage, OutsideFact, has_recorded
+from agentrun.store.sessions import check_runs
 
 LOOK_INTERVAL = 0.03
 MAX_SENDER_WAIT = 5.0
@@ -229,9 +230,10 @@ def refuse_repeated_message(store: FileStore, run: str, text: str) -> None:
     if not package.admission.dedupe:
         return
     name = store.session_of(run)
-    entries = () if name is None else store.sessions.runs(name)
-    earlier = {each.run: store.records(each.run) for each in entries if each.run in store}
-    session = restore_session(name, {**earlier, run: records})
+    if name is None:
+        session = restore_session(None, {run: records})
+    else:
+        session = stored_session(store, name, check_runs(store, name, store.sessions.runs(name)))
     for record in records:
         if isinstance(record.fact, MessageQueued):
             session.remember(text_of(record.fact.message.parts))

@@ -39,7 +39,7 @@ from agentrun.engine.event_loop import SystemClock
 from agentrun.engine.live_providers import overridden_addresses
 from agentrun.engine.ports import Approver
 from agentrun.engine.request import Request, new_run_id
-from agentrun.engine.run import Announce, FinishedRun, announce_nothing, run_in_world
+from agentrun.engine.run import Announce, FinishedRun, announce_nothing, conversation, run_in_world
 from agentrun.engine.settings import Settings
 from agentrun.engine.spending import Spending, sum_spending
 from agentrun.engine.world import World, Wrapper, wrap
@@ -203,10 +203,10 @@ async def record_runs(
             with name_run_in_errors(run):
                 seed = jitter_seed(package.agent, admit(package.agent, request.message, request.params))
             async with open_world(run) as world:
-                before = [each.journal for each in runs]
                 world = wrap(world, recorder, *wrappers)
                 first = announce if not runs else announce_nothing
-                runs.append(await run_in_world(world, replace(request, run=run, seed=seed), before, first))
+                request = replace(request, run=run, seed=seed)
+                runs.append(await run_in_world(world, request, conversation(runs), first))
             if runs[-1].ending.exit_code:
                 break
         return recording.finish(package, runs, after_save)

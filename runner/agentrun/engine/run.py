@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -30,7 +30,7 @@ from agentrun.engine.driver import RunLog, drive_with_children, open_run_log
 from agentrun.engine.memory import Journals
 from agentrun.engine.ports import Approver
 from agentrun.engine.request import Attachment, Request
-from agentrun.engine.sessions import restore_session
+from agentrun.engine.sessions import Session, restore_session
 from agentrun.engine.world import Listener, World, Wrapper
 from agentrun.engine.worlds.replay import replay_world
 from agentrun.errors import AgentrunError, CassetteError
@@ -86,24 +86,22 @@ async def announce_nothing() -> None:
 async def run_in_world(
     world: World,
     request: Request,
-    before: Sequence[Sequence[Record]] = (),
+    session: Session | None = None,
     announce: Announce = announce_nothing,
 ) -> FinishedRun:
-    """`before`: the journals of earlier runs of the same session or conversation. Raises the errors of `find_package`,
+    """`session`: the earlier runs of the same session or conversation. Raises the errors of `find_package`,
     `check_start` and `World.prepare` before the run exists. Later failures are in the outcome."""
     with name_run_in_errors(world.run):
         package = find_package({}, request)
-    return await _run_package(world, package, request, before, announce)
+    return await _run_package(world, package, request, session, announce)
 
 
 async def _run_package(
-    world: World, package: PackageFile, request: Request, before: Sequence[Sequence[Record]], announce: Announce
+    world: World, package: PackageFile, request: Request, session: Session | None, announce: Announce
 ) -> FinishedRun:
     request = replace(request, package=package)
-    journals = {journal_run_id(records): records for records in before}
-    session = restore_session(request.session, journals)
     with name_run_in_errors(world.run):
-        started = check_start(world, package.agent, request, session, read=journals.__getitem__)
+        started = check_start(world, package.agent, request, session)
         await announce()
         await world.prepare()
         log = begin(world, started, package)
@@ -142,6 +140,11 @@ def finished_run(world: World, package: PackageFile, ending: Outcome) -> Finishe
     )
 
 
+def conversation(runs: Iterable[FinishedRun]) -> Session:
+    """The runs of a conversation that has no name."""
+    return restore_session(None, {journal_run_id(each.journal): each.journal for each in runs})
+
+
 def replay_run(
     request: Request,
     player: Player,
@@ -168,7 +171,7 @@ def replay_run(
     world = replay_world(
         package, request.run or "", player, clock, step=step, approver=approver, wrappers=wrappers, listen=listen
     )
-    done = clock.run(_run_package(world, file, request, [each.journal for each in after], announce))
+    done = clock.run(_run_package(world, file, request, conversation(after), announce))
     unused = player.unused()
     return replace(
         done,

@@ -3,22 +3,25 @@
 Rule 1  A session has one run at a time. A run that is not finished comes first.
 Rule 2  Only an agent that already has a run in the session continues it, unless the request says otherwise.
 Rule 3  Every run numbers its calls from the start, so in later runs the id of a call contains its run: r1.c1.0.
-Rule 4  If a run compacted its history, the runs before it are not read.
+Rule 4  If a run compacted its history, the runs before it are not read. If the last run had the same package, only that
+        run is read: its first record has the history before it. So a message costs as much as its request, however
+        many runs there are.
 Rule 5  A fork has the history of another session, but its own approvals and its own inputs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from agentrun.canonical_json import text_hash
 from agentrun.core.evolve import fold
 from agentrun.core.facts import ContextCompacted, EarlierRuns, MessageOrigin, Record, RunStarted, RunStopped
-from agentrun.core.messages import Assistant, Message, Text, ToolCall, ToolResult, text_of
+from agentrun.core.messages import Assistant, Message, Text, ToolCall, ToolResult, message_hash, text_of
 from agentrun.core.outcome import answer_of
 from agentrun.core.package import Package, SessionSettings
 from agentrun.core.state import State, pending_effects
@@ -30,26 +33,36 @@ from agentrun.spec.safe_text import join_words
 
 if TYPE_CHECKING:
     from agentrun.store.files import FileStore
+    from agentrun.store.sessions import SessionRun
 
 
 class Session:
-    def __init__(self, name: str | None = None) -> None:
+    def __init__(self, name: str | None = None, read: Callable[[str], Sequence[Record]] | None = None) -> None:
+        """`read`: the journal of one of its runs. None: that of the world of the next run."""
         self.name = name
+        self.read = read
         self.runs: list[str] = []
+        self.unfinished: str | None = None
+        """The first run that was not finished when the session was restored."""
         self.agents: set[str] = set()
         self._seen: set[str] = set()
 
     def has_seen(self, text: str) -> bool:
-        return text_hash(text.strip()) in self._seen
+        return message_hash(text) in self._seen
 
     def remember(self, text: str) -> None:
-        self._seen.add(text_hash(text.strip()))
+        self._seen.add(message_hash(text))
 
     def add(self, started: RunStarted) -> None:
-        self.runs.append(started.run)
-        self.agents.add(started.agent)
-        if started.input is not None and self.is_home_of(started):
-            self.remember(text_of(started.input.parts))
+        message = None if started.input is None else message_hash(text_of(started.input.parts))
+        self.add_run(started.run, started.agent, message if self.is_home_of(started) else None)
+
+    def add_run(self, run: str, agent: str, message: str | None) -> None:
+        """`message`: the hash of its input, if the run was started in this session."""
+        self.runs.append(run)
+        self.agents.add(agent)
+        if message is not None:
+            self._seen.add(message)
 
     def is_home_of(self, started: RunStarted) -> bool:
         """Whether a run was started in this session, and not in the one that it was forked from."""
@@ -57,11 +70,20 @@ class Session:
 
 
 def restore_session(name: str | None, journals: Mapping[str, Sequence[Record]]) -> Session:
-    session = Session(name)
+    session = Session(name, journals.__getitem__)
     for records in journals.values():
         started = records[0].fact
         assert isinstance(started, RunStarted), "a journal begins with run_started"
         session.add(started)
+    return session
+
+
+def stored_session(store: FileStore, name: str, runs: Iterable[SessionRun]) -> Session:
+    session = Session(name, lru_cache(1)(store.records))
+    for each in runs:
+        session.add_run(each.run, each.agent, each.message if each.session == name else None)
+        if not each.is_finished:
+            session.unfinished = session.unfinished or each.run
     return session
 
 
@@ -94,8 +116,7 @@ class Sessions:
         if self._store is not None and self._is_stored(name):
             from agentrun.store.sessions import open_session  # late: only with a store
 
-            runs = open_session(self._store, name, "continue")
-            return restore_session(name, {records[0].fact.run: records for records in runs})  # type: ignore[union-attr]  # run_started
+            return stored_session(self._store, name, open_session(self._store, name, "continue"))
         if name not in self._sessions:
             known = [*self._sessions, *([] if self._store is None else self._store.sessions.names())]
             hint = did_you_mean(name, known) or "create it with runtime.sessions.create"
@@ -159,7 +180,10 @@ def _labels(state: State, subjects: Iterable[str]) -> str:
     return join_words([f"`{tools[each]}` ({each})" if each in tools else f"its {each}" for each in subjects])
 
 
-def earlier_runs(session: Session, package: Package, read: Callable[[str], Iterable[Record]]) -> EarlierRuns:
+def earlier_runs(
+    session: Session, package: Package, read: Callable[[str], Iterable[Record]], fingerprint: str | None = None
+) -> EarlierRuns:
+    """`fingerprint`: that of the package. None: every run of the history is read."""
     runs = session.runs
     if not runs:
         return EarlierRuns()
@@ -167,7 +191,8 @@ def earlier_runs(session: Session, package: Package, read: Callable[[str], Itera
     compares_session = guards.batch_scope == "session" and guards.batch_compare == "results"
     recent = runs[-settings.max_runs :] if settings.max_runs else runs
     last = fold(read(runs[-1]))
-    history = [] if settings.history == "none" else _history(recent, settings, read)
+    known = _known_history(last.started, runs) if last.started.package == fingerprint else None
+    history = [] if settings.history == "none" else _history(recent, settings, read, known)
     return EarlierRuns(
         runs=last.started.earlier.runs + 1,
         turns=last.started.earlier.turns + last.turns,
@@ -182,19 +207,36 @@ def earlier_runs(session: Session, package: Package, read: Callable[[str], Itera
     )
 
 
+def _known_history(started: RunStarted, runs: Sequence[str]) -> dict[str, Sequence[Message]] | None:
+    """The messages of each earlier run, as a run of the same package got them. None: they are not known, or one of the
+    runs was removed since."""
+    earlier = started.earlier
+    if earlier.origins is UNSET or not {each.run for each in earlier.origins} <= {*runs}:
+        return None
+    ends = tuple(accumulate(each.messages for each in earlier.origins))
+    return {
+        each.run: earlier.messages[end - each.messages : end] for each, end in zip(earlier.origins, ends, strict=True)
+    }
+
+
 def _history(
-    runs: Sequence[str], settings: SessionSettings, read: Callable[[str], Iterable[Record]]
-) -> list[tuple[str, list[Message]]]:
-    """The messages of each run."""
-    history: list[tuple[str, list[Message]]] = []
+    runs: Sequence[str],
+    settings: SessionSettings,
+    read: Callable[[str], Iterable[Record]],
+    known: Mapping[str, Sequence[Message]] | None,
+) -> list[tuple[str, Sequence[Message]]]:
+    """The messages of each run. `known`: those of the runs before the last one; None: they are read."""
+    history: list[tuple[str, Sequence[Message]]] = []
     for run in reversed(runs):
         records = tuple(read(run))
         if settings.history == "answers":
             history.insert(0, (run, _question_and_answer(fold(records))))
-            continue
-        history.insert(0, (run, added_messages(records)))
-        if _is_compacted(records):
-            break
+        else:
+            history.insert(0, (run, added_messages(records)))
+            if _is_compacted(records):
+                break
+        if known is not None:
+            return [*((each, known[each]) for each in runs if each in known), *history]
     return history
 
 

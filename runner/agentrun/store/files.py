@@ -1,7 +1,7 @@
 """The store: a directory for each run, with all that is needed to continue, show and check it.
 
     .agentrun/runs/<run>/journal.jsonl, head, package.json, blobs/<sha256>, inbox/, lock, torn-<seq>, project
-    .agentrun/sessions/<session>/runs, lock
+    .agentrun/sessions/<session>/runs, checked, lock
     .agentrun/order
 
 Rule 1  These files are the truth; everything else is derived from them.

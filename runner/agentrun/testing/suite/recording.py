@@ -118,7 +118,7 @@ def partly_live_runner(axis: LiveAxis, live: LiveCallbacks, require: MatchTier) 
 async def _run_partly_live(
     located: LocatedCase, agent: CompiledAgent, axis: LiveAxis, live: LiveCallbacks, require: MatchTier
 ) -> CaseRuns:
-    from agentrun.engine.run import run_in_world  # late: the import takes a second
+    from agentrun.engine.run import conversation, run_in_world  # late: the import takes a second
     from agentrun.engine.worlds.live import mixed_world  # late: the import takes a second
 
     player = make_case_player(located, agent, require=require, whole=True)
@@ -134,8 +134,8 @@ async def _run_partly_live(
             options = {"printed": live.on_printed, "write": live.on_sink_line, "settings": settings, "clients": clients}
             async with mixed_world(package, project, run, player, axis, approver, **options) as world:
                 live.on_started(world)
-                before = [each.journal for each in runs]
-                finished = await run_in_world(wrap(world, *injection.wrappers), replace(request, run=run), before)
+                wrapped, request = wrap(world, *injection.wrappers), replace(request, run=run)
+                finished = await run_in_world(wrapped, request, conversation(runs))
             runs.append(replace(finished, tier=player.tier))
             if finished.ending.exit_code:
                 break
