@@ -93,8 +93,8 @@ class HashChain(Struct):
 def refuse_unreadable(record: Record, line: bytes) -> None:
     """A record that could not be read back is a bug in agentrun. Nothing of it is written."""
     try:
-        again = sorted_json(_decoder.decode(line))
-        is_readable = again == line or _escape_line_ends(again) == line
+        again = _decoder.decode(line)
+        is_readable = again == record or _escape_line_ends(sorted_json(again)) == line
     except (msgspec.DecodeError, RecursionError):
         is_readable = False
     if not is_readable:
