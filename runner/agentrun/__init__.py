@@ -2,11 +2,13 @@
 
     import agentrun
 
-    package = agentrun.compile("specs/triage.yaml")     # compile a spec to a package with a fingerprint
-    package = agentrun.load("triage.package.json")      # or load a compiled package
-    outcome = agentrun.run(package, "The printer is on fire.", model=model)
+    outcome = agentrun.run("specs/triage.yaml", "The printer is on fire.")          # a script, a worker, a notebook
+    outcome = await agentrun.arun("specs/triage.yaml", "The printer is on fire.")   # an event loop
+    outcome = agentrun.replay("specs/triage.yaml", case="default")                  # a recorded case, offline
+    package = agentrun.compile("specs/triage.yaml")     # compile a spec once, for many runs
+    outcome = agentrun.run(package, "The printer is on fire.", model=model, tools={"look": look})
 
-Concurrent runs, sessions and events: `Runtime` and `Request`.
+Many runs in one program, with your own ports: `Runtime` and `Request`.
 
 For the functions of a spec: `ToolError` and `progress` in tools; in hooks `HookQuestion` and the answers `Continue`,
 `Deny`, `Modify` and `Inject`.
@@ -22,49 +24,179 @@ if TYPE_CHECKING:
 
     from agentrun.compiler.compile import compile, load
     from agentrun.compiler.package_file import PackageFile
-    from agentrun.core.facts import Continue, Deny, Inject, Modify
-    from agentrun.core.outcome import Outcome
-    from agentrun.engine.api import audit, resume, run
+    from agentrun.core.effects import Deliver, ModelRequest
+    from agentrun.core.facts import Continue, Deny, Inject, Modify, Record
+    from agentrun.core.fault import Fault
+    from agentrun.core.messages import (
+        Assistant,
+        File,
+        Image,
+        Message,
+        Reply,
+        Text,
+        ToolCall,
+        ToolResult,
+        Usage,
+        User,
+        message_from_dict,
+    )
+    from agentrun.core.outcome import Outcome, Question
+    from agentrun.core.trajectory import ObservedCall
+    from agentrun.engine.api import aresume, arun, audit, replay, resume, run
+    from agentrun.engine.events import (
+        ALL_EVENTS,
+        Cursor,
+        Event,
+        Gap,
+        Scope,
+        agent_scope,
+        family_scope,
+        filter_scope,
+        run_scope,
+    )
     from agentrun.engine.handle import RunHandle
     from agentrun.engine.hooks import HookQuestion
-    from agentrun.engine.request import Request
+    from agentrun.engine.memory import MemoryJournals
+    from agentrun.engine.ports import ReplyDelta, ToolProgress
+    from agentrun.engine.request import Attachment, Request, Snapshot
     from agentrun.engine.runtime import Runtime
-    from agentrun.errors import AgentrunError, SpecError, ToolError
+    from agentrun.errors import (
+        AgentrunError,
+        CassetteError,
+        HostError,
+        LimitError,
+        OutputError,
+        PackageError,
+        PolicyError,
+        ProviderError,
+        RequestError,
+        SpecError,
+        StorageError,
+        ToolError,
+    )
+    from agentrun.journal.canonical import canonical
     from agentrun.tools.progress import progress
 
 __all__ = [
+    "ALL_EVENTS",
     "AgentrunError",
+    "Assistant",
+    "Attachment",
+    "CassetteError",
     "Continue",
+    "Cursor",
+    "Deliver",
     "Deny",
+    "Event",
+    "Fault",
+    "File",
+    "Gap",
     "HookQuestion",
+    "HostError",
+    "Image",
     "Inject",
+    "LimitError",
+    "MemoryJournals",
+    "Message",
+    "ModelRequest",
     "Modify",
+    "ObservedCall",
     "Outcome",
+    "OutputError",
+    "PackageError",
     "PackageFile",
+    "PolicyError",
+    "ProviderError",
+    "Question",
+    "Record",
+    "Reply",
+    "ReplyDelta",
     "Request",
+    "RequestError",
     "RunHandle",
     "Runtime",
+    "Scope",
+    "Snapshot",
     "SpecError",
+    "StorageError",
+    "Text",
+    "ToolCall",
     "ToolError",
+    "ToolProgress",
+    "ToolResult",
+    "Usage",
+    "User",
+    "agent_scope",
+    "aresume",
+    "arun",
     "audit",
+    "canonical",
     "compile",
+    "family_scope",
+    "filter_scope",
     "load",
+    "message_from_dict",
     "progress",
+    "replay",
     "resume",
     "run",
+    "run_scope",
 ]
 
 _NAMES_BY_MODULE = {
     "agentrun.compiler.compile": ("compile", "load"),
     "agentrun.compiler.package_file": ("PackageFile",),
-    "agentrun.core.facts": ("Continue", "Deny", "Inject", "Modify"),
-    "agentrun.core.outcome": ("Outcome",),
-    "agentrun.engine.api": ("audit", "resume", "run"),
+    "agentrun.core.effects": ("Deliver", "ModelRequest"),
+    "agentrun.core.facts": ("Continue", "Deny", "Inject", "Modify", "Record"),
+    "agentrun.core.fault": ("Fault",),
+    "agentrun.core.messages": (
+        "Assistant",
+        "File",
+        "Image",
+        "Message",
+        "Reply",
+        "Text",
+        "ToolCall",
+        "ToolResult",
+        "Usage",
+        "User",
+        "message_from_dict",
+    ),
+    "agentrun.core.outcome": ("Outcome", "Question"),
+    "agentrun.core.trajectory": ("ObservedCall",),
+    "agentrun.engine.api": ("aresume", "arun", "audit", "replay", "resume", "run"),
+    "agentrun.engine.events": (
+        "ALL_EVENTS",
+        "Cursor",
+        "Event",
+        "Gap",
+        "Scope",
+        "agent_scope",
+        "family_scope",
+        "filter_scope",
+        "run_scope",
+    ),
     "agentrun.engine.handle": ("RunHandle",),
     "agentrun.engine.hooks": ("HookQuestion",),
-    "agentrun.engine.request": ("Request",),
+    "agentrun.engine.memory": ("MemoryJournals",),
+    "agentrun.engine.ports": ("ReplyDelta", "ToolProgress"),
+    "agentrun.engine.request": ("Attachment", "Request", "Snapshot"),
     "agentrun.engine.runtime": ("Runtime",),
-    "agentrun.errors": ("AgentrunError", "SpecError", "ToolError"),
+    "agentrun.errors": (
+        "AgentrunError",
+        "CassetteError",
+        "HostError",
+        "LimitError",
+        "OutputError",
+        "PackageError",
+        "PolicyError",
+        "ProviderError",
+        "RequestError",
+        "SpecError",
+        "StorageError",
+        "ToolError",
+    ),
+    "agentrun.journal.canonical": ("canonical",),
     "agentrun.tools.progress": ("progress",),
 }
 _HOMES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}

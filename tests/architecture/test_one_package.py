@@ -13,10 +13,25 @@ from .sources import PACKAGE, ROOT, Module, Tree, assert_no_findings, imports, p
 
 # The public surface. A name added to `agentrun.__all__` is added here, in the same change, on purpose.
 PUBLIC = [
-    *("compile", "load", "run", "resume", "audit"),
-    *("Runtime", "Request", "RunHandle", "Outcome", "PackageFile"),
-    *("AgentrunError", "SpecError", "ToolError", "progress"),
-    *("HookQuestion", "Continue", "Deny", "Modify", "Inject"),
+    *("compile", "load", "run", "arun", "replay", "resume", "aresume", "audit"),
+    *(
+        "Runtime",
+        "Request",
+        "Attachment",
+        "RunHandle",
+        "Snapshot",
+        "Outcome",
+        "ObservedCall",
+        "Question",
+        "PackageFile",
+    ),
+    *("Message", "User", "Assistant", "ToolResult", "Text", "Image", "File", "ToolCall", "message_from_dict"),
+    *("ModelRequest", "Reply", "Usage", "Fault", "Deliver", "Record", "MemoryJournals", "canonical"),
+    *("Event", "Cursor", "Gap", "ReplyDelta", "ToolProgress", "Scope"),
+    *("ALL_EVENTS", "run_scope", "family_scope", "agent_scope", "filter_scope"),
+    *("AgentrunError", "SpecError", "PackageError", "HostError", "RequestError", "ProviderError", "ToolError"),
+    *("LimitError", "PolicyError", "OutputError", "CassetteError", "StorageError"),
+    *("progress", "HookQuestion", "Continue", "Deny", "Modify", "Inject"),
 ]
 
 

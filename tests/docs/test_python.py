@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from agentrun.engine.api import RunOptions, run
+from agentrun.engine.api import RunArguments, run
 
 ROOT = Path(__file__).parents[2]
-PAGES = {"README.md": 2, "docs/python.md": 18}
+PAGES = {"README.md": 2, "docs/python.md": 23}
 """Pages with so many blocks."""
 PAGE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 
@@ -31,7 +31,7 @@ def test_every_keyword_is_in_the_table() -> None:
     parameters = inspect.signature(run).parameters.values()
     own = [each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
     shown = re.findall(r"^\| `(\w+)` \| ", PAGE, re.MULTILINE)
-    assert sorted(shown) == sorted([*own, *RunOptions.__annotations__])
+    assert sorted(shown) == sorted([*own, *RunArguments.__annotations__])
 
 
 def test_links_exist_and_lines_have_at_most_120_characters() -> None:

@@ -8,9 +8,9 @@ from agentrun.compiler.package_file import seal_package
 from agentrun.core.evolve import fold
 from agentrun.core.facts import RunStopped
 from agentrun.core.outcome import Outcome, outcome_of
-from agentrun.engine.api import providers_by_name
 from agentrun.engine.event_loop import SystemClock
 from agentrun.engine.handle import RunHandle
+from agentrun.engine.host_ports import providers_by_name
 from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
 from agentrun.testing.laws import RUN_ID, finish_run

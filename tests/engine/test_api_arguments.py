@@ -53,7 +53,7 @@ def test_unknown_keyword_is_refused_with_a_suggestion(word: str, said: str) -> N
 )
 def test_unknown_tool_hook_or_sink_is_refused_with_a_suggestion(key: str, name: str, hint: str) -> None:
     with pytest.raises(HostError) as raised:
-        run_with(**{key: {name: stub("")}})
+        run_with(**{key: {name: lambda question: None}})
     assert (raised.value.code, raised.value.hint) == ("host.missing", hint)
     assert raised.value.fields == {"name": name, "what": key.removesuffix("s"), "run": "run-1"}
 
@@ -71,6 +71,55 @@ def test_unknown_tool_hook_or_sink_is_refused_with_a_suggestion(key: str, name: 
         ({"approver": "ada"}, "`approver` must be an object with a method `answer`, not str"),
         ({"env_file": 5}, "`env_file` must be a path, not int"),
         ({"project": 5}, "`project` must be a path, not int"),
+        ({"model": 5}, "`model` must be a function or an object with a method `ask`, not int"),
+        ({"model": {"openai": 5}}, '`model["openai"]` must be a function or an object with a method `ask`, not int'),
+        ({"tools": 5}, "`tools` must be a mapping from names to functions or objects, not int"),
+        ({"tools": {"pay": 5}}, '`tools["pay"]` must be a function or an object with a method `run`, not int'),
+        ({"sinks": {"out": 5}}, '`sinks["out"]` must be a function or an object with a method `deliver`, not int'),
+        (
+            {"tools": {"pay": dict}},
+            '`tools["pay"]` must be a function or an object with a method `run`, not the class dict',
+        ),
+        (
+            {"tools": {"python": print}},
+            '`tools["python"]` is for several tools, so it must be an object with a method `run`, not a function',
+        ),
+        ({"profile": 5}, "`profile` must be a string, not int"),
+        ({"profile": "ci"}, "`profile` needs the path of a spec: a package is already compiled"),
+        ({"session": 5}, "`session` must be a string, not int"),
+        ({"session_start": "yes"}, '`session_start` must be one of continue, new, create, not "yes"'),
+        ({"history": "Hi."}, "`history` must be a list of messages, not str"),
+        ({"history": [5]}, "`history[0]` must be a message, or a dict in OpenAI's chat form, not int"),
+        (
+            {"history": [{"role": "system"}]},
+            "`history[0]`: a message with the role system is not part of a history: the spec has the instructions",
+        ),
+        (
+            {"history": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            "`history[0]`: a part of the type 'image_url' cannot be read: pass images and files as `attachments`",
+        ),
+        ({"run_id": 5}, "`run_id` must be a run id, which is a string, not int"),
+        ({"attachments": "a.png"}, "`attachments` must be a list of paths and attachments, not str"),
+        ({"attachments": [5]}, "`attachments[0]` must be a path or an Attachment, not int"),
+        ({"store": 5}, "`store` must be True, False or a path, not int"),
+        ({"mode": "tape"}, '`mode` must be one of live, record, replay, auto, not "tape"'),
+        ({"cassette": 5}, "`cassette` must be a path, not int"),
+        (
+            {"cassette": "a.yaml"},
+            "`model` cannot be combined with mode='replay': everything in a replay comes from the cassette",
+        ),
+        (
+            {"cassette": "a.yaml", "mode": "live"},
+            "`cassette` cannot be combined with mode='live': a live run uses no cassette",
+        ),
+        (
+            {"session": "ada", "mode": "record"},
+            "`session` cannot be combined with mode='record': session runs are always live",
+        ),
+        (
+            {"session": "ada", "store": False},
+            "`session` cannot be combined with `store=False`: a session is in a store",
+        ),
     ],
     ids=str,
 )
@@ -81,8 +130,15 @@ def test_argument_of_the_wrong_type_is_refused_with_a_sentence(given: dict[str, 
     assert str(raised.value) == message
 
 
+def test_store_and_journals_are_not_combined() -> None:
+    with pytest.raises(ValueError, match="`store` cannot be combined with `journals`: a run has one place"):
+        run_with(store=True, journals=MemoryJournals())
+    with pytest.raises(ValueError, match="`session` cannot be combined with these `journals`"):
+        run_with(session="ada", journals=MemoryJournals())
+
+
 def test_hook_that_is_no_function_is_refused() -> None:
-    with pytest.raises(HostError, match='the object for the hook "careful" is not a function'):
+    with pytest.raises(TypeError, match=r'`hooks\["careful"\]` must be a function, not str'):
         run_with(hooks={"careful": "yes"})
 
 

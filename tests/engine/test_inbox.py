@@ -12,9 +12,9 @@ from agentrun.compiler.package_file import seal_package
 from agentrun.core.facts import ApprovalAnswer, ApprovalAnswered, CancelRequested, MessageQueued
 from agentrun.core.messages import user_message
 from agentrun.core.outcome import Question
-from agentrun.engine.api import providers_by_name
 from agentrun.engine.approvals import NO_ANSWER, PresetApprover
 from agentrun.engine.event_loop import SystemClock
+from agentrun.engine.host_ports import providers_by_name
 from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.request import Request
 from agentrun.engine.run import FinishedRun, run_in_world

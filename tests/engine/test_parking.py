@@ -25,10 +25,10 @@ from agentrun.core.facts import (
 from agentrun.core.messages import Text
 from agentrun.core.outcome import Outcome, parked_outcome
 from agentrun.engine import driver
-from agentrun.engine.api import providers_by_name
 from agentrun.engine.clock import StepClock
 from agentrun.engine.event_loop import MAX_CLEANUP_MS, MAX_STOP_MS, SystemClock
 from agentrun.engine.handle import RunHandle
+from agentrun.engine.host_ports import providers_by_name
 from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.ports import Clock
 from agentrun.engine.runtime import Runtime

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, closing, contextmanager, nullcontext, suppress
 from functools import partial
@@ -27,17 +26,16 @@ from agentrun.engine.memory import Journals, MemoryJournals
 from agentrun.engine.ports import Approver
 from agentrun.engine.request import Request
 from agentrun.engine.run import FinishedRun, run_in_world
-from agentrun.engine.sessions import Session, refuse_continuation, stored_session
+from agentrun.engine.run_store import lock_session, open_run_store
+from agentrun.engine.sessions import Session
 from agentrun.engine.world import World, wrap
 from agentrun.engine.worlds.live import live_world, mixed_world
-from agentrun.errors import AgentrunError, StorageError
+from agentrun.errors import AgentrunError
 from agentrun.report.run_story import open_calls
 from agentrun.spec.safe_text import join_words
 from agentrun.store.files import FileStore
 from agentrun.store.owner import is_claimed
-from agentrun.store.retention import prune_store
 from agentrun.store.run_summary import RESUMABLE_STATUSES
-from agentrun.store.sessions import open_session
 
 if TYPE_CHECKING:
     from agentrun.cassette.player import Player
@@ -121,11 +119,7 @@ def open_store(plan: RunPlan, output: RunOutput) -> Iterator[FileStore | None]:
         yield None
         return
     assert plan.settings is not None
-    with FileStore(project, sync=plan.settings.sync, notify=output.say) as store:
-        store.check_writable()
-        if is_claimed(project):
-            with suppress(StorageError):
-                prune_store(store, round(time.time() * 1000))
+    with open_run_store(project, plan.settings.sync, output.say) as store:
         yield store
 
 
@@ -165,11 +159,7 @@ def _open_session(store: FileStore | None, plan: RunPlan, request: Request) -> S
         return None
     if store is None:
         raise click.UsageError("a session needs a store, but AGENTRUN_STORE is none")
-    runs = open_session(store, request.session, plan.session_start)
-    session = stored_session(store, request.session, runs)
-    if runs:
-        refuse_continuation(session, request, store.records(session.unfinished or session.runs[-1]))
-    return session
+    return lock_session(store, request, plan.session_start)
 
 
 def warn_unanswered(done: FinishedRun, output: RunOutput) -> None:

@@ -16,12 +16,17 @@ from msgspec import UNSET, Struct
 
 from agentrun.cassette.file import cassette_exists
 from agentrun.cassette.match_tiers import DEFAULT_TIER, MatchTier
-from agentrun.cli.recorded_case import case_cassette_path, matching_cases, nothing_recorded_error, require_case_values
 from agentrun.compiler.prompts import complete_params
 from agentrun.compiler.spec_reader import Spec
 from agentrun.core.facts import StandIns
 from agentrun.core.package import Package, Route
 from agentrun.engine.ci import in_ci
+from agentrun.engine.recorded_cases import (
+    case_cassette_path,
+    matching_cases,
+    nothing_recorded_error,
+    require_case_values,
+)
 from agentrun.engine.world import iterate_routes
 from agentrun.errors import RequestError
 from agentrun.spec.problems import quote_text

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from mimetypes import guess_type
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from agentrun.canonical_json import data_hash
 from agentrun.cli import options as cli_options
 from agentrun.cli.approval_options import (
     approve_option,
@@ -38,26 +36,15 @@ if TYPE_CHECKING:
     from agentrun.spec.v1.cases import Case
 
 
-MAX_ATTACHMENT = 20 * 1024 * 1024
-
-
 def _read_attachment(path: Path) -> Attachment:
-    from agentrun.core.messages import File, Image
     from agentrun.engine.request import Attachment
 
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_ATTACHMENT + 1)
+        return Attachment.from_path(path)
     except OSError as error:
         raise click.UsageError(f"{path} cannot be read: {error.strerror}") from None
-    if len(data) > MAX_ATTACHMENT:
-        raise click.UsageError(f"{path} is larger than {MAX_ATTACHMENT // 1024 // 1024} MiB")
-    kind = guess_type(path.name)[0] or "application/octet-stream"
-    name = path.name.encode(errors="replace").decode()  # only UTF-8 can be sent
-    part: Image | File = File(name, kind, data_hash(data), len(data))
-    if kind.startswith("image/"):
-        part = Image(kind, data_hash(data), len(data))
-    return Attachment(part, data)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
 
 
 @click.command("run", context_settings={"allow_extra_args": True})
@@ -289,7 +276,7 @@ def _named_case(
     """The case that `--case` names, and the profile to compile with."""
     from msgspec import UNSET
 
-    from agentrun.cli.recorded_case import find_case, other_values_error, refuse_conversation
+    from agentrun.engine.recorded_cases import find_case, other_values_error, refuse_conversation
 
     if options["case_name"] is None:
         return None, profile

@@ -4,11 +4,14 @@ Rule 1  Instructions are not a message. They are in `RunStarted` and in the requ
 Rule 2  Messages and parts are frozen and closed. A new kind of part is a new member of a union here.
 Rule 3  What a provider did not report is null. Usage that was not reported is never 0.
 Rule 4  A field marked VOLATILE may differ between two equivalent runs. The canonical form leaves it out.
+Rule 5  `to_dict` and `from_dict` use the form of OpenAI's Chat Completions, which other programs can read and write.
+        Reasoning has no place in it, and images and files are there only as their bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -95,10 +98,28 @@ class _Message(Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_fi
     """Base of all messages."""
 
 
+ReadBytes: TypeAlias = Callable[[str], bytes]
+"""Returns the bytes of an image or a file by their hash."""
+
+
 class User(_Message, frozen=True, tag="user"):
     """A message from the user, or from the runtime on behalf of the user."""
 
     parts: tuple[Content, ...]
+
+    @property
+    def text(self) -> str:
+        return text_of(self.parts)
+
+    def to_dict(self, read: ReadBytes | None = None) -> dict[str, Any]:
+        """The message in OpenAI's chat form. `read` is needed for images and files."""
+        return {"role": "user", "content": _chat_content(self.parts, read)}
+
+    @classmethod
+    def from_dict(cls, chat: Mapping[str, Any]) -> User:
+        """Read a message in OpenAI's chat form. Raises ValueError."""
+        _check_role(chat, "user")
+        return cls((Text(_chat_text(chat.get("content"))),))
 
 
 class Assistant(_Message, frozen=True, tag="assistant"):
@@ -118,6 +139,26 @@ class Assistant(_Message, frozen=True, tag="assistant"):
     def refused(self) -> bool:
         return any(isinstance(part, Refusal) for part in self.parts)
 
+    def to_dict(self) -> dict[str, Any]:
+        """The message in OpenAI's chat form."""
+        text = "".join([part.text for part in self.parts if isinstance(part, Text)])
+        refusal = "".join([part.text for part in self.parts if isinstance(part, Refusal)])
+        calls = [
+            {"id": call.id, "type": "function", "function": {"name": call.tool, "arguments": call.arguments}}
+            for call in self.calls
+        ]
+        chat: dict[str, Any] = {"role": "assistant", "content": text or (None if calls or refusal else "")}
+        return chat | ({"refusal": refusal} if refusal else {}) | ({"tool_calls": calls} if calls else {})
+
+    @classmethod
+    def from_dict(cls, chat: Mapping[str, Any]) -> Assistant:
+        """Read a message in OpenAI's chat form. Raises ValueError."""
+        _check_role(chat, "assistant")
+        text, refusal = _chat_text(chat.get("content")), chat.get("refusal")
+        parts: list[ReplyPart] = [Text(text)] if text else []
+        parts += [Refusal(_chat_text(refusal))] if refusal else []
+        return cls((*parts, *(_chat_call(call) for call in chat.get("tool_calls") or ())))
+
 
 class ToolResult(_Message, frozen=True, tag="tool"):
     """The result of a call."""
@@ -126,9 +167,91 @@ class ToolResult(_Message, frozen=True, tag="tool"):
     """The derived id of the call."""
     parts: tuple[Content, ...]
 
+    @property
+    def text(self) -> str:
+        return text_of(self.parts)
+
+    def to_dict(self, read: ReadBytes | None = None) -> dict[str, Any]:
+        """The message in OpenAI's chat form. `read` is needed for images and files."""
+        return {"role": "tool", "tool_call_id": self.call, "content": _chat_content(self.parts, read)}
+
+    @classmethod
+    def from_dict(cls, chat: Mapping[str, Any]) -> ToolResult:
+        """Read a message in OpenAI's chat form. Raises ValueError."""
+        _check_role(chat, "tool")
+        call = chat.get("tool_call_id")
+        if not isinstance(call, str):
+            raise ValueError("a message with the role tool needs a `tool_call_id`")  # noqa: TRY004  # as for the other fields
+        return cls(call, (Text(_chat_text(chat.get("content"))),))
+
 
 _WORDS = (Text, Refusal)
 Message: TypeAlias = User | Assistant | ToolResult
+
+
+def message_from_dict(chat: Mapping[str, Any]) -> Message:
+    """Read a message in OpenAI's chat form: of the role user, assistant or tool. Raises ValueError."""
+    match chat.get("role"):
+        case "user":
+            return User.from_dict(chat)
+        case "assistant":
+            return Assistant.from_dict(chat)
+        case "tool":
+            return ToolResult.from_dict(chat)
+        case "system" | "developer" as role:
+            raise ValueError(f"a message with the role {role} is not part of a history: the spec has the instructions")
+        case role:
+            raise ValueError(f"the role of a message must be user, assistant or tool, not {role!r}")
+
+
+def _check_role(chat: Mapping[str, Any], role: str) -> None:
+    if chat.get("role", role) != role:
+        raise ValueError(f"the role of this message must be {role}, not {chat['role']!r}")
+
+
+def _chat_text(content: object) -> str:
+    """The text of `content`: a string, null, or a list of parts with text."""
+    match content:
+        case None:
+            return ""
+        case str():
+            return content
+        case list() | tuple():
+            return "".join(map(_part_text, content))
+    raise ValueError(f"the content of a message must be a text or a list of parts, not {type(content).__name__}")
+
+
+def _part_text(part: object) -> str:
+    match part:
+        case {"type": "text", "text": str() as text} | {"type": "refusal", "refusal": str() as text}:
+            return text
+        case {"type": kind}:
+            raise ValueError(f"a part of the type {kind!r} cannot be read: pass images and files as `attachments`")
+    raise ValueError("a part of a message must be a dict with a `type`")
+
+
+def _chat_call(call: object) -> ToolCall:
+    match call:
+        case {"id": str() as id, "function": {"name": str() as name, "arguments": str() as arguments}}:
+            return ToolCall(id, name, arguments)
+    raise ValueError("a tool call needs `id`, and in `function` the texts `name` and `arguments`")
+
+
+def _chat_content(parts: tuple[Content, ...], read: ReadBytes | None) -> str | list[dict[str, Any]]:
+    if all(isinstance(part, Text) for part in parts):
+        return text_of(parts)
+    return [_chat_part(part, read) for part in parts]
+
+
+def _chat_part(part: Content, read: ReadBytes | None) -> dict[str, Any]:
+    if isinstance(part, Text):
+        return {"type": "text", "text": part.text}
+    if read is None:
+        raise ValueError("this message has an image or a file: `read` must return its bytes")
+    url = f"data:{part.media_type};base64,{b64encode(read(part.blob)).decode()}"
+    if isinstance(part, Image):
+        return {"type": "image_url", "image_url": {"url": url}}
+    return {"type": "file", "file": {"filename": part.name, "file_data": url}}
 
 
 def user_message(text: str) -> User:

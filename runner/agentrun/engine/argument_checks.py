@@ -70,12 +70,12 @@ def check_names(name: str, value: object) -> None:
             raise TypeError(f"the names in `{name}` must be strings, not {_type_name(key)}")
 
 
-def check_run_id(value: object) -> None:
+def check_run_id(value: object, name: str = "run") -> None:
     """The id of a sub-agent ends with the ids of the calls that lead to it: `run-1.c1.0`."""
-    check_type("run", value, str, "a run id, which is a string")
+    check_type(name, value, str, "a run id, which is a string")
     if not _RUN_ID.fullmatch(str(value)):
         rule = "use at most 64 letters, digits, - and _, with a letter or digit first"
-        raise ValueError(f"`run` cannot be {quote_text(str(value))}, because a run id names a folder: {rule}")
+        raise ValueError(f"`{name}` cannot be {quote_text(str(value))}, because a run id names a folder: {rule}")
 
 
 def check_data(name: str, value: object, kind: Any, wanted: str) -> None:

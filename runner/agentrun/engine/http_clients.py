@@ -2,13 +2,18 @@
 
 Rule 1  There is one client for each project, shared by the live worlds of the runtime.
 Rule 2  A client serves one event loop. It is closed with the runtime, not with a world.
+Rule 3  Runs without a runtime share the clients of their event loop. They are closed when the loop closes its
+        asynchronous generators, as `asyncio.run` and the servers and test plugins that use it do.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     import httpx
@@ -35,3 +40,25 @@ class HttpClients(AbstractAsyncContextManager["HttpClients"]):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[HttpClients, AsyncGenerator[HttpClients]]] = (
+    WeakKeyDictionary()
+)
+
+
+async def shared_clients() -> HttpClients:
+    """The clients of the running event loop."""
+    loop = asyncio.get_running_loop()
+    if loop not in _shared:
+        keeper = _keep_until_the_loop_ends(clients := HttpClients())
+        _shared[loop] = clients, keeper
+        await anext(keeper)  # from now on the loop knows the generator
+    return _shared[loop][0]
+
+
+async def _keep_until_the_loop_ends(clients: HttpClients) -> AsyncGenerator[HttpClients]:
+    try:
+        yield clients
+    finally:
+        await clients.close()

@@ -5,13 +5,16 @@ A rejected input creates no run and no message.
 
 from __future__ import annotations
 
+from mimetypes import guess_type
+from os import PathLike
+from pathlib import Path
 from secrets import token_hex
 from types import NoneType
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from agentrun.canonical_json import fingerprint
+from agentrun.canonical_json import data_hash, fingerprint
 from agentrun.compiler.package_file import PackageFile
 from agentrun.core.effects import RunChild
 from agentrun.core.facts import Parent
@@ -94,11 +97,32 @@ def child_request(effect: RunChild) -> Request:
     )
 
 
+MAX_ATTACHMENT = 20 * 1024 * 1024
+"""Bytes of one image or file."""
+
+
 class Attachment(Struct, frozen=True):
     """An image or a file of a message, with its bytes."""
 
     part: Image | File
     data: bytes
+
+    @classmethod
+    def from_path(cls, path: str | PathLike[str]) -> Attachment:
+        """Read a file. Raises OSError, and ValueError if it is too large."""
+        with open(path, "rb") as file:
+            data = file.read(MAX_ATTACHMENT + 1)
+        return cls.from_bytes(data, Path(path).name)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, name: str, media_type: str | None = None) -> Attachment:
+        """An image or a file. Without a `media_type`, the name says which. Raises ValueError if it is too large."""
+        if len(data) > MAX_ATTACHMENT:
+            raise ValueError(f"{name} is larger than {MAX_ATTACHMENT // 1024 // 1024} MiB")
+        kind = media_type or guess_type(name)[0] or "application/octet-stream"
+        if kind.startswith("image/"):
+            return cls(Image(kind, data_hash(data), len(data)), data)
+        return cls(File(name.encode(errors="replace").decode(), kind, data_hash(data), len(data)), data)
 
 
 def store_attachments(blobs: Blobs, attachments: tuple[Image | File | Attachment, ...]) -> tuple[Image | File, ...]:

@@ -13,8 +13,10 @@ from agentrun.cassette.match_tiers import MatchTier
 from agentrun.cassette.player import Player, unused_error
 from agentrun.cassette.redaction import RunRedaction
 from agentrun.compiler.package_file import PackageFile
-from agentrun.core.facts import ChildStarted, Record, RunStarted
-from agentrun.core.outcome import Outcome, outcome_of
+from agentrun.core.facts import CancelRequested, ChildStarted, Record, RunStarted
+from agentrun.core.fault import fault_of
+from agentrun.core.outcome import Outcome, interrupted_outcome, outcome_of
+from agentrun.core.trajectory import RunTrail
 from agentrun.engine.begin import (
     admit,
     begin,
@@ -99,28 +101,74 @@ async def run_in_world(
 async def _run_package(
     world: World, package: PackageFile, request: Request, session: Session | None, announce: Announce
 ) -> FinishedRun:
+    log = await start_in_world(world, package, request, session, announce)
+    return finished_run(world, package, await _drive(world, package, log))
+
+
+async def start_in_world(
+    world: World,
+    package: PackageFile,
+    request: Request,
+    session: Session | None = None,
+    announce: Announce = announce_nothing,
+) -> RunLog:
+    """Write the first record of a run. The errors are those of `run_in_world`."""
     request = replace(request, package=package)
     with name_run_in_errors(world.run):
         started = check_start(world, package.agent, request, session)
         await announce()
         await world.prepare()
-        log = begin(world, started, package)
-    return finished_run(world, package, await _drive(world, package, log))
+        return begin(world, started, package)
 
 
 async def resume_in_world(world: World, package: PackageFile, announce: Announce = announce_nothing) -> FinishedRun:
     """Continue a run of another process. Raises the errors of `check_resume` and `World.prepare`, `run.not_found`,
     `session.busy` and `journal.*` before anything is done. A run that is finished has its outcome."""
+    log = await take_over_in_world(world, package, announce)
+    ending = await _drive(world, package, log) if log.state.stopped is None else outcome_of(log.state)
+    return finished_run(world, package, ending)
+
+
+async def take_over_in_world(world: World, package: PackageFile, announce: Announce = announce_nothing) -> RunLog:
+    """Become the owner of a run, unless it is finished. The errors are those of `resume_in_world`."""
     with name_run_in_errors(world.run):
         log = open_run_log(world)
-        if log.state.stopped is not None:
-            return finished_run(world, package, outcome_of(log.state))
-        check_resume(world, package, log.state)
-        await announce()
-        await world.prepare()
-        keep_package(world, package)
-        log.take_over(package.fingerprint)
-    return finished_run(world, package, await _drive(world, package, log))
+        if log.state.stopped is None:
+            check_resume(world, package, log.state)
+            await announce()
+            await world.prepare()
+            keep_package(world, package)
+            log.take_over(package.fingerprint)
+        return log
+
+
+async def drive_or_cancel(world: World, package: PackageFile, log: RunLog) -> Outcome:
+    """Drive a run that exists: whatever happens, there is an outcome. If the task of the caller is cancelled, the run
+    is cancelled, and its journal says so."""
+    try:
+        if isinstance(world.clock, StepClock):
+            outcome = await _drive(world, package, log)
+        else:
+            outcome = await _drive_in_task(world, package, log)
+    except AgentrunError as error:  # the journal failed, so that the fault is not in it
+        outcome = interrupted_outcome(log.state, fault_of(error))
+    return outcome.with_trail(RunTrail(world.run, world.journals.records))
+
+
+async def _drive_in_task(world: World, package: PackageFile, log: RunLog) -> Outcome:
+    import asyncio  # late: a step clock needs no event loop
+
+    task = asyncio.get_running_loop().create_task(_drive(world, package, log), name=world.run)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:  # end the run while its journal can still be written
+        world.crews.post(world.run, CancelRequested("host"))
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait((task,))
+        raise
 
 
 async def _drive(world: World, package: PackageFile, log: RunLog) -> Outcome:

@@ -46,10 +46,11 @@ from agentrun.core.outcome import Outcome
 from agentrun.core.package import tool_effect
 from agentrun.core.state import State
 from agentrun.engine.answers import CallSettlement
-from agentrun.engine.api import PackageSource, load_package_source, providers_by_name
+from agentrun.engine.api import PackageSource, load_package_source
 from agentrun.engine.clock import StepClock
 from agentrun.engine.crew import CompletionOrder
 from agentrun.engine.handle import RunHandle
+from agentrun.engine.host_ports import providers_by_name
 from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.ports import Approver, Executor, HookFunction, Provider, SinkPort
 from agentrun.engine.request import Request

@@ -41,16 +41,16 @@ def call_function(
         if iscoroutinefunction(function):
             return _DeferredCall(function, arguments)
         result = function(**arguments)
-        return result if isawaitable(result) else _to_returned(name, result)
+        return result if isawaitable(result) else to_returned(name, result)
     except BaseException as error:  # noqa: BLE001  # user code may raise anything
         return ToolReturn(fault=fault_from_exception(name, error, roots=roots))
 
 
 async def await_result(name: str, answer: Awaitable[object], roots: Sequence[Path] = ()) -> ToolReturn:
-    result = await run_in_task(answer, lambda value: _to_returned(name, value))
+    result = await run_in_task(answer, lambda value: to_returned(name, value))
     if result.error is not None:
         return ToolReturn(fault=fault_from_exception(name, result.error, roots=roots))
-    return result.value  # type: ignore[no-any-return]  # made by `_to_returned`
+    return result.value  # type: ignore[no-any-return]  # made by `to_returned`
 
 
 class AwaitedResult(NamedTuple):
@@ -100,7 +100,7 @@ class _DeferredCall:
         return self._function(**self._arguments).__await__()
 
 
-def _to_returned(name: str, result: object) -> ToolReturn:
+def to_returned(name: str, result: object) -> ToolReturn:
     try:
         return ToolReturn((Text(result_text(result)),))
     except NotSerializable as error:

@@ -17,9 +17,9 @@ from agentrun.compiler.cases import cases_path
 from agentrun.compiler.compile import compile_or_raise
 from agentrun.core.facts import Record
 from agentrun.core.trajectory import ObservedApproval, ObservedCall, ObservedRuling
-from agentrun.engine.api import RunOptions, refuse_unknown_keywords
 from agentrun.engine.api import run as run_agent
 from agentrun.engine.clock import StepClock
+from agentrun.engine.host_ports import PortOptions, refuse_unknown_keywords
 from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.run import FinishedRun
 from agentrun.errors import AgentrunError, RequestError
@@ -96,7 +96,7 @@ class AgentRunner:
         message: str | None = None,
         params: Mapping[str, Any] | None = None,
         profile: str | None = None,
-        **world: Unpack[RunOptions],
+        **world: Unpack[PortOptions],
     ) -> AgentRun:
         """Replay a case, or with a `model` send any message.
 
@@ -107,7 +107,7 @@ class AgentRunner:
             _check_types((str, Path), spec=spec)
             _check_types((str, type(None)), case=case, message=message, profile=profile)
             _check_types((Mapping, type(None)), params=params)
-            refuse_unknown_keywords(world, RunOptions.__annotations__)
+            refuse_unknown_keywords(world, PortOptions.__annotations__)
         except TypeError as error:
             raise error.with_traceback(None) from None
         root = self._config.rootpath / spec
@@ -157,7 +157,7 @@ def _find_case(spec: Path, name: str) -> LocatedCase:
 
 
 def _run_scripted(
-    spec: Path, message: str | None, params: Mapping[str, Any] | None, profile: str | None, world: RunOptions
+    spec: Path, message: str | None, params: Mapping[str, Any] | None, profile: str | None, world: PortOptions
 ) -> AgentRun:
     _, file = compile_or_raise(spec, profile)
     journals = MemoryJournals()
