@@ -120,7 +120,7 @@ class ProjectTree(Struct, frozen=True):
         self, path: Path, limit: int, *, tail: bool = False, start: int = 0, only_own: bool = False
     ) -> bytes | None:
         """The first `limit` bytes of a file after `start`, or with `tail` the last ones. None: there is no such
-        file. `only_own`: refuse a file of another user."""
+        file. `only_own`: refuse a file that another user made, or that all users could write."""
         with self._failures(path, "read"):
             try:
                 with self._parent(path, create=False) as (directory, name):
@@ -130,8 +130,8 @@ class ProjectTree(Struct, frozen=True):
             with os.fdopen(descriptor, "rb") as file:
                 status = os.fstat(descriptor)
                 _refuse_special(status)
-                if only_own and status.st_uid != os.geteuid():
-                    raise PathRefused("it belongs to another user")
+                if only_own and (status.st_uid != os.geteuid() or status.st_mode & 0o002):
+                    raise PathRefused("another user could have written it")
                 if tail or start:
                     file.seek(start or max(0, status.st_size - limit))
                 return file.read(limit)

@@ -136,6 +136,7 @@ def test_resume_due_exits_with_0_if_a_run_only_waits_again_or_none_is_due(tmp_pa
     with shop.provider() as (_, environment):
         assert shop.run("--mode", "live", **environment).code == 8
         (run,) = stored(shop)
+        (tmp_path / ".agentrun" / "runs" / "notes").write_text("a file, and no run")
         done = resume(shop, "--due", **environment)
         waits = f"{run} of shop: suspended: the run waits for an approval of refund (c2.0), which a rule deferred\n"
         assert (done.code, done.out) == (0, waits)

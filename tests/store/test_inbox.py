@@ -128,12 +128,18 @@ def _foreign(path: Path) -> None:
         pytest.skip("only root can give a file away")
 
 
+def _writable(path: Path) -> None:
+    path.write_bytes(contents())
+    path.chmod(0o666)
+
+
 SPECIAL: dict[str, Callable[[Path], object]] = {
     "a link": lambda path: path.symlink_to(path.parents[3] / "secret.json"),
     "a broken link": lambda path: path.symlink_to("nowhere"),
     "a FIFO": os.mkfifo,
     "a socket": _socket,
     "a file of another user": _foreign,
+    "a file that all users can write": _writable,
 }
 
 

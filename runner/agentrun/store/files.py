@@ -138,9 +138,9 @@ class FileStore:
 
     def unfinished_runs(self) -> Iterator[str]:
         """The runs of this project that users started and that have no terminal record, the latest first."""
-        runs = (run for run in self.unfinished(self.root_runs()) if not self.is_of_other_project(run))
+        runs = self.unfinished(self.root_runs())
         started = ((record.at, run) for run in runs if (record := self.first_record(run)) is not None)
-        return (run for _, run in sorted(started, reverse=True))
+        return (run for _, run in sorted(started, reverse=True) if not self.is_of_other_project(run))
 
     def tail(self, run: str) -> JournalTail:
         """Reads the journal of a run while it is written. Raises `run.not_found` if no run can have this id."""
