@@ -121,7 +121,7 @@ import sys
 from agentrun.engine.{package} import {module}
 {module}.known_secrets = lambda *_: []
 from agentrun.cassette import redaction
-redaction.find_leaked_values = lambda cassette: []
+redaction.search_cassette = lambda cassette, secrets: []
 from agentrun.cli import main
 main()
 """

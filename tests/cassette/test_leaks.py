@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrun.cassette.interactions import Cassette, Failure, Interaction
-from agentrun.cassette.leaks import MAX_LEAKS, credentials_redactor, find_leaks
+from agentrun.cassette.leaks import MAX_LEAKS, find_leaks
 from agentrun.cassette.redaction import RunRedaction, redact_cassette
+from agentrun.credentials import find_credentials
 from agentrun.errors import StorageError
 from agentrun.redactor import Redactor
 from agentrun.wire import HttpCall, HttpReply
@@ -20,7 +21,7 @@ from agentrun.wire import HttpCall, HttpReply
 KEY = "sk-proj-" + "a1B2c3D4e5F6g7H8i9J0"
 PHRASE = "correct horse battery"
 """Has no shape: only the environment knows that it is a secret."""
-KNOWN_SECRETS = credentials_redactor({"SHOP_TOKEN": PHRASE, "HOME": "/somewhere/far", "SHORT_TOKEN": "abc"})
+KNOWN_SECRETS = Redactor(find_credentials({"SHOP_TOKEN": PHRASE, "HOME": "/somewhere/far", "SHORT_TOKEN": "abc"}))
 NO_SECRETS = Redactor([])
 CHAT = "https://api.openai.com/v1/chat/completions"
 QUESTION = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "Hi"}]}
@@ -103,12 +104,12 @@ def test_placeholders_and_ordinary_values_are_no_leaks(place: str, value: str) -
 
 
 def test_leak_names_interaction_line_and_place() -> None:
-    assert [(leak.number, leak.line, leak.where) for leak in find_leaks(cassettes_with(KEY)["reply"], NO_SECRETS)] == [
-        (1, 7, "the reply")
+    assert [(leak.number, leak.line, leak.place) for leak in find_leaks(cassettes_with(KEY)["reply"], NO_SECRETS)] == [
+        (1, 7, "reply body")
     ]
     assert [
-        (leak.number, leak.line, leak.where) for leak in find_leaks(cassettes_with(KEY)["metadata"], NO_SECRETS)
-    ] == [(0, 1, "the metadata")]
+        (leak.number, leak.line, leak.place) for leak in find_leaks(cassettes_with(KEY)["metadata"], NO_SECRETS)
+    ] == [(0, 1, "metadata")]
 
 
 def test_random_value_under_a_credential_key_is_found() -> None:
@@ -182,7 +183,7 @@ def test_cassette_without_keys_is_not_changed() -> None:
 
 def test_key_that_is_left_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RunRedaction, "learn", lambda redaction, values: None)
-    with pytest.raises(StorageError, match=r"openai key.* interaction 1, the reply") as caught:
+    with pytest.raises(StorageError, match=r"openai key.* interaction 1, reply body") as caught:
         redact_cassette(RunRedaction(), (one(answered=KEY.encode()),), {})
     assert KEY not in str(caught.value)
 

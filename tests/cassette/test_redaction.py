@@ -10,12 +10,13 @@ import pytest
 
 from agentrun.cassette.interactions import Failure, Interaction
 from agentrun.cassette.redact_body import redact_string
-from agentrun.cassette.redaction import find_unredacted, redact_interaction
+from agentrun.cassette.redaction import redact_interaction
 from agentrun.redactor import Redactor, placeholder
 from agentrun.secret import Secret
 from agentrun.wire import HttpCall, HttpReply
 
 from ..named_cases import case
+from .unredacted import find_unredacted
 
 PLACEHOLDER = placeholder("KEY")
 KINDS = {

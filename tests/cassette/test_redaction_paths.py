@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from agentrun.cassette.interactions import Failure, Interaction
-from agentrun.cassette.redaction import find_redacted_values, find_unredacted, redact_interaction
+from agentrun.cassette.redaction import find_redacted_values, redact_interaction
 from agentrun.core.package import RedactionRule
 from agentrun.redactor import Redactor
 from agentrun.wire import HttpCall, HttpReply
+
+from .unredacted import find_unredacted
 
 MAIL = "[a-z]+@[a-z.]+[a-z]"
 JSON = (("content-type", "application/json"),)

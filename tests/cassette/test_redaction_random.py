@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from agentrun.cassette.interactions import Failure, Interaction
 from agentrun.cassette.redact_body import ByteEdit, ChunkedBody, apply_edits, parse_body
-from agentrun.cassette.redaction import find_unredacted, redact_interaction
+from agentrun.cassette.redaction import redact_interaction
 from agentrun.redactor import Redactor
 from agentrun.secret import Secret
 from agentrun.wire import HttpCall, HttpReply
+
+from .unredacted import find_unredacted
 
 LETTERS = 'ab"\\n1 +%'
 TEXTS = st.text(LETTERS, max_size=9)

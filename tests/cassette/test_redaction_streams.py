@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agentrun.canonical_json import map_json
 from agentrun.cassette.interactions import Interaction
 from agentrun.cassette.redact_body import GROUPINGS, redact_string
-from agentrun.cassette.redaction import find_redacted_values, find_unredacted, redact_interaction
+from agentrun.cassette.redaction import find_redacted_values, redact_interaction
 from agentrun.core.messages import Reply
 from agentrun.core.package import RedactionRule
 from agentrun.providers.codec import codec_for
@@ -22,6 +22,7 @@ from agentrun.testing.provider.wire_format import WireReply, WireRequest, WireTo
 from agentrun.wire import HttpCall, HttpReply
 
 from ..testing.provider_requests import PROVIDERS, model_request
+from .unredacted import find_unredacted
 
 REQUEST = WireRequest(model="m-1", stream=True, instructions="", tools=(), steps=())
 SECRETS = ["sk-0123456789", 'q"uo\\te\nd ü😀/+%']

@@ -70,7 +70,7 @@ cassettes/desk/default.yaml:134  damaged  this is not a cassette: 'method' is mi
   → restore the file or record it again
 """,
     secret: """\
-cassettes/desk/default.yaml:304  secret  a credential (openai key) is in the reply of interaction 7
+cassettes/desk/default.yaml:304  secret  a credential (openai key) is in interaction 7, reply body
   → revoke it, then record again; use `replay.redact` to keep other values out of cassettes
 """,
     miss: """\
@@ -178,7 +178,7 @@ def test_environment_secret_in_a_cassette_is_found_and_not_shown(desk: Path) -> 
     """It has no shape: only the environment knows that it is one."""
     replace_in_replies(desk / CASSETTE, "Done, 20.50", "correct horse battery")
     done = cassette(desk, "audit", SHOP_TOKEN="correct horse battery")
-    assert "the value of SHOP_TOKEN is in the reply of interaction 7" in done.out
+    assert "the value of SHOP_TOKEN is in interaction 7, reply body" in done.out
     assert (done.code, "horse" in done.out + done.err) == (1, False)
     assert cassette(desk, "audit").code == 0  # the twin: nobody knows it
 

@@ -112,7 +112,7 @@ def _orphan_finding(loaded: LoadedCassette) -> AuditFinding:
 
 def _secret_findings(file: CassetteFile, cassette: Cassette, context: AuditContext) -> Iterator[AuditFinding]:
     for leak in find_leaks(cassette, context.secrets):
-        place = f"{leak.where} of interaction {leak.number}" if leak.number else leak.where
+        place = f"interaction {leak.number}, {leak.place}" if leak.number else f"the {leak.place}"
         what = f"the value of {leak.what}" if leak.what.isupper() else f"a credential ({leak.what})"
         fix = "revoke it, then record again; use `replay.redact` to keep other values out of cassettes"
         yield _finding(file, "secret", f"{short_text(what)} is in {place}", fix, leak.line)

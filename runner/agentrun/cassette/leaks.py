@@ -1,56 +1,72 @@
-"""Find credentials on a cassette, whichever program recorded it.
+"""Read everything on a cassette as its readers do, and find credentials in it, whichever program recorded it.
 
-Rule 1  Everything is searched: addresses, headers, metadata, raw bodies, every text of their JSON with its key, JSON
-        inside texts, and the joined text of a streamed reply.
-Rule 2  A finding has the kind and the place of a credential, never its value.
-Rule 3  The work is limited: nothing recurses, and only the first `MAX_LEAKS` findings are returned.
+Rule 1  Everything is read: metadata, addresses (also decoded), headers, raw bodies, every text of their JSON with its
+        path, JSON inside texts, the joined pieces of a streamed text, and the same field of the items of a list.
+Rule 2  A leak has the kind and the place of a credential. Its value is never printed.
+Rule 3  The work is limited: nothing recurses, and `find_leaks` returns only the first `MAX_LEAKS` findings.
 
-`body_texts` reads all texts of a body as a client would. It is deliberately a second implementation: `redact_body.py`
-finds texts by their byte positions, and this module parses the body. A bug there is noticed here.
+This is deliberately a second implementation. `redact_body.py` edits the documents of a body in place, and this module
+reads them as a client would. So a bug there is noticed here, before a cassette is written.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any, Literal, NamedTuple
+from urllib.parse import unquote, unquote_plus
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from agentrun.canonical_json import NOT_JSON, read_json
 from agentrun.cassette.interactions import Cassette, Interaction
 from agentrun.cassette.parsed_interaction import parse_reply
 from agentrun.cassette.parsed_request import parse_request
 from agentrun.cassette.redact_body import STREAM_MARKS
 from agentrun.core.messages import Reply
-from agentrun.credentials import find_credentials
 from agentrun.providers.sse import SseDecoder
 from agentrun.redactor import SHORTEST_SECRET, Redactor
 from agentrun.secret import Secret, find_secrets, placeholder_name
 
 MAX_LEAKS = 20
-_LONGEST_INNER = 1024 * 1024
+Steps = tuple[str | int, ...]
+
+
+class PlacedText(NamedTuple):
+    text: str
+    steps: Steps = ()
+    """Its path in a document."""
+    least: int = 1
+    """A path with fewer steps selects the text that contains this document."""
+    kind: Literal["text", "document", "piece", "number"] = "text"
+    """document: JSON whose texts are listed too. piece: the whole text is listed too, or it is joined from others."""
+    place: str = ""
+    """Such as `reply body`."""
+    header: str | None = None
+
+    @property
+    def key(self) -> str | None:
+        """The name of the header, or the key of the text or of the list that contains it."""
+        return self.header or next((step for step in reversed(self.steps) if isinstance(step, str)), None)
 
 
 class Leak(Struct, frozen=True):
     number: int
     """The interaction, from 1. 0: the metadata."""
     line: int
-    where: str
-    """`the request`, `the reply` or `the metadata`."""
+    place: str
     what: str
     """Its kind, or the environment variable whose value it is."""
-
-
-def credentials_redactor(environment: Mapping[str, str]) -> Redactor:
-    return Redactor(find_credentials(environment))
+    value: tuple[str, Secret] | None = None
+    """The value with the name of its placeholder. None: it was known before."""
 
 
 def find_leaks(cassette: Cassette, secrets: Redactor) -> list[Leak]:
     """The first credentials on a cassette, each kind once in each place."""
     leaks: dict[Leak, None] = {}
-    for leak in _iterate_leaks(cassette, secrets):
-        leaks[leak] = None
+    for leak in search_cassette(cassette, secrets):
+        leaks[replace(leak, value=None)] = None
         if len(leaks) == MAX_LEAKS:
             break
     return list(leaks)
@@ -58,157 +74,152 @@ def find_leaks(cassette: Cassette, secrets: Redactor) -> list[Leak]:
 
 def find_leaked_values(cassette: Cassette) -> list[tuple[str, Secret]]:
     """All credentials that `find_leaks` would report, each with the name of its placeholder."""
-    values: dict[str, str] = {}
-    for _, _, _, texts in _texts_by_place(cassette):
-        for key, text in texts:
-            for start, end, kind in _find_credentials(text, key):
-                # Replaced everywhere, a short password would damage other words. With its signs it is unmistakable.
-                is_short = kind == "password in a url" and end - start < SHORTEST_SECRET
-                value = text[start - 1 : end + 1] if is_short else text[start:end]
-                values.setdefault(value, placeholder_name(kind, key))
-    return [(name, Secret(value)) for value, name in values.items()]
+    return [leak.value for leak in search_cassette(cassette, Redactor(())) if leak.value is not None]
 
 
-def _iterate_leaks(cassette: Cassette, secrets: Redactor) -> Iterator[Leak]:
-    for number, line, where, texts in _texts_by_place(cassette):
-        for what in _find_in_texts(texts, secrets):
-            yield Leak(number, line, where, what)
-
-
-def _texts_by_place(cassette: Cassette) -> Iterator[tuple[int, int, str, Iterator[tuple[str | None, str]]]]:
-    yield 0, 1, "the metadata", _walk(cassette.metadata)
+def search_cassette(cassette: Cassette, secrets: Redactor) -> Iterator[Leak]:
+    """All credentials on a cassette."""
+    metadata = (each._replace(place="metadata") for each in data_texts(cassette.metadata))
+    texts: list[tuple[int, int, Iterable[PlacedText]]] = [(0, 1, metadata)]
     for number, interaction in enumerate(cassette.interactions, 1):
-        yield number, interaction.line, "the request", _request_texts(interaction)
-        yield number, interaction.line, "the reply", _reply_texts(interaction)
+        texts.append((number, interaction.line, chain(interaction_texts(interaction), _parsed_texts(interaction))))
+    for number, line, found in texts:
+        for each in dict.fromkeys(found):
+            if (name := secrets.find_first(each.text)) is not None:
+                yield Leak(number, line, each.place, name)
+                continue  # its shape may be known too, but the name says more
+            for kind, value in _find_credentials(each):
+                yield Leak(number, line, each.place, kind, value)
 
 
-def _find_in_texts(texts: Iterator[tuple[str | None, str]], secrets: Redactor) -> Iterator[str]:
-    for key, text in texts:
-        name = secrets.find_first(text)
-        if name is not None:
-            yield name
-            continue  # its shape may be known too, but the name says more
-        for _, _, kind in _find_credentials(text, key):
-            yield kind
+def _find_credentials(placed: PlacedText) -> Iterator[tuple[str, tuple[str, Secret]]]:
+    text, key = placed.text, placed.key
+    for start, end, kind in () if placed.kind == "number" else find_secrets(text, key):
+        if kind == "private key" and text[start:end].endswith("-----"):
+            continue  # the first line, without the key itself
+        # Replaced everywhere, a short password would damage other words. With its signs it is unmistakable.
+        is_short = kind == "password in a url" and end - start < SHORTEST_SECRET
+        value = text[start - 1 : end + 1] if is_short else text[start:end]
+        yield kind, (placeholder_name(kind, key), Secret(value))
 
 
-def _find_credentials(text: str, key: str | None) -> Iterator[tuple[int, int, str]]:
-    """The secrets in a text. The first line of a private key, without the key itself, is none."""
-    for start, end, kind in find_secrets(text, key):
-        if kind != "private key" or not text[start:end].endswith("-----"):
-            yield start, end, kind
+# --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def _request_texts(interaction: Interaction) -> Iterator[tuple[str | None, str]]:
-    call = interaction.call
-    yield None, call.url
-    yield from _headers(call.headers)
-    yield from _body(call.body)
+def interaction_texts(interaction: Interaction) -> Iterator[PlacedText]:
+    call, reply, failure = interaction.call, interaction.reply, interaction.failure
+    for text in dict.fromkeys((call.url, unquote(call.url), unquote_plus(call.url))):
+        yield PlacedText(text, place="address")
+    for message, kind in ((call, "request"), (reply, "reply")):
+        for name, value in message.headers:
+            cookies = [part.partition("=")[2].strip() for part in value.split(";")] if name.endswith("cookie") else []
+            for text in (value, *cookies):
+                yield PlacedText(text, place=f"{kind} header {name}", header=name)
+    for message, kind in ((call, "request"), (reply, "reply")):
+        yield from (each._replace(place=f"{kind} body") for each in body_texts(message.body))
+    if failure:
+        found = (PlacedText(failure.message), *data_texts(failure.fields))
+        yield from (each._replace(place="failure") for each in found)
 
 
-def _reply_texts(interaction: Interaction) -> Iterator[tuple[str | None, str]]:
-    yield from _headers(interaction.reply.headers)
-    yield from _body(interaction.reply.body)
-    if interaction.failure is not None:
-        yield None, interaction.failure.message
-        yield from _walk(interaction.failure.fields)
+def _parsed_texts(interaction: Interaction) -> Iterator[PlacedText]:
+    """The reply of a model as the run has read it."""
     request = parse_request(interaction.call)
     reply = None if request is None else parse_reply(interaction, request)
-    if isinstance(reply, Reply):  # the joined chunks
-        yield None, reply.message.text
-        for call in reply.message.calls:
-            yield from _inner(call.arguments)
+    if isinstance(reply, Reply):
+        texts = (reply.message.text, *(each.arguments for each in reply.message.calls))
+        yield from (each._replace(place="reply body") for text in texts for each in data_texts(text))
 
 
-def _headers(headers: tuple[tuple[str, str], ...]) -> Iterator[tuple[str | None, str]]:
-    for name, value in headers:
-        yield name, value
-        if name.endswith("cookie"):
-            for part in value.split(";"):
-                yield name, part.partition("=")[2].strip()
-
-
-def _body(body: bytes) -> Iterator[tuple[str | None, str]]:
-    yield None, body.decode("utf-8", "replace")
-    try:
-        yield from _walk(read_json(body))
-    except NOT_JSON:
-        yield from ((None, text) for text in body_texts(body) if isinstance(text, str))
-
-
-def _inner(text: str) -> Iterator[tuple[str | None, str]]:
-    """A text, and the texts inside it if it is JSON."""
-    yield None, text
-    if text[:1] in ("{", "[") and len(text) < _LONGEST_INNER:
-        try:
-            yield from _walk(read_json(text.encode()), inside=True)
-        except (*NOT_JSON, UnicodeEncodeError):
-            return
-
-
-def _walk(value: Any, *, inside: bool = False) -> Iterator[tuple[str | None, str]]:
-    """Every text in plain data with its key."""
-    left: list[tuple[str | None, Any]] = [(None, value)]
-    while left:
-        key, value = left.pop()
-        if isinstance(value, dict):
-            left += value.items()
-            left += ((None, each) for each in value)
-        elif isinstance(value, list):
-            left += ((key, each) for each in value)
-        elif isinstance(value, str):
-            yield key, value
-            if not inside:
-                yield from _inner(value)
-
-
-# --- the texts of a body ----------------------------------------------------------------------------------------------
-
-_decoder = json.JSONDecoder(strict=False)
-
-
-def body_texts(body: bytes) -> Iterator[str | bytes]:
-    """The bytes, the texts of their JSON documents, and the joined pieces of streamed texts."""
-    yield body
+def body_texts(body: bytes) -> Iterator[PlacedText]:
     whole = body.decode("utf-8", "replace")
-    data = parse_json_document(whole)
+    data = parse_json(whole)
     if data is not None:
+        yield PlacedText(whole, kind="document")
         yield from data_texts(data)
-        yield from joined_list_texts(data)
+        yield from _joined_fields(data)
         return
     decoder = SseDecoder()
-    events = [event.data for event in (*decoder.feed(body), *decoder.end())] or whole.splitlines()
-    joined: dict[Any, list[str]] = {}
-    others: list[str] = []
-    for event in events:
-        data = parse_json_document(event)
-        if data is None:
-            others.append(event)
-            continue
-        yield from data_texts(data)
-        kind = _marks(data, ("type",)) if isinstance(data, dict) else ()
-        for path, text in _text_paths(data):
-            joined.setdefault((kind, path), []).append(text)
-    for texts in joined.values():
-        yield from data_texts("".join(texts))
-    yield "".join(others)
+    events = [event.data for event in (*decoder.feed(body), *decoder.end())]
+    parsed = [parse_json(event) for event in events or whole.splitlines()]
+    if not events and None in parsed:  # a text
+        yield PlacedText(whole)
+        yield from (each for data in parsed if data is not None for each in data_texts(data))
+        return
+    yield PlacedText(whole, kind="document")
+    yield PlacedText("".join(event for event, data in zip(events, parsed, strict=False) if data is None))
+    groups: dict[Any, list[tuple[Steps, str]]] = {}
+    for data in filter(None, parsed):
+        yield from (each if each.kind == "number" else each._replace(kind="piece") for each in data_texts(data))
+        kind = str(data.get("type")) if isinstance(data, dict) else ""
+        for path, steps, text in _pieces(data):
+            groups.setdefault((kind, path), []).append((steps, text))
+    for pieces in groups.values():
+        yield from data_texts("".join(text for _, text in pieces), pieces[0][0])
 
 
-def data_texts(data: Any) -> Iterator[str]:
-    """All texts and keys in plain data, including those inside texts that are JSON with escapes."""
-    waiting = [data]
+def data_texts(data: Any, steps: Steps = ()) -> Iterator[PlacedText]:
+    """All texts, keys and numbers in a document, and in its texts that are JSON."""
+    waiting: list[tuple[Any, Steps, int]] = [(data, steps, 1)]
     while waiting:
-        match waiting.pop():
-            case str(text):
-                yield text
-                waiting += [parse_json_document(text)] if "\\" in text else []
-            case dict(items):
-                waiting += [*items, *items.values()]
-            case list(items) | tuple(items):
-                waiting += items
+        data, steps, least = waiting.pop()
+        match data:
+            case dict():
+                yield from map(PlacedText, data)
+                waiting += [(item, (*steps, key), least) for key, item in reversed(data.items())]
+            case list() | tuple():
+                waiting += [(item, (*steps, index), least) for index, item in reversed([*enumerate(data)])]
+            case str():
+                inside = parse_json(data)
+                yield PlacedText(data, steps, least, "text" if inside is None else "document")
+                if inside is not None:
+                    waiting += [(inside, steps, len(steps) + 1), (inside, (), 1)]
+            case int() | float() if not isinstance(data, bool):
+                for text in dict.fromkeys([getattr(data, "spelled", json.dumps(data)), json.dumps(data)]):
+                    yield PlacedText(text, steps, least, "number")
 
 
-def joined_list_texts(data: Any) -> Iterator[str]:
+class _SpelledFloat(float):
+    """A number that knows how it was written, such as 12.50."""
+
+    def __init__(self, spelled: str) -> None:
+        self.spelled = spelled
+
+
+_decoder = json.JSONDecoder(strict=False, parse_float=_SpelledFloat)
+
+
+def parse_json(text: str) -> Any:
+    """Parse a JSON object, list or string. None: it is something else. A bare number does not count."""
+    text = text.removeprefix("\ufeff")
+    if text.lstrip(" \t\r\n")[:1] not in ("{", "[", '"'):
+        return None
+    try:
+        return _decoder.decode(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _pieces(data: Any) -> Iterator[tuple[tuple[Any, ...], Steps, str]]:
+    """Each text in order. In its first path, a list has the index fields of the item and not its position."""
+    waiting: list[tuple[tuple[Any, ...], Steps, Any]] = [((), (), data)]
+    while waiting:
+        path, steps, data = waiting.pop()
+        match data:
+            case str():
+                yield path, steps, data
+            case list():
+                waiting += [(path, (*steps, index), item) for index, item in reversed([*enumerate(data)])]
+            case dict():
+                marks = tuple(
+                    (name, repr(value))
+                    for name in STREAM_MARKS
+                    if (value := data.get(name)) and isinstance(value, str | int | float)
+                )
+                waiting += [((*path, marks, key), (*steps, key), item) for key, item in reversed(data.items())]
+
+
+def _joined_fields(data: Any) -> Iterator[PlacedText]:
     """For every list: the joined texts of the same field of all its items."""
     waiting = [data]
     while waiting:
@@ -218,43 +229,13 @@ def joined_list_texts(data: Any) -> Iterator[str]:
             case list(items):
                 waiting += items
                 if len(items) > 1:
-                    yield from _join_fields(items)
+                    yield from (PlacedText("".join(texts), kind="piece") for texts in _fields(items))
 
 
-def _join_fields(items: list[Any]) -> Iterator[str]:
-    yield "".join(item for item in items if isinstance(item, str))
-    fields: dict[str, list[str]] = {}
+def _fields(items: list[Any]) -> Iterable[list[str]]:
+    fields: dict[str | None, list[str]] = {}
     for item in items:
-        for key, text in item.items() if isinstance(item, dict) else ():
+        for key, text in item.items() if isinstance(item, dict) else [(None, item)]:
             if isinstance(text, str):
                 fields.setdefault(key, []).append(text)
-    yield from ("".join(texts) for texts in fields.values())
-
-
-def parse_json_document(text: str) -> Any:
-    """Parse a text as JSON. None: it is not JSON, or only a number."""
-    try:
-        data = _decoder.decode(text.removeprefix("\ufeff"))
-    except (ValueError, RecursionError):
-        return None
-    return data if isinstance(data, dict | list | str) else None
-
-
-def _text_paths(data: Any) -> Iterator[tuple[tuple[Any, ...], str]]:
-    """Each text in order with its path. In a list, the path has the index fields of an item and not its position."""
-    waiting: list[tuple[tuple[Any, ...], Any]] = [((), data)]
-    while waiting:
-        path, data = waiting.pop()
-        match data:
-            case str():
-                yield path, data
-            case list():
-                waiting += [(path, item) for item in reversed(data)]
-            case dict():
-                marks = _marks(data, STREAM_MARKS)
-                waiting += [((*path, marks, key), item) for key, item in reversed(data.items())]
-
-
-def _marks(data: dict[str, Any], names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    values = ((name, data.get(name)) for name in names)
-    return tuple((name, repr(value)) for name, value in values if value and isinstance(value, str | int | float))
+    return fields.values()

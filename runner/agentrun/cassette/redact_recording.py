@@ -48,7 +48,7 @@ def _restore(
     is_unchanged = call.body == reduced.call.body
     body = _whole_body(request.json, call.body, bodies, is_unchanged=is_unchanged)
     if body is None:
-        (after,) = redaction.redact_interactions([before])
+        (after,) = redact_cassette(redaction, [before], {}).interactions
         body = JsonBody.parse(after.call.body)
         if body is None:
             return after

@@ -20,12 +20,13 @@ Rule 10 Before a cassette is written, everything that `find_leaks` would report 
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple, TypeVar
-from urllib.parse import unquote, unquote_plus, unquote_to_bytes
+from functools import partial
+from itertools import islice
+from typing import Any, TypeVar
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 from msgspec import Struct
@@ -33,17 +34,8 @@ from msgspec.structs import replace
 
 from agentrun.canonical_json import map_json, read_json
 from agentrun.cassette.interactions import Cassette, Interaction
-from agentrun.cassette.leaks import body_texts, data_texts, find_leaked_values, find_leaks
-from agentrun.cassette.redact_body import (
-    GROUPINGS,
-    ByteEdit,
-    ChunkedBody,
-    apply_edits,
-    parse_body,
-    parse_document,
-    redact_body,
-    redact_string,
-)
+from agentrun.cassette.leaks import Leak, PlacedText, body_texts, interaction_texts, search_cassette
+from agentrun.cassette.redact_body import ByteEdit, ChunkedBody, apply_edits, redact_body, redact_string
 from agentrun.core.package import RedactionRule
 from agentrun.core.policy import compile_mask
 from agentrun.errors import StorageError
@@ -59,7 +51,6 @@ MIN_VALUE_LENGTH = 3
 MAX_LEARNED_VALUES = 10_000
 """Values learned from a cassette. Each costs memory, and anyone can write a file with millions of placeholders."""
 _NO_REPLY = HttpReply(0, (), b"")
-_NO_CALL = HttpCall("", "", (), b"")
 _percent = re.compile(rb"%[0-9a-fA-F]{2}|.", re.DOTALL)
 _MARK = "[redacted:"
 _placeholder = re.compile(r"\[redacted:([A-Za-z0-9_.-]+)\]")
@@ -69,41 +60,31 @@ _any_placeholder = re.compile(r"\[redacted:[^\[\]]*\]")
 class RunRedaction:
     def __init__(self, rules: Sequence[RedactionRule] = (), redactor: Redactor = Redactor(())) -> None:  # noqa: B008  # frozen
         """`redactor`: knows the secrets of the environment."""
-        self._rules = tuple(rules)
-        self._patterns = tuple(rule for rule in self._rules if rule.path is None)
-        self._redactor = redactor
-        self._learned: set[tuple[str, str]] = set()
+        self.rules = tuple(rules)
+        self._patterns = tuple(rule for rule in self.rules if rule.path is None)
+        self.redactor = redactor
+        self._learned: dict[tuple[str, str], None] = {}
         self._stretches: dict[str, str] = {}
         """Texts that were learned only as a whole, with their placeholders."""
 
     @property
     def is_active(self) -> bool:
         """Whether there is anything to redact: a known value or a pattern."""
-        return bool(self._patterns or self._stretches or self._redactor)
+        return bool(self._patterns or self._stretches or self.redactor)
 
     def redact_request(self, call: HttpCall) -> HttpCall:
         interaction = Interaction(call, _NO_REPLY)
-        self.learn(find_redacted_values([interaction], self._rules))
-        return redact_interaction(interaction, self._redactor).call
-
-    def redact_interactions(self, interactions: Sequence[Interaction]) -> tuple[Interaction, ...]:
-        """The interactions as they are recorded. Raises `storage.failed` if a secret could not be redacted."""
-        self.learn(find_redacted_values(interactions, self._rules))
-        cleaned = tuple(redact_interaction(each, self._redactor) for each in interactions)
-        if place := find_unredacted(cleaned, self._redactor):
-            message = f"nothing was recorded because a secret could not be redacted in {place}"
-            raise StorageError("storage.failed", message, fields={"path": "cassette", "place": place})
-        return cleaned
+        self.learn(find_redacted_values([interaction], self.rules))
+        return redact_interaction(interaction, self.redactor).call
 
     def text(self, text: str) -> str:
         if not self.is_active:
             return text
         if self._patterns:
-            interaction = Interaction(_NO_CALL, HttpReply(0, (), text.encode("utf-8", "surrogatepass")))
-            self.learn(find_redacted_values([interaction], self._patterns))
+            self.learn(_select_values(body_texts(text.encode("utf-8", "surrogatepass")), self._patterns))
         for raw, words in self._stretches.items():
             text = text.replace(raw, words)
-        return redact_string(text, self._redactor)
+        return redact_string(text, self.redactor)
 
     def data(self, value: DataT) -> DataT:
         def number(value: float) -> float | str:
@@ -123,12 +104,20 @@ class RunRedaction:
             self._stretches.update((raw.reveal(), words) for raw, words in new.stretches)
         return True
 
+    @property
+    def learned_count(self) -> int:
+        return len(self._learned)
+
+    def learned(self, start: int) -> NamedSecrets:
+        """The values that were found in this run, after the first `start`."""
+        return [(name, Secret(value)) for name, value in islice(self._learned, start, None)]
+
     def learn(self, values: NamedSecrets) -> None:
         """Redact these values from now on."""
         new = [(name, value) for name, value in values if (name, value.reveal()) not in self._learned]
         if new:
-            self._learned.update((name, value.reveal()) for name, value in new)
-            self._redactor = self._redactor.with_values(new, shortest=MIN_VALUE_LENGTH)
+            self._learned.update(((name, value.reveal()), None) for name, value in new)
+            self.redactor = self.redactor.with_values(new, shortest=MIN_VALUE_LENGTH)
 
 
 def redact_interaction(interaction: Interaction, redactor: Redactor) -> Interaction:
@@ -138,8 +127,9 @@ def redact_interaction(interaction: Interaction, redactor: Redactor) -> Interact
     whole = interaction.call
     call, reply, failure = whole, interaction.reply, interaction.failure
     if failure is not None:
-        message, fields = redactor.redact_text(failure.message), redactor.redact_data(failure.fields)
-        failure = replace(failure, message=message, fields=fields)
+        clean_text = partial(redact_string, redactor=redactor)
+        fields = map_json(failure.fields, text=clean_text, keys=True)
+        failure = replace(failure, message=clean_text(failure.message), fields=fields)
     body = redact_body(ChunkedBody(reply.body, interaction.chunks), redactor)
     reply = replace(reply, headers=_redact_headers(reply.headers, redactor), body=body.data)
     url, sent = _redact_url(call.url, redactor), redact_body(ChunkedBody(call.body), redactor).data
@@ -167,32 +157,6 @@ def _redact_decoded(data: bytes, plus: bytes, redactor: Redactor) -> bytes:
     decoded = unquote_to_bytes(data.replace(b"+", plus))
     edits = (ByteEdit(units[start][0], units[end - 1][1], new) for start, end, new in redactor.changes(decoded))
     return apply_edits(ChunkedBody(data), edits).data
-
-
-def find_unredacted(interactions: Sequence[Interaction], redactor: Redactor) -> str | None:
-    """The first place that still has a value, such as `interaction 3, reply body`."""
-    if not redactor:
-        return None
-    for number, interaction in enumerate(interactions, 1):
-        for place, texts in _texts_by_place(interaction):
-            if any(_contains_secret(text, redactor) for text in texts):
-                return f"interaction {number}, {place}"
-    return None
-
-
-def _contains_secret(text: str | bytes, redactor: Redactor) -> bool:
-    return redactor.find_first(text) is not None if isinstance(text, str) else redactor.redact_bytes(text) is not text
-
-
-def _texts_by_place(interaction: Interaction) -> Iterator[tuple[str, Iterable[str | bytes]]]:
-    call, reply, failure = interaction.call, interaction.reply, interaction.failure
-    yield "address", (call.url, unquote(call.url), unquote_plus(call.url))
-    for kind, message in (("request", call), ("reply", reply)):
-        for name, value in message.headers:
-            yield f"{kind} header {name}", (value,)
-        yield f"{kind} body", body_texts(message.body)
-    if failure:
-        yield "failure", (failure.message, *data_texts(failure.fields))
 
 
 def equals_except_placeholders(recorded: Any, value: Any) -> bool:
@@ -283,42 +247,23 @@ def _latest_positions(pieces: list[str], text: str) -> list[int]:
     return [*reversed([*places, 0])]
 
 
-class _PathText(NamedTuple):
-    steps: tuple[str | int, ...]
-    text: str
-    least: int = 1
-    """A path with fewer steps selects the text that contains this document."""
-    is_whole: bool = False
-    """Whether it is JSON whose parts are listed too."""
-    is_number: bool = False
+def find_redacted_values(interactions: Iterable[Interaction], rules: Sequence[RedactionRule]) -> NamedSecrets:
+    """The values that the rules select, each with the name of its rule."""
+    return _select_values((each for one in interactions for each in interaction_texts(one)), rules) if rules else []
 
 
-def find_redacted_values(
-    interactions: Sequence[Interaction], redactions: Sequence[RedactionRule]
-) -> list[tuple[str, Secret]]:
-    """The values with the names of their rules."""
-    if not redactions:
-        return []
+def _select_values(texts: Iterable[PlacedText], rules: Sequence[RedactionRule]) -> NamedSecrets:
     values: dict[tuple[str, str], None] = {}
-    seen: set[_PathText] = set()
-    for interaction in interactions:
-        for each in _interaction_texts(interaction):
-            if each not in seen:
-                seen.add(each)
-                values.update((value, None) for value in _matching_values(each, redactions))
+    for each in dict.fromkeys(each for each in texts if each.kind != "piece"):
+        for rule in rules:
+            is_selected = each.kind != "document" if rule.path is None else _leads_to(rule.path, each)
+            found = [each.text] if is_selected and (rule.path or rule.pattern) else []
+            if found and rule.pattern is not None:
+                matches = compile_mask(rule.pattern).finditer(_searchable(each.text))
+                found = [each.text[slice(*match.span())] for match in matches]
+            long = (text for text in found if len(_any_placeholder.sub("", text)) >= MIN_VALUE_LENGTH)
+            values.update(((rule.name, text), None) for text in long)
     return [(name, Secret(value)) for name, value in values]
-
-
-def _matching_values(each: _PathText, redactions: Sequence[RedactionRule]) -> Iterator[tuple[str, str]]:
-    for redaction in redactions:
-        is_selected = not each.is_whole if redaction.path is None else _leads_to(redaction.path, each)
-        if not is_selected:
-            continue
-        texts = [each.text] if redaction.path is not None else []
-        if redaction.pattern is not None:
-            matches = compile_mask(redaction.pattern).finditer(_searchable(each.text))
-            texts = [each.text[slice(*match.span())] for match in matches]
-        yield from ((redaction.name, text) for text in texts if len(_any_placeholder.sub("", text)) >= MIN_VALUE_LENGTH)
 
 
 def _searchable(text: str) -> str:
@@ -327,7 +272,7 @@ def _searchable(text: str) -> str:
     return _any_placeholder.sub(lambda match: "\0" * len(match[0]), text)
 
 
-def _leads_to(path: str, text: _PathText) -> bool:
+def _leads_to(path: str, text: PlacedText) -> bool:
     steps = path.split(".")
     return any(
         text.least <= len(each) <= len(text.steps)
@@ -336,69 +281,27 @@ def _leads_to(path: str, text: _PathText) -> bool:
     )
 
 
-def _interaction_texts(interaction: Interaction) -> Iterator[_PathText]:
-    call, reply, failure = interaction.call, interaction.reply, interaction.failure
-    plain = [call.url, unquote(call.url), unquote_plus(call.url)]
-    plain += [value for _, value in (*call.headers, *reply.headers)]
-    yield from (_PathText((), text) for text in plain)
-    for body in (call.body, reply.body):
-        yield from _texts_in_body(body)
-    if failure:
-        yield _PathText((), failure.message)
-        yield from _texts_in_data(failure.fields)
-
-
-def _texts_in_body(body: bytes) -> Iterator[_PathText]:
-    contents = parse_body(body)
-    if contents is None:
-        yield _PathText((), body.decode("utf-8", "replace"))
-        return
-    if not contents.is_stream:
-        yield from _texts_in_data(contents.documents[0].data)
-        return
-    for group in contents.group_leaves(GROUPINGS[0]):
-        yield from _texts_in_data("".join(leaf.text for leaf in group), group[0].steps)
-    for document in contents.documents:
-        yield from (each for each in _texts_in_data(document.data) if each.is_number)
-
-
-def _texts_in_data(data: Any, steps: tuple[str | int, ...] = ()) -> Iterator[_PathText]:
-    """All texts and numbers in a document, and in its texts that are JSON."""
-    waiting: list[tuple[Any, tuple[str | int, ...], int]] = [(data, steps, 1)]
-    while waiting:
-        data, steps, least = waiting.pop()
-        match data:
-            case dict():
-                yield from (_PathText((), key) for key in data)
-                waiting += [(item, (*steps, key), least) for key, item in reversed(data.items())]
-            case list():
-                waiting += [(item, (*steps, index), least) for index, item in reversed([*enumerate(data)])]
-            case str():
-                inside = parse_document(data.encode("utf-8", "surrogatepass"))
-                yield _PathText(steps, data, least, inside is not None)
-                if inside is not None:
-                    waiting += [(inside, steps, len(steps) + 1), (inside, (), 1)]
-            case int() | float() if not isinstance(data, bool):
-                spellings = dict.fromkeys([getattr(data, "spelled", json.dumps(data)), json.dumps(data)])
-                yield from (_PathText(steps, text, least, is_number=True) for text in spellings)
-
-
 def redact_cassette(
-    redaction: RunRedaction, interactions: Sequence[Interaction], metadata: Mapping[str, Any]
+    redaction: RunRedaction, interactions: Sequence[Interaction], metadata: Mapping[str, Any], first: int = 1
 ) -> Cassette:
-    """The cassette as it is written. Raises `storage.failed` if a secret could not be redacted."""
-    clean = _redact(redaction, interactions, metadata)
-    leaked = find_leaked_values(clean)
-    if not leaked:
-        return clean
-    redaction.learn(leaked)
-    clean = _redact(redaction, interactions, metadata)
-    for leak in find_leaks(clean, Redactor(())):
-        place = f"interaction {leak.number}, {leak.where}" if leak.number else leak.where
+    """The cassette as it is written. `first`: the number of the first interaction. Raises `storage.failed` if a secret
+    could not be redacted."""
+    redaction.learn(find_redacted_values(interactions, redaction.rules))
+    clean, leaks = _redact_and_search(redaction, interactions, metadata)
+    unknown = [leak.value for leak in leaks if leak.value is not None]
+    if unknown:
+        redaction.learn(unknown)
+        clean, leaks = _redact_and_search(redaction, interactions, metadata)
+    for leak in leaks:
+        place = f"interaction {leak.number + first - 1}, {leak.place}" if leak.number else leak.place
         message = f"nothing was recorded because a secret ({leak.what}) could not be redacted in {place}"
         raise StorageError("storage.failed", message, fields={"path": "cassette", "place": place})
     return clean
 
 
-def _redact(redaction: RunRedaction, interactions: Sequence[Interaction], metadata: Mapping[str, Any]) -> Cassette:
-    return Cassette(redaction.redact_interactions(interactions), dict(redaction.data(metadata)), 0)
+def _redact_and_search(
+    redaction: RunRedaction, interactions: Sequence[Interaction], metadata: Mapping[str, Any]
+) -> tuple[Cassette, list[Leak]]:
+    redacted = tuple(redact_interaction(each, redaction.redactor) for each in interactions)
+    clean = Cassette(redacted, dict(redaction.data(metadata)), 0)
+    return clean, list(search_cassette(clean, redaction.redactor))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import chain
@@ -241,11 +240,11 @@ def audit_command(
       agentrun cassette audit specs/support.yaml --fail-on any
       agentrun cassette audit --max-age 90d --fail-on old,secret --json
     """
-    from agentrun.cassette.leaks import credentials_redactor
     from agentrun.cassette.selection import load_selected, select_cassettes
+    from agentrun.credentials import hidden_secrets
     from agentrun.testing.suite.replay import SuiteReplays
 
-    context = AuditContext(SuiteReplays(), credentials_redactor(os.environ), now, max_age)
+    context = AuditContext(SuiteReplays(), hidden_secrets.redactor, now, max_age)
     files = select_cassettes(paths)
     found = [finding for file in files for finding in audit_cassette(load_selected(file), context)]
     failing = [finding for finding in found if finding.kind in fail_on]
