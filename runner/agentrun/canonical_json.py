@@ -8,13 +8,15 @@ Rule 3  NaN has no fingerprint.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from functools import lru_cache
 from operator import is_
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
+StructT = TypeVar("StructT", bound=msgspec.Struct)
 _sorted_encoder = msgspec.json.Encoder(order="sorted")
 sorted_json: Callable[[Any], bytes] = _sorted_encoder.encode
 """Compact JSON with sorted keys, for journal lines and match keys."""
@@ -59,6 +61,27 @@ def _number(text: str) -> int | float:
 
 read_json: Callable[[bytes], Any] = msgspec.json.Decoder(float_hook=_number).decode
 """Parse JSON. Whole numbers become ints, also `1.0` and `1e3`. Raises one of NOT_JSON."""
+
+
+class SpelledFloat(float):
+    """A number that knows how it was written, such as 12.50."""
+
+    def __init__(self, spelled: str) -> None:
+        self.spelled = spelled
+
+
+_lenient_decoder = json.JSONDecoder(strict=False, parse_float=SpelledFloat)
+
+
+def parse_document(text: str) -> Any:
+    """Parse a JSON object, list or string, also with control characters. None: it is something else, or a number."""
+    text = text.removeprefix("\ufeff")
+    if text.lstrip(" \t\r\n")[:1] not in ("{", "[", '"'):
+        return None
+    try:
+        return _lenient_decoder.decode(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def is_json(data: bytes) -> bool:
@@ -120,3 +143,12 @@ def map_json(
         return value
 
     return change(value)
+
+
+def escape_surrogates(struct: StructT) -> StructT:
+    """Write each half of a surrogate pair as an escape, such as `\\ud83d`. UTF-8 has no form for it."""
+
+    def escape(text: str) -> str:
+        return text.encode("utf-8", "backslashreplace").decode()
+
+    return msgspec.convert(map_json(msgspec.to_builtins(struct), text=escape, keys=True), type(struct))

@@ -19,9 +19,11 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import quote_from_bytes
 
+import msgspec
 import re2
+from msgspec import Struct, ValidationError, convert, to_builtins
 
-from agentrun.canonical_json import map_json
+from agentrun.canonical_json import StructT, map_json, parse_document
 from agentrun.secret import Secret, find_secrets, mask_at, mask_spans, placeholder_name
 
 SHORTEST_SECRET = 8
@@ -170,8 +172,8 @@ class _Finder:
         self._made = _any_of(map(_bytes, self.placeholders))
 
     @cached_property
-    def tokens(self) -> list[str]:
-        return sorted({*map(_text, self._names), *self.placeholders})
+    def tokens(self) -> list[bytes]:
+        return sorted({*self._names, *map(_bytes, self.placeholders)})
 
     @cached_property
     def longest(self) -> int:
@@ -181,6 +183,7 @@ class _Finder:
         return [match.span() for match in self._made.finditer(data, start)] if _OPEN in data else []
 
     def spans(self, data: bytes, start: int = 0) -> Iterator[tuple[int, int, str]]:
+        """The values in some bytes, in order: (start, end, name)."""
         if len(data) - start < self._lengths[-1]:
             return
         for stop, after in (*self.placeholder_spans(data, start), (len(data), len(data))):
@@ -193,35 +196,25 @@ class _Finder:
             start = after
 
     def changes(self, data: bytes, start: int = 0) -> Iterator[tuple[int, int, bytes]]:
-        for first, end, name in self.spans(data, start):
-            yield first, end, placeholder(name).encode()
+        return ((first, end, placeholder(name).encode()) for first, end, name in self.spans(data, start))
 
-    def found_tokens(self, text: str, at: int) -> Iterator[tuple[int, int, str]]:
-        """Values and placeholders from an index on, in order, with the texts to show for them."""
-        data = _bytes(text)
-        first = len(_bytes(text[:at]))
-        found = [(start, end, new.decode()) for start, end, new in self.changes(data, first)]
-        found += [(start, end, data[start:end].decode()) for start, end in self.placeholder_spans(data, first)]
-        for start, end, new in sorted(found):
-            yield (start, end, new) if text.isascii() else (len(_text(data[:start])), len(_text(data[:end])), new)
-
-    def undecided(self, text: str, at: int) -> int:
-        """The first index from which the rest of the text may be the beginning of a form or placeholder."""
-        tokens, longest = self.tokens, self.longest
-        for start in range(max(at, len(text) - longest + 1), len(text)):
-            rest = text[start:]
+    def undecided(self, data: bytes, at: int) -> int:
+        """The first index from which the rest may be the beginning of a form or placeholder."""
+        tokens = self.tokens
+        for start in range(max(at, len(data) - self.longest + 1), len(data)):
+            rest = data[start:]
             index = bisect_left(tokens, rest)
             index += index < len(tokens) and tokens[index] == rest
             if index < len(tokens) and tokens[index].startswith(rest):
                 return start
-        return len(text)
+        return len(data)
 
-    def open_placeholder(self, text: str) -> int:
-        """The index of a placeholder that is not complete yet, or the length of the text."""
-        start = text.rfind("[")
-        rest = text[start:]
+    def open_placeholder(self, data: bytes) -> int:
+        """The index of a placeholder that is not complete yet, or the length of the data."""
+        start = data.rfind(b"[")
+        rest = data[start:].decode("utf-8", "replace")
         is_open = start >= 0 and any(one != rest and one.startswith(rest) for one in self.placeholders)
-        return start if is_open else len(text)
+        return start if is_open else len(data)
 
     def _form_at(self, data: bytes, first: int, stop: int) -> bytes:
         for length in self._lengths:
@@ -277,20 +270,7 @@ class Redactor:
         return safe if len(stream.end()) >= _REVEALING_LENGTH else text
 
     def find_first(self, text: str) -> str | None:
-        return next((name for _, _, name in self._byte_spans(text)), None)
-
-    def spans(self, text: str) -> list[tuple[int, int, str]]:
-        """The values in a text, in order: (start, end, name)."""
-        spans = list(self._byte_spans(text))
-        if not spans or text.isascii():
-            return spans
-        data, at, chars, moved = _bytes(text), 0, 0, []
-        for start, end, name in spans:
-            first = chars + len(_text(data[at:start]))
-            chars = first + len(_text(data[start:end]))
-            at = end
-            moved.append((first, chars, name))
-        return moved
+        return next((name for _, _, name in self._finder.spans(_bytes(text))), None) if self._values else None
 
     def redact_bytes(self, data: bytes) -> bytes:
         pieces, at = [], 0
@@ -303,15 +283,63 @@ class Redactor:
         """The replacements in bytes, in order: (start, end, new)."""
         return list(self._finder.changes(data)) if self._values else []
 
-    def redact_data(self, value: Any) -> Any:
-        """Redact the texts and keys of plain JSON data. Returns the same object if it contains no value."""
-        return map_json(value, text=self.redact_text, keys=True)
+    def redact_string(self, text: str) -> str:
+        """Redact a text. If it is JSON, such as the arguments of a call, its values are searched first, without their
+        escapes. Returns the same object if it contains no value."""
+        if not self._values or ("\\" not in text and self.redact_text(text) is text):
+            return text
+        data = parse_document(text)
+        clean = data if data is None else self.redact_data(data, numbers=True)
+        return self.redact_text(text if clean is data else encode_document(clean, text))
+
+    def redact_data(self, value: Any, *, numbers: bool = False) -> Any:
+        """Redact the texts and keys of plain JSON data, with `numbers` also its numbers, which become texts. Returns
+        the same object if it contains no value, or if it is nested too deeply."""
+
+        def redact_number(value: float) -> float | str:
+            clean = self.redact_text(text := json.dumps(value))
+            return value if clean is text else clean
+
+        number: Any = redact_number if numbers else lambda value: value
+        try:
+            return map_json(value, text=self.redact_string, number=number, keys=True)
+        except RecursionError:
+            return value
+
+    def redact_struct(self, struct: StructT) -> StructT:
+        """Redact the texts of a struct, such as a fact, and its numbers where a text is possible."""
+        if not self._values or self._is_clean(struct):
+            return struct
+        data = to_builtins(struct)
+        clean = self.redact_data(data, numbers=True)
+        if clean is data:
+            return struct
+        try:
+            return convert(clean, type(struct))
+        except ValidationError:  # a field that must be a number, with the digits of a password by chance
+            return convert(self.redact_data(data), type(struct))
+
+    def _is_clean(self, struct: Struct) -> bool:
+        """Whether one search finds nothing. A text with a backslash may have a value in inner JSON."""
+        try:
+            data = msgspec.json.encode(struct)
+        except UnicodeEncodeError:  # half of a surrogate pair
+            return False
+        return b"\\\\" not in data and not self.changes(data)
 
     def stream(self) -> RedactedStream:
         return RedactedStream(self._finder if self._values else None)
 
-    def _byte_spans(self, text: str) -> Iterator[tuple[int, int, str]]:
-        return self._finder.spans(_bytes(text)) if self._values else iter(())
+
+def encode_document(data: Any, before: str) -> str:
+    """Encode JSON in one line, with the spaces of its former text after `,` and `:`."""
+    separators = (", ", ": ") if '": ' in before else (",", ":")
+    text = json.dumps(data, ensure_ascii=False, separators=separators)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return json.dumps(data, separators=separators)
+    return text
 
 
 class RedactedStream:
@@ -319,39 +347,37 @@ class RedactedStream:
 
     def __init__(self, finder: _Finder | None) -> None:
         self._finder = finder
-        self._before = ""
+        self._before = b""
         """The end of the text that was returned so far, not redacted."""
-        self._held = ""
+        self._held = b""
 
     def feed(self, piece: str) -> str:
         """Return the text that may be shown now. Only a possible beginning of a value is held back."""
-        if self._finder is None:
-            return piece
-        return self._pass(self._before + self._held + piece, ended=False)
+        return piece if self._finder is None else self._pass(self._finder, _bytes(piece), ended=False)
 
     def end(self) -> str:
-        return "" if self._finder is None else self._pass(self._before + self._held, ended=True)
+        return "" if self._finder is None else self._pass(self._finder, b"", ended=True)
 
-    def _pass(self, text: str, *, ended: bool) -> str:
-        finder = self._finder
-        assert finder is not None
+    def _pass(self, finder: _Finder, piece: bytes, *, ended: bool) -> str:
+        data = self._before + self._held + piece
         at, shown = len(self._before), []
-        undecided = len(text) if ended else finder.undecided(text, at)
-        opened = len(text) if ended else finder.open_placeholder(text)
-        for start, end, new in finder.found_tokens(text, at):
+        undecided = len(data) if ended else finder.undecided(data, at)
+        opened = len(data) if ended else finder.open_placeholder(data)
+        placeholders = ((start, end, data[start:end]) for start, end in finder.placeholder_spans(data, at))
+        for start, end, new in sorted([*finder.changes(data, at), *placeholders]):
             if at > undecided:
-                undecided = finder.undecided(text, at)
-            is_open = not ended and end == len(text) and text[start:end].isdigit()  # see rule 4
+                undecided = finder.undecided(data, at)
+            is_open = not ended and end == len(data) and data[start:end].isdigit()  # see rule 4
             if start >= undecided or start < opened < end or is_open:
                 undecided = min(undecided, start)
                 break
-            shown += [text[at:start], new]
+            shown += [data[at:start], new]
             at = end
         if at > undecided:
-            undecided = finder.undecided(text, at)
-        shown.append(text[at:undecided])
-        self._before, self._held = text[:undecided][-1:], text[undecided:]
-        return "".join(shown)
+            undecided = finder.undecided(data, at)
+        shown.append(data[at:undecided])
+        self._before, self._held = data[:undecided][-1:], data[undecided:]
+        return _text(b"".join(shown))
 
 
 def _bytes(text: str) -> bytes:

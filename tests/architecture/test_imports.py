@@ -19,7 +19,6 @@ DRIVER_SEES = (
     "agentrun.core",
     "agentrun.engine.ports",
     "agentrun.engine.world",
-    "agentrun.engine.fact_redaction",
     *(f"agentrun.{name}" for name in GROUND),
 )
 LATE_PLACES = ("agentrun.cli",)

@@ -9,7 +9,6 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from agentrun.cassette.interactions import Failure, Interaction
-from agentrun.cassette.redact_body import redact_string
 from agentrun.cassette.redaction import redact_interaction
 from agentrun.redactor import Redactor, placeholder
 from agentrun.secret import Secret
@@ -255,7 +254,7 @@ def test_value_that_only_the_bytes_have_is_refused_in_a_body_and_replaced_in_a_t
     found = redact_interaction(interaction_with(reply=body), redactor_of(value))
     assert json.loads(found.reply.body) == json.loads(body)
     assert find_unredacted([found], redactor_of(value)) == "interaction 1, reply body"
-    assert value not in redact_string(body.decode(), redactor_of(value))
+    assert value not in redactor_of(value).redact_string(body.decode())
 
 
 def test_chunk_sizes_follow_the_redacted_body() -> None:
@@ -282,7 +281,9 @@ def test_large_bodies_without_values_are_not_changed() -> None:
 
 def test_deeply_nested_documents_are_redacted() -> None:
     deep = b"[" * 50_000 + b"ABCDEFGH" + b"]" * 50_000
-    deepish = b'{"a":' * 900 + b'"\\u0041BCDEFGH"' + b"}" * 900
+    deepish, deeper = (b'{"a":' * count + b'"\\u0041BCDEFGH"' + b"}" * count for count in (100, 900))
+    too_deep = redact_interaction(interaction_with(reply=deeper), redactor_of("ABCDEFGH"))
+    assert find_unredacted([too_deep], redactor_of("ABCDEFGH")), "it is refused"
     for body in (deep, deepish, b"data: " + deepish + b"\n\n"):
         clean = redact_interaction(interaction_with(reply=body), redactor_of("ABCDEFGH"))
         assert find_unredacted([clean], redactor_of("ABCDEFGH")) is None

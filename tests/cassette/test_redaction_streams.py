@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agentrun.canonical_json import map_json
 from agentrun.cassette.interactions import Interaction
-from agentrun.cassette.redact_body import GROUPINGS, redact_string
+from agentrun.cassette.redact_body import GROUPINGS
 from agentrun.cassette.redaction import find_redacted_values, redact_interaction
 from agentrun.core.messages import Reply
 from agentrun.core.package import RedactionRule
@@ -72,8 +72,8 @@ def check_redacted_stream(provider: str, body: bytes, redactor: Redactor) -> Non
     assert find_unredacted([found], redactor) is None
     assert found.chunks == (len(found.reply.body),)
     clean, clean_reply = decode_stream(provider, found.reply.body)
-    assert clean == redact_string(text, redactor)
-    assert clean_reply == map_json(reply, text=lambda each: redact_string(each, redactor), keys=True)
+    assert clean == redactor.redact_string(text)
+    assert clean_reply == map_json(reply, text=redactor.redact_string, keys=True)
     assert found.reply.body.count(b"\n") == body.count(b"\n")
 
 

@@ -20,6 +20,7 @@ from urllib.parse import unquote, unquote_plus
 from msgspec import Struct
 from msgspec.structs import replace
 
+from agentrun.canonical_json import parse_document
 from agentrun.cassette.interactions import Cassette, Interaction
 from agentrun.cassette.parsed_interaction import parse_reply
 from agentrun.cassette.parsed_request import parse_request
@@ -133,7 +134,7 @@ def _parsed_texts(interaction: Interaction) -> Iterator[PlacedText]:
 
 def body_texts(body: bytes) -> Iterator[PlacedText]:
     whole = body.decode("utf-8", "replace")
-    data = parse_json(whole)
+    data = parse_document(whole)
     if data is not None:
         yield PlacedText(whole, kind="document")
         yield from data_texts(data)
@@ -141,7 +142,7 @@ def body_texts(body: bytes) -> Iterator[PlacedText]:
         return
     decoder = SseDecoder()
     events = [event.data for event in (*decoder.feed(body), *decoder.end())]
-    parsed = [parse_json(event) for event in events or whole.splitlines()]
+    parsed = [parse_document(event) for event in events or whole.splitlines()]
     if not events and None in parsed:  # a text
         yield PlacedText(whole)
         yield from (each for data in parsed if data is not None for each in data_texts(data))
@@ -170,34 +171,13 @@ def data_texts(data: Any, steps: Steps = ()) -> Iterator[PlacedText]:
             case list() | tuple():
                 waiting += [(item, (*steps, index), least) for index, item in reversed([*enumerate(data)])]
             case str():
-                inside = parse_json(data)
+                inside = parse_document(data)
                 yield PlacedText(data, steps, least, "text" if inside is None else "document")
                 if inside is not None:
                     waiting += [(inside, steps, len(steps) + 1), (inside, (), 1)]
             case int() | float() if not isinstance(data, bool):
                 for text in dict.fromkeys([getattr(data, "spelled", json.dumps(data)), json.dumps(data)]):
                     yield PlacedText(text, steps, least, "number")
-
-
-class _SpelledFloat(float):
-    """A number that knows how it was written, such as 12.50."""
-
-    def __init__(self, spelled: str) -> None:
-        self.spelled = spelled
-
-
-_decoder = json.JSONDecoder(strict=False, parse_float=_SpelledFloat)
-
-
-def parse_json(text: str) -> Any:
-    """Parse a JSON object, list or string. None: it is something else. A bare number does not count."""
-    text = text.removeprefix("\ufeff")
-    if text.lstrip(" \t\r\n")[:1] not in ("{", "[", '"'):
-        return None
-    try:
-        return _decoder.decode(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _pieces(data: Any) -> Iterator[tuple[tuple[Any, ...], Steps, str]]:

@@ -13,7 +13,6 @@ Rule 5  The chunk borders are kept. A border inside a document or text that was 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
@@ -21,7 +20,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from agentrun.redactor import Redactor, placeholder
+from agentrun.canonical_json import parse_document
+from agentrun.redactor import Redactor, encode_document
 
 STREAM_MARKS = ("index", "output_index", "content_index", "summary_index", "item_id", "thought")
 """Fields of an event that say which of several texts it continues."""
@@ -30,16 +30,6 @@ _ROUNDS = 5
 _BOM = b"\xef\xbb\xbf"
 _line = re.compile(rb"([^\r\n]*+)(\r\n|\r|\n|\Z)")
 _stem = re.compile(r"[._][a-z]+\Z")
-
-
-class SpelledFloat(float):
-    """A number that knows how it was written, such as 12.50."""
-
-    def __init__(self, spelled: str) -> None:
-        self.spelled = spelled
-
-
-_decoder = json.JSONDecoder(strict=False, parse_float=SpelledFloat)
 
 
 class ByteEdit(NamedTuple):
@@ -60,30 +50,22 @@ def apply_edits(body: ChunkedBody, edits: Iterable[ByteEdit]) -> ChunkedBody:
     edits = sorted(edits)
     if not edits:
         return body
-    pieces: list[bytes] = []
-    at = 0
-    for start, end, new in edits:
-        pieces += [body.data[at:start], new]
-        at = end
-    data = b"".join([*pieces, body.data[at:]])
-    if not body.chunks:
-        return ChunkedBody(data)
-    borders = _move_borders([0, *accumulate(body.chunks)], edits)
-    return ChunkedBody(data, tuple(end - start for start, end in pairwise(borders) if end > start))
+    pieces = _edited_pieces(body.data, edits, [0, *accumulate(body.chunks)] if body.chunks else [0, len(body.data)])
+    return ChunkedBody(b"".join(pieces), tuple(filter(None, map(len, pieces))) if body.chunks else ())
 
 
-def _move_borders(borders: list[int], edits: list[ByteEdit]) -> list[int]:
-    moved, growth, waiting = [], 0, iter([*edits, None])
-    edit = next(waiting)
+def _edited_pieces(data: bytes, edits: Sequence[ByteEdit], borders: Sequence[int]) -> list[bytes]:
+    """The pieces between the borders, after the edits. A border inside an edit moves to its end."""
+    parts, moved, at, growth, left = [], [], 0, 0, [*reversed(edits)]
     for border in borders:
-        while edit is not None and edit.end <= border:
-            growth += len(edit.new) - (edit.end - edit.start)
-            edit = next(waiting)
-        if edit is not None and edit.start < border:
-            moved.append(edit.start + growth + len(edit.new))
-        else:
-            moved.append(border + growth)
-    return moved
+        while left and left[-1].end <= border:
+            start, end, new = left.pop()
+            parts += [data[at:start], new]
+            at, growth = end, growth + len(new) - (end - start)
+        is_inside = left and left[-1].start < border
+        moved.append(growth + (left[-1].start + len(left[-1].new) if is_inside else border))
+    whole = b"".join([*parts, data[at:]])
+    return [whole[start:end] for start, end in pairwise(moved)]
 
 
 class BodyDocument(Struct):
@@ -94,17 +76,6 @@ class BodyDocument(Struct):
     data: Any
     is_json: bool = True
     is_changed: bool = False
-
-    def encode(self, before: bytes) -> bytes:
-        """The document with the spaces of its former text after `,` and `:`, in one line."""
-        if not self.is_json:
-            return self.data.encode("utf-8", "surrogatepass")  # type: ignore[no-any-return]  # a text
-        separators = (", ", ": ") if b'": ' in before else (",", ":")
-        text = json.dumps(self.data, ensure_ascii=False, separators=separators)
-        try:
-            return text.encode()
-        except UnicodeEncodeError:  # half of a surrogate pair
-            return json.dumps(self.data, separators=separators).encode()
 
 
 class BodyContents(NamedTuple):
@@ -138,6 +109,21 @@ class TextLeaf(NamedTuple):
     def text(self) -> str:
         found: str = self.document.data if self.holder is None else self.holder[self.key]
         return found
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(step for step in self.steps if isinstance(step, str))
+
+    @property
+    def kind(self) -> str:
+        return str(self.objects[0].get("type", "")) if self.objects else ""
+
+    @property
+    def marks(self) -> tuple[Any, ...]:
+        """The index fields of the objects around it. Servers often leave out those that are 0 or empty."""
+        around = enumerate(reversed(self.objects))
+        found = ((depth, mark, one.get(mark)) for depth, one in around for mark in STREAM_MARKS)
+        return tuple(each for each in found if each[2] and isinstance(each[2], str | int | float))
 
     def put(self, text: str) -> None:
         if text != self.text:
@@ -175,20 +161,10 @@ def parse_body(body: bytes) -> BodyContents | None:
     except UnicodeDecodeError:
         return None
     start = len(_BOM) if body.startswith(_BOM) else 0
-    data = parse_document(body[start:])
+    data = parse_document(body[start:].decode())
     if data is not None:
         return BodyContents([BodyDocument(start, len(body), data)], is_stream=False)
     return _events(body, start) or _lines(body)
-
-
-def parse_document(data: bytes) -> Any:
-    """Parse a JSON object, list or string. None: it is something else. A bare number does not count."""
-    if data.lstrip(b" \t\r\n")[:1] not in (b"{", b"[", b'"'):
-        return None
-    try:
-        return _decoder.decode(data.decode("utf-8", "surrogatepass"))
-    except (ValueError, RecursionError):
-        return None
 
 
 def _events(body: bytes, start: int) -> BodyContents | None:
@@ -201,7 +177,7 @@ def _events(body: bytes, start: int) -> BodyContents | None:
             payloads[-1].append((line.start() + 5 + space, line.end(1)))
     documents: list[BodyDocument] = []
     for event in filter(None, payloads):
-        data = parse_document(b"\n".join(body[start:end] for start, end in event))
+        data = parse_document(b"\n".join(body[start:end] for start, end in event).decode())
         if data is not None:
             documents.append(BodyDocument(event[0][0], event[-1][1], data))
         else:
@@ -211,48 +187,26 @@ def _events(body: bytes, start: int) -> BodyContents | None:
 
 def _lines(body: bytes) -> BodyContents | None:
     places = [line.span(1) for line in _line.finditer(body) if line[1].strip()]
-    found = [BodyDocument(start, end, parse_document(body[start:end])) for start, end in places]
+    found = [BodyDocument(start, end, parse_document(body[start:end].decode())) for start, end in places]
     if len(found) < 2 or any(document.data is None for document in found):
         return None
     return BodyContents(found, is_stream=True)
 
 
-def _group_by_path(leaf: TextLeaf) -> Any:
-    """The same field of the same kind of event. List positions count only if the items have an index field."""
-    return _keys(leaf), _marks(leaf), _kind(leaf)
+GROUPINGS: tuple[Grouping, ...] = (
+    # The same field of the same kind of event. List positions count only if the items have an index field.
+    lambda leaf: (leaf.keys, leaf.marks, leaf.kind),
+    lambda leaf: (leaf.steps, leaf.marks, leaf.kind),
+    # One kind of event may continue another: `content_block_start`, `content_block_delta`.
+    lambda leaf: (leaf.keys[-1:], leaf.marks, _stem.sub("", leaf.kind)),
+)
 
 
-def _group_by_position(leaf: TextLeaf) -> Any:
-    return leaf.steps, _marks(leaf), _kind(leaf)
-
-
-def _group_by_name(leaf: TextLeaf) -> Any:
-    """One kind of event may continue another: `content_block_start`, `content_block_delta`."""
-    return _keys(leaf)[-1:], _marks(leaf), _stem.sub("", _kind(leaf))
-
-
-def group_by_list(leaf: TextLeaf) -> Any:
+def _group_by_list(leaf: TextLeaf) -> Any:
     """The same field of the items of one list, because a document may have a text in parts."""
     positions = [index for index, step in enumerate(leaf.steps) if isinstance(step, int)]
     last = positions[-1] if positions else len(leaf.steps)
     return leaf.steps[:last], leaf.steps[last + 1 :]
-
-
-def _keys(leaf: TextLeaf) -> tuple[str, ...]:
-    return tuple(step for step in leaf.steps if isinstance(step, str))
-
-
-def _kind(leaf: TextLeaf) -> str:
-    return str(leaf.objects[0].get("type", "")) if leaf.objects else ""
-
-
-def _marks(leaf: TextLeaf) -> tuple[Any, ...]:
-    """The index fields of the objects around it. Servers often leave out those that are 0 or empty."""
-    found = ((depth, mark, one.get(mark)) for depth, one in enumerate(reversed(leaf.objects)) for mark in STREAM_MARKS)
-    return tuple((depth, mark, value) for depth, mark, value in found if value and isinstance(value, str | int | float))
-
-
-GROUPINGS: tuple[Grouping, ...] = (_group_by_path, _group_by_position, _group_by_name)
 
 
 def redact_body(body: ChunkedBody, redactor: Redactor) -> ChunkedBody:
@@ -286,16 +240,16 @@ def _redact_documents(body: ChunkedBody, redactor: Redactor) -> ChunkedBody:
         return body
     if not contents.is_stream:
         _redact_document(contents.documents[0], redactor)
-    for grouping in GROUPINGS if contents.is_stream else (group_by_list,):
+    for grouping in GROUPINGS if contents.is_stream else (_group_by_list,):
         for group in contents.group_leaves(grouping):
             _redact_pieces(group, redactor)
     edits = []
     for document in contents.documents:
-        if contents.is_stream:
-            _redact_document(document, redactor)
+        _redact_document(document, redactor)
         if document.is_changed:
-            before = body.data[document.start : document.end]
-            edits.append(ByteEdit(document.start, document.end, document.encode(before)))
+            before = body.data[document.start : document.end].decode()
+            text = encode_document(document.data, before) if document.is_json else document.data
+            edits.append(ByteEdit(document.start, document.end, text.encode("utf-8", "surrogatepass")))
     return apply_edits(body, edits)
 
 
@@ -304,43 +258,10 @@ def _form(contents: BodyContents) -> list[bool]:
 
 
 def _redact_document(document: BodyDocument, redactor: Redactor) -> None:
-    """Redact the texts, numbers and keys of a JSON document. It may be nested deeply, so nothing recurses."""
-    if not document.is_json:
-        return  # it is a piece of a text
-
-    def clean(value: Any) -> Any:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            text = json.dumps(value)
-            return value if redactor.redact_text(text) is text else redactor.redact_text(text)
-        return redact_string(value, redactor) if isinstance(value, str) else value
-
-    whole = [document.data]
-    left: list[Any] = [whole]
-    while left:
-        holder = left.pop()
-        before = list(holder.items() if isinstance(holder, dict) else enumerate(holder))
-        after = [(clean(key) if isinstance(key, str) else key, clean(value)) for key, value in before]
-        if after != before:
-            document.is_changed = True
-            if isinstance(holder, dict):
-                holder.clear()
-                holder.update(after)
-            else:
-                holder[:] = [value for _, value in after]
-        left += [value for _, value in after if isinstance(value, dict | list)]
-    document.data = whole[0]
-
-
-def redact_string(text: str, redactor: Redactor) -> str:
-    """Redact a text. If it is JSON, such as the arguments of a call, its values are searched first, without their
-    escapes. Returns the same text if it contains no value."""
-    if not redactor or (redactor.redact_text(text) is text and "\\" not in text):
-        return text
-    data = text.encode("utf-8", "surrogatepass")
-    document = BodyDocument(0, len(data), parse_document(data))
-    if document.data is not None:
-        _redact_document(document, redactor)
-    return redactor.redact_text(document.encode(data).decode() if document.is_changed else text)
+    if document.is_json:  # otherwise it is a piece of a text
+        clean = redactor.redact_data(document.data, numbers=True)
+        document.is_changed |= clean is not document.data
+        document.data = clean
 
 
 def _redact_pieces(leaves: Sequence[TextLeaf], redactor: Redactor) -> None:
@@ -349,25 +270,16 @@ def _redact_pieces(leaves: Sequence[TextLeaf], redactor: Redactor) -> None:
         return  # it is redacted with its document
     texts = [leaf.text for leaf in leaves]
     joined = "".join(texts)
-    clean = redact_string(joined, redactor)
+    clean = redactor.redact_string(joined)
     if clean == joined:
         return
-    spans = [(start, end, placeholder(name)) for start, end, name in redactor.spans(joined)]
-    if clean == _cut(joined, spans, 0, len(joined)):
-        borders = [0, *accumulate(map(len, texts))]
-        texts = [_cut(joined, spans, start, end) for start, end in pairwise(borders)]
+    pieces = [text.encode("utf-8", "surrogatepass") for text in texts]
+    edits = [ByteEdit(*change) for change in redactor.changes(b"".join(pieces))]
+    cut = _edited_pieces(b"".join(pieces), edits, [0, *accumulate(map(len, pieces))])
+    if b"".join(cut) == clean.encode("utf-8", "surrogatepass"):
+        texts = [piece.decode("utf-8", "surrogatepass") for piece in cut]
     else:  # JSON with escapes or numbers
         first = next(index for index, text in enumerate(texts) if text)
         texts = [clean if index == first else "" for index in range(len(texts))]
     for leaf, text in zip(leaves, texts, strict=True):
         leaf.put(text)
-
-
-def _cut(joined: str, spans: Sequence[tuple[int, int, str]], start: int, end: int) -> str:
-    """The part of a text from `start` to `end`, with placeholders for the values that begin there."""
-    pieces, at = [], start
-    for first, last, new in spans:
-        if last > start and first < end:
-            pieces += [joined[at : max(at, first)], new if start <= first else ""]
-            at = max(at, min(last, end))
-    return "".join([*pieces, joined[at:end]])

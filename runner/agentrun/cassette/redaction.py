@@ -23,7 +23,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
@@ -35,7 +34,7 @@ from msgspec.structs import replace
 from agentrun.canonical_json import map_json, read_json
 from agentrun.cassette.interactions import Cassette, Interaction
 from agentrun.cassette.leaks import Leak, PlacedText, body_texts, interaction_texts, search_cassette
-from agentrun.cassette.redact_body import ByteEdit, ChunkedBody, apply_edits, redact_body, redact_string
+from agentrun.cassette.redact_body import ByteEdit, ChunkedBody, apply_edits, redact_body
 from agentrun.core.package import RedactionRule
 from agentrun.core.policy import compile_mask
 from agentrun.errors import StorageError
@@ -84,7 +83,7 @@ class RunRedaction:
             self.learn(_select_values(body_texts(text.encode("utf-8", "surrogatepass")), self._patterns))
         for raw, words in self._stretches.items():
             text = text.replace(raw, words)
-        return redact_string(text, self.redactor)
+        return self.redactor.redact_string(text)
 
     def data(self, value: DataT) -> DataT:
         def number(value: float) -> float | str:
@@ -127,9 +126,8 @@ def redact_interaction(interaction: Interaction, redactor: Redactor) -> Interact
     whole = interaction.call
     call, reply, failure = whole, interaction.reply, interaction.failure
     if failure is not None:
-        clean_text = partial(redact_string, redactor=redactor)
-        fields = map_json(failure.fields, text=clean_text, keys=True)
-        failure = replace(failure, message=clean_text(failure.message), fields=fields)
+        fields = redactor.redact_data(failure.fields, numbers=True)
+        failure = replace(failure, message=redactor.redact_string(failure.message), fields=fields)
     body = redact_body(ChunkedBody(reply.body, interaction.chunks), redactor)
     reply = replace(reply, headers=_redact_headers(reply.headers, redactor), body=body.data)
     url, sent = _redact_url(call.url, redactor), redact_body(ChunkedBody(call.body), redactor).data

@@ -163,7 +163,6 @@ class _EventOutput:
 
         from agentrun.core.facts import Record
         from agentrun.credentials import hidden_secrets
-        from agentrun.engine.fact_redaction import redact_struct
         from agentrun.journal.family import call_of
 
         if event.is_terminal and event.run == self._scope.run:
@@ -172,7 +171,7 @@ class _EventOutput:
             self._show_gap(event)
             return
         assert event.run is not None
-        record = replace(event.what, fact=redact_struct(hidden_secrets.redactor, event.what.fact))
+        record = replace(event.what, fact=hidden_secrets.redactor.redact_struct(event.what.fact))
         if self._as_json:
             call = call_of(record.fact)
             names = {"run": event.run, "call": call} if call else {"run": event.run}

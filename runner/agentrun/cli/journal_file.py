@@ -97,12 +97,11 @@ def write_journal(path: Path, done: FinishedRun) -> None:
 
 def _journal_bytes(records: Iterable[Record]) -> bytes:
     from agentrun.credentials import hidden_secrets
-    from agentrun.engine.fact_redaction import redact_struct
     from agentrun.journal.storage import MemoryJournal
 
     journal = MemoryJournal()
     for record in records:
-        journal.append(replace(record, prev=journal.head, fact=redact_struct(hidden_secrets.redactor, record.fact)))
+        journal.append(replace(record, prev=journal.head, fact=hidden_secrets.redactor.redact_struct(record.fact)))
     return journal.text()
 
 

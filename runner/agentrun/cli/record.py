@@ -28,7 +28,6 @@ from agentrun.compiler.package_file import PackageFile
 from agentrun.compiler.prompts import complete_params
 from agentrun.compiler.spec_reader import Spec
 from agentrun.engine.approvals import HOW_TO_ANSWER, NoApprover
-from agentrun.engine.fact_redaction import redact_struct
 from agentrun.engine.live_providers import known_secrets
 from agentrun.engine.recording import CassetteRecording, RecordingResult, record_runs
 from agentrun.engine.run import FinishedRun
@@ -142,7 +141,8 @@ def _write_new_case(plan: RunPlan, package: Package, case: Case) -> Iterator[tup
     """Add a new case to the cases of its spec, and return what to report. A secret in the case is replaced by the same
     placeholder as on the cassette, so that the case can be replayed."""
     assert plan.settings is not None
-    clean = redact_struct(Redactor(known_secrets(package, plan.settings.variables(), plan.spec.project.secrets)), case)
+    known = known_secrets(package, plan.settings.variables(), plan.spec.project.secrets)
+    clean = Redactor(known).redact_struct(case)
     if clean != case:
         yield "a secret in the message or params is written to the case as a placeholder", "warn"
         try:

@@ -147,11 +147,10 @@ def _resume_due(project: Project, options: dict[str, Any], now: int) -> int:
 
 def _print_ending(done: FinishedRun, *, as_json: bool) -> None:
     """Print one line about a run that was resumed."""
-    from agentrun.engine.fact_redaction import redact_struct
     from agentrun.report.run_renderer import outcome_summary
     from agentrun.report.suspension import parked_lines, suspension_lines
 
-    ending = redact_struct(hidden_secrets.redactor, done.ending)
+    ending = hidden_secrets.redactor.redact_struct(done.ending)
     if as_json:
         kind = "outcome" if ending.is_finished else ending.status
         click.echo(json_line({"run": ending.run, "ended": kind, "code": ending.code, "exit": done.exit_code}))

@@ -156,11 +156,10 @@ def redact_family(family: RunFamily) -> RunFamily:
     from msgspec.structs import replace
 
     from agentrun.credentials import hidden_secrets
-    from agentrun.engine.fact_redaction import redact_struct
     from agentrun.journal.family import ReadJournal
 
     def redact(journal: ReadJournal) -> ReadJournal:
-        records = (replace(each, fact=redact_struct(hidden_secrets.redactor, each.fact)) for each in journal.records)
+        records = (replace(each, fact=hidden_secrets.redactor.redact_struct(each.fact)) for each in journal.records)
         return replace(journal, records=tuple(records))
 
     return replace(

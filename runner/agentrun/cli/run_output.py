@@ -28,7 +28,6 @@ from agentrun.core.package import Package
 from agentrun.core.run_end import delivery_key
 from agentrun.credentials import hidden_secrets
 from agentrun.engine.approvals import HOW_TO_ANSWER
-from agentrun.engine.fact_redaction import redact_struct
 from agentrun.engine.ports import ReplyDelta, ToolProgress, TransientEvent
 from agentrun.engine.run import FinishedRun
 from agentrun.errors import HostError
@@ -93,7 +92,7 @@ class RunOutput:
     def listen(self, run: str, news: Record | TransientEvent) -> None:
         """Show a record or a transient event. Values that the user gave to a replay are redacted here."""
         if isinstance(news, Record):
-            news = replace(news, fact=redact_struct(hidden_secrets.redactor, news.fact))
+            news = replace(news, fact=hidden_secrets.redactor.redact_struct(news.fact))
         if self._as_json:
             match news:
                 case Record():
@@ -141,7 +140,7 @@ class RunOutput:
 
     def end(self, done: FinishedRun) -> None:
         self.close()
-        outcome = redact_struct(hidden_secrets.redactor, done.ending)
+        outcome = hidden_secrets.redactor.redact_struct(done.ending)
         if self._as_json:
             kind = "outcome" if outcome.is_finished else outcome.status
             data = {**outcome.as_json(), "tier": done.tier, "exit": done.exit_code}

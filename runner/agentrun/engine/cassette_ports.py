@@ -27,7 +27,6 @@ from agentrun.core.outcome import Question
 from agentrun.engine import approvals
 from agentrun.engine import cassette_encoding as encoding
 from agentrun.engine.clock import StepClock
-from agentrun.engine.fact_redaction import redact_struct
 from agentrun.engine.hooks import HookQuestion, call_hook
 from agentrun.engine.models import HttpProvider
 from agentrun.engine.perform import call_sink
@@ -240,7 +239,7 @@ class _CassetteTool(TruncatingExecutor):
     async def run(self, call: RunTool) -> ToolReturn:
         async def live(_: ChunkCallback | None) -> HttpReply:
             returned = await call_executor(self._executor, call)
-            cut = truncate_result(redact_struct(self._redactor, returned), self._blobs, call)
+            cut = truncate_result(self._redactor.redact_struct(returned), self._blobs, call)
             return encoding.encode_tool_result(returned if cut.whole is None else cut, self._blobs)
 
         try:

@@ -20,7 +20,7 @@ from typing import assert_never
 
 from msgspec import UNSET
 
-from agentrun.canonical_json import fingerprint
+from agentrun.canonical_json import escape_surrogates, fingerprint
 from agentrun.core import facts as core_facts
 from agentrun.core.decide import decide
 from agentrun.core.effects import Commit, Finished, Perform, Wait, intent
@@ -30,7 +30,6 @@ from agentrun.core.outcome import Outcome, outcome_of, parked_outcome, suspended
 from agentrun.core.package import Package
 from agentrun.core.state import pending_effects
 from agentrun.core.transitions import is_acceptable, lost_work
-from agentrun.engine.fact_redaction import escape_surrogates, redact_struct
 from agentrun.engine.ports import Clock, Crew, Journal
 from agentrun.engine.world import World, world_of_child
 from agentrun.errors import AgentrunError, InternalError, RecordRefused, StorageError, poisoned_journal_error
@@ -107,7 +106,7 @@ class RunLog:
 
 
 def open_run_log(world: World) -> RunLog:
-    clean = partial(redact_struct, world.redactor) if world.redactor else None
+    clean = world.redactor.redact_struct if world.redactor else None
     return RunLog(world.journals.open(world.run), world.clock, partial(world.listen, world.run), clean)
 
 

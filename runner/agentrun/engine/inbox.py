@@ -41,7 +41,6 @@ from agentrun.engine.answers import package_of_run, refuse_answer, refuse_settle
 from agentrun.engine.begin import admit, refuse_duplicate_input, refuse_stand_ins
 from agentrun.engine.driver import RunLog, drive_with_children, open_run_log
 from agentrun.engine.event_loop import SystemClock
-from agentrun.engine.fact_redaction import redact_struct
 from agentrun.engine.request import wrong_state_error
 from agentrun.engine.sessions import restore_session, stored_session
 from agentrun.engine.world import World, world_of_run
@@ -198,7 +197,7 @@ def send_fact(store: FileStore, run: str, fact: OutsideFact, redactor: Redactor,
     from then on: True. Otherwise the other process records it: False. Raises `run.invalid_state` and `input.rejected`
     if the fact is refused, and `session.busy` if the other process does not take it in time, or with `only_unowned` if
     there is one."""
-    fact = redact_struct(redactor, fact)
+    fact = redactor.redact_struct(fact)
     _refuse_fact(store, run, fact)
     if only_unowned:
         store.lock(run)
@@ -261,7 +260,7 @@ def _record_in_turn(store: FileStore, message: InboxMessage, redactor: Redactor)
 def _record(store: FileStore, message: InboxMessage, redactor: Redactor) -> None:
     if has_recorded(_facts(store, message.run), message):
         return
-    log = RunLog(store.open(message.run), SystemClock(), clean=partial(redact_struct, redactor))
+    log = RunLog(store.open(message.run), SystemClock(), clean=redactor.redact_struct)
     if isinstance(message.fact, CallSettled):
         settle_call(log, message.fact)
         return

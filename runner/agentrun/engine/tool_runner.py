@@ -20,7 +20,6 @@ from typing import Any, Protocol, runtime_checkable
 from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
-from agentrun.cassette.redact_body import redact_string
 from agentrun.core import model_texts as texts
 from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.facts import ToolFinished, WorkLost
@@ -29,7 +28,6 @@ from agentrun.core.package import tool_effect
 from agentrun.core.package_tools import PythonTool
 from agentrun.core.tool_results import clip_parts, fault_parts
 from agentrun.engine.clock import StepClock
-from agentrun.engine.fact_redaction import redact_struct
 from agentrun.engine.guarded_call import RaisedException, TimedOut, call_guarded, call_with_timeout, is_valid_fault
 from agentrun.engine.ports import Blobs, Clock, Executor, ToolProgress
 from agentrun.engine.world import World, find_executor
@@ -59,7 +57,7 @@ async def run_tool(world: World, effect: RunTool) -> ToolFinished | WorkLost:
         if tool_effect(effect.tool, effect.name) == "at_most_once":
             return WorkLost(effect.id)
         returned = ToolReturn(returned.parts, tool_execution_fault(effect, returned.fault.message, reason="no_reply"))
-    cut = truncate_result(redact_struct(world.redactor, returned), world.blobs, effect)
+    cut = truncate_result(world.redactor.redact_struct(returned), world.blobs, effect)
     return ToolFinished(effect.id, cut.parts, cut.fault, cut.whole)
 
 
@@ -156,7 +154,7 @@ class CallProgress:
         self._closed = True
 
     def _publish(self, text: str) -> None:
-        clean = mask(redact_string(text, self._world.redactor)).encode("utf-8", "replace").decode()
+        clean = mask(self._world.redactor.redact_string(text)).encode("utf-8", "replace").decode()
         line = escape_invisible(clean)[:MAX_PROGRESS_TEXT]
         run = self._world.run
         with suppress(Exception):  # a listener cannot make a call fail

@@ -24,7 +24,6 @@ from msgspec.structs import replace
 
 from agentrun.cassette.interactions import Interaction
 from agentrun.cassette.player import Player
-from agentrun.cassette.redact_body import redact_string
 from agentrun.cassette.redaction import redact_interaction
 from agentrun.core.facts import StandIns
 from agentrun.core.package import Package, tool_command
@@ -91,7 +90,7 @@ async def live_world(
         packages = tuple(iterate_packages(parts or package))
         programs = check_requirements(packages, project.root, settings.secret)
         import_roots = tuple(project.root / root for root in project.import_roots)
-        shown = {"printed": printed, "clean": partial(redact_string, redactor=redactor)}
+        shown = {"printed": printed, "clean": redactor.redact_string}
         executors = {
             kind: open_executor(kind, project.root, import_roots, programs, settings.secret, sender, shown)
             for kind in sorted({kind_tag(tool) for each in packages for tool in each.tools.values()} - {"agent"})

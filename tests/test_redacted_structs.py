@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from agentrun.engine.fact_redaction import redact_struct
 from agentrun.redactor import Redactor
 from agentrun.secret import Secret
 
@@ -36,11 +35,11 @@ def test_value_is_in_no_text_of_a_fact(value: str, wrapper: str, place: str) -> 
         "upper": SomeFact(text.upper()),
     }
     redactor = Redactor([("KEY", Secret(value))])
-    clean = redact_struct(redactor, facts[place])
+    clean = redactor.redact_struct(facts[place])
     assert "[redacted:KEY]" in repr(clean)
     assert value not in f"{clean.text} {clean.data}"
 
 
 def test_fact_without_a_value_is_the_same_object() -> None:
     fact = SomeFact("a \\ b", {"c": ["d", 1, None]})
-    assert redact_struct(Redactor([("KEY", Secret("value-of-it"))]), fact) is fact
+    assert Redactor([("KEY", Secret("value-of-it"))]).redact_struct(fact) is fact
