@@ -30,7 +30,8 @@ def credential_values(**environment: str) -> set[str]:
 @pytest.mark.parametrize("name", CREDENTIAL_NAMES)
 def test_words_of_a_name_say_that_it_is_a_credential(name: str) -> None:
     assert credential_values(**{name: "correct horse"}) == {"correct horse"}
-    assert credential_values(**{name.lower(): "correct horse"}) == {"correct horse"}
+    for other in (name.lower(), f"42{name}7", f"shop.{name}", f"shop-{name}-1"):
+        assert credential_values(**{other: "correct horse"}) == {"correct horse"}
     for harmless in ("short-7", "20260118", "-12.5e", "true", "production", "shop.example.com", "/usr/bin"):
         assert credential_values(**{name: harmless}) == set()
 
@@ -41,7 +42,7 @@ def test_there_are_as_many_names_as_were_tried() -> None:
 
 OTHER_NAMES = """
     MONKEY KEYBOARD_LAYOUT TOKENIZERS_PARALLELISM COMPASS PASSENGER GIT_AUTHOR XAUTHORITY OLDPWD COOKIECUTTER CERTAIN
-    PRIVATEER K_EY DSNX JWTS2X PLACE 42 _
+    PRIVATEER K_EY DSNX JWTS2X PLACE 42 _ KEY2S T0KEN
 """
 
 
@@ -162,6 +163,17 @@ PAIR = b64encode(b"svc:pass-word-1").decode()
         ("https://k3y-of-sentry@o12.ingest.example/7", {"k3y-of-sentry"}),
         ("amqp://svc:p%40ss-word9@mq/not-a-secret", {"svc:p@ss-word9", "p%40ss-word9", "p@ss-word9"}),
         ("https://a.example/x?sig=query%20part&v=1", {"query%20part", "query part"}),
+        ('sid="quoted value 1"; Path=/; __Host-id="quoted-2"', {"quoted value 1", "quoted-2"}),
+        ("Server=db;User Id=me;Password=two words;", {"two words"}),
+        (json.dumps({"a": json.dumps({"client_secret": "inner-secret"})}), {"inner-secret"}),
+        (b64encode(json.dumps({"private_key": "inner-secret"}).encode()).decode(), {"inner-secret"}),
+        (json.dumps({"auths": {"hub.example": {"auth": PAIR}}}), {PAIR, "svc:pass-word-1", "pass-word-1"}),
+        (PEM.replace("\n", "\\n"), {"MIIEvQIBADANBgkq"}),
+        (f"subject=shop\n{PEM}", {"MIIEvQIBADANBgkq"}),
+        (f"Authorization: Basic {PAIR}", {PAIR, "pass-word-1"}),
+        ("X-Api-Key: key-of-a-shop", {"key-of-a-shop"}),
+        ("https://first-key:second-key@o12.example/7", {"first-key", "second-key"}),
+        ("https://a.example/x#access_token=after-the-hash", {"after-the-hash"}),
         ('{"token": "broken-json', set()),
         ("[" * 100_000, set()),
     ],
@@ -182,6 +194,9 @@ def test_parts_of_a_credential_are_credentials(value: str, parts: set[str]) -> N
         ("theme=dark-theme; session_token=cookie-value-1; Path=/", {"cookie-value-1"}),
         (json.dumps({"clientSecret": "inner-secret", "name": "not-a-secret"}), {"inner-secret"}),
         (json.dumps({"deep": [{"db-password": "deep-secret"}]}), {"deep-secret"}),
+        (json.dumps({"deep": json.dumps({"dbPassword": "deep-secret"})}), {"deep-secret"}),
+        ("Server=db;User Id=me;Password=two words;", {"two words"}),
+        (f"/opt/{RANDOM}:/srv", set()),
     ],
 )
 def test_credentials_inside_another_value(value: str, parts: set[str]) -> None:

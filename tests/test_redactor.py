@@ -67,6 +67,14 @@ FORMS: dict[str, Callable[[str], str]] = {
     "basic": lambda value: base64.b64encode(f"user:{value}".encode()).decode(),
     "basic, other": lambda value: base64.b64encode(f"users:{value}:x".encode()).decode(),
     "basic, third": lambda value: base64.urlsafe_b64encode(f"a user:{value}..".encode()).decode(),
+    "base64 of json": lambda value: base64.b64encode(json.dumps({"a": value}).encode()).decode(),
+    "base64 of json with characters": lambda value: base64.urlsafe_b64encode(
+        json.dumps([value], ensure_ascii=False).encode()
+    ).decode(),
+    "hex of json": lambda value: json.dumps(value).encode().hex(),
+    "query of json": lambda value: quote(json.dumps(value), safe=""),
+    "python, only ascii": ascii,
+    "python bytes": lambda value: repr(value.encode()),
     "hex": lambda value: value.encode().hex(),
     "HEX": lambda value: value.encode().hex().upper(),
 }
@@ -80,7 +88,7 @@ def _lower_hex(quoted: str) -> str:
 def certain_part(form: str, value: str) -> str:
     """What of a form the value alone decides, in a text that must not be left."""
     text = FORMS[form](value)
-    if form.startswith("basic"):
+    if form.startswith("basic") or " of json" in form or form == "python bytes":
         return ""
     return text.strip("\"'=\\") if form.startswith(("json", "python", "base64")) else text
 

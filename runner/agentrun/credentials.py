@@ -13,8 +13,6 @@ Rule 5  Everything else hides the credentials of the environment, also commands 
 
 from __future__ import annotations
 
-import binascii
-import json
 import os
 import re
 from base64 import b64decode
@@ -22,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 from urllib.parse import unquote, unquote_plus
 
+from agentrun.canonical_json import parse_document
 from agentrun.redactor import SHORTEST_SECRET, Redactor
 from agentrun.secret import Secret, entropy, find_secrets
 
@@ -57,12 +56,14 @@ _CI_PREFIXES = ("GITHUB_", "RUNNER_", "CI_")
 """Names of values that CI services make up. They look random and are not secret."""
 _LINE = 24
 """A shorter line can occur in any text, unless it is part of a private key."""
-_SCHEMES = ("basic", "bearer", "token", "apikey")
 _random = re.compile(r"[A-Za-z0-9+/_=~-]+")
 _number = re.compile(r"[+-]?[0-9]+(?:[.,_][0-9]+)*(?::[0-9]+)?")
 _host = re.compile(r"[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*\.[a-z]{2,24}(?::[0-9]{1,5})?")
 _user_info = re.compile(r"://([^/?#\s]*)@")
-_pair = re.compile(r"(?:^|[?&;\s])\s*([A-Za-z0-9_.-]+)=([^?&;\s]+)")
+_header = re.compile(r"(?:basic|bearer|token|apikey|[a-z0-9_-]+:)\s+(.+)", re.IGNORECASE | re.DOTALL)
+_pair = re.compile(r"(?:^|[?&#;\s])\s*([^=?&#;\s]+)=([^?&;\s]+)")
+_cookie = re.compile(r"(?:^|;)\s*([^=?&#;\s]+)=([^;]+)")
+_separator = re.compile(r"[^A-Z0-9]+")
 _border = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
 
 
@@ -109,7 +110,7 @@ def is_credential(name: str, value: str) -> bool:
 
 
 def _names_secret(name: str, value: str) -> bool:
-    words = {part.strip("0123456789") for part in name.upper().split("_")}
+    words = {part.strip("0123456789") for part in _separator.split(name.upper())}
     return not words.isdisjoint(_CREDENTIAL_WORDS) and not _is_harmless(value)
 
 
@@ -131,39 +132,42 @@ def _secret_values(name: str, text: str, *, is_named: bool = False) -> Iterator[
     is_secret = is_named or is_credential(name, text)
     if is_secret:
         yield text
-        yield from (part for part in _parts(text) if not _is_harmless(part))
     for start, end, _ in find_secrets(text):
         yield from (text[start:end], unquote(text[start:end]))
-    for field, value in _fields(text):
-        if is_secret and field.lower() not in _HARMLESS_FIELDS and not _is_harmless(value):
-            yield from (value, *_parts(value))
-        else:
-            yield from _secret_values("_".join(_border.split(field)), value)
+    for field, value in _parts(text):
+        if not is_secret and not field:
+            continue
+        is_part = is_secret and field.lower() not in _HARMLESS_FIELDS and not _is_harmless(value)
+        yield from _secret_values("_".join(_border.split(field)), value, is_named=is_part)
 
 
-def _parts(value: str) -> Iterator[str]:
-    """The parts of a credential that are credentials on their own."""
-    scheme, space, rest = value.partition(" ")
-    if space and scheme.lower() in _SCHEMES:
-        value = _decode_base64(rest) if scheme.lower() == "basic" else rest
-        yield from (rest, value)
-    lines = [line.strip() for line in value.splitlines()]
-    if len(lines) > 1:
-        least = SHORTEST_SECRET if value.startswith("-----BEGIN") else _LINE
-        yield from (line for line in lines if len(line) >= least and not line.startswith("-----"))
-    if found := _user_info.search(value):
-        yield from (text for each in (found[1], found[1].partition(":")[2]) for text in (each, unquote(each)))
-    elif value[:1] not in ("{", "[") and "://" not in value and not any(map(str.isspace, value)):
-        yield value.partition(":")[2]
-
-
-def _fields(text: str) -> Iterator[tuple[str, str]]:
-    """The strings of a JSON document with their keys, or the pairs of a cookie or of the query of an address."""
-    if text[:1] not in ("{", "["):
-        for name, value in _pair.findall(text):
-            yield from {(name, value), (name, unquote_plus(value))}
+def _parts(text: str) -> Iterator[tuple[str, str]]:
+    """The parts of a value with their names, which are empty for most."""
+    if len(text) < SHORTEST_SECRET:
         return
-    left: list[tuple[str, Any]] = [("", _parse_json(text))]
+    if text[0] in "{[":
+        yield from _json_texts(text)
+        return
+    if decoded := _decode_base64(text):
+        yield "", decoded
+    if "%" in text and "://" not in text and (decoded := unquote_plus(text)) != text:
+        yield "", decoded
+    if found := _header.fullmatch(text):
+        yield "", found[1]
+    if len(lines := text.replace("\\n", "\n").splitlines()) > 1:
+        least = SHORTEST_SECRET if "-----BEGIN" in text else _LINE
+        yield from (("", each) for line in lines if len(each := line.strip()) >= least and each[:5] != "-----")
+    if found := _user_info.search(text):
+        yield "", found[1]
+    elif "://" not in text and not any(map(str.isspace, text)):
+        yield from (("", each) for each in text.partition(":")[::2] if ":" in text)
+    for name, value in (*_pair.findall(text), *_cookie.findall(text)):
+        yield name, value.strip("\"' ")
+
+
+def _json_texts(text: str) -> Iterator[tuple[str, str]]:
+    """The strings of a JSON document with their keys."""
+    left: list[tuple[str, Any]] = [("item", parse_document(text))]
     while left:
         key, data = left.pop()
         match data:
@@ -176,17 +180,12 @@ def _fields(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _decode_base64(text: str) -> str:
+    """The text that a value encodes. Empty: it does not."""
     try:
-        return b64decode(text, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
+        decoded = b64decode(text, validate=True).decode()
+    except (ValueError, UnicodeDecodeError):  # not ASCII, or wrong padding
         return ""
-
-
-def _parse_json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    return decoded if decoded.replace("\n", "").isprintable() else ""
 
 
 class HiddenSecrets:

@@ -53,17 +53,21 @@ def encoded_forms(value: str) -> Iterator[str]:
     cases = (value, value.upper(), value.lower()) if len(value) >= SHORTEST_SECRET else (value,)
     for text in dict.fromkeys(cases):
         yield from _text_forms(text)
-    raw = value.encode("utf-8", "surrogatepass")
-    for text in (raw.hex(), raw.hex().upper(), *_base64_forms(raw, b64encode), *_base64_forms(raw, urlsafe_b64encode)):
-        if len(text) >= SHORTEST_SECRET:
-            yield text
-            yield quote_from_bytes(text.encode(), "")
+    for text in dict.fromkeys([value, *_python_json(value)]):
+        raw = text.encode("utf-8", "surrogatepass")
+        if text != value:
+            yield from _percent_cases(quote_from_bytes(raw, ""))
+        base64 = (form for encode in (b64encode, urlsafe_b64encode) for form in _base64_forms(raw, encode))
+        for form in (raw.hex(), raw.hex().upper(), *base64):
+            if len(form) >= SHORTEST_SECRET:
+                yield form
+                yield quote_from_bytes(form.encode(), "")
 
 
 def _text_forms(value: str) -> Iterator[str]:
     raw = value.encode("utf-8", "surrogatepass")
     yield value
-    yield repr(value)[1:-1]
+    yield from (repr(value)[1:-1], ascii(value)[1:-1], repr(raw)[2:-1])
     yield from _json_forms(value)
     yield from _html_forms(value)
     for safe in _URL_SAFE:
@@ -71,13 +75,17 @@ def _text_forms(value: str) -> Iterator[str]:
     yield from _percent_cases(quote_from_bytes(raw, " ").replace(" ", "+"))
 
 
+def _python_json(value: str) -> tuple[str, str]:
+    return json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]
+
+
 def _json_forms(value: str) -> set[str]:
-    low, plain = (json.dumps(value, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False))
+    low, plain = _python_json(value)
     high = _escape.sub(lambda match: "\\u" + match[0][2:].upper() if len(match[0]) > 2 else match[0], low)
     once = {low, plain, high, low.translate(_GO_ESCAPES), plain.translate(_GO_ESCAPES)}
     once.add(high.replace('\\"', "\\u0022").translate(_DOTNET_ESCAPES))
     once |= {text.replace("/", "\\/") for text in once}
-    return once | {json.dumps(text, ensure_ascii=ascii_only)[1:-1] for text in once for ascii_only in (True, False)}
+    return once | {form for text in once for form in _python_json(text)}
 
 
 def _html_forms(value: str) -> Iterator[str]:
