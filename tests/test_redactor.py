@@ -17,8 +17,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentrun import redactor as module
-from agentrun.redactor import Redactor, encoded_forms, mask_except_placeholders, placeholder
-from agentrun.secret import Secret
+from agentrun.redactor import Redactor, encoded_forms
+from agentrun.secret import Secret, mask, placeholder
 
 from .named_cases import case
 from .steps import at_most
@@ -380,5 +380,5 @@ def test_check_detects_a_missing_encoding(monkeypatch: pytest.MonkeyPatch) -> No
         ("token: [redacted:sk-ant-" + "a1B2c3D4" * 4 + "]", "token: ***]"),
     ],
 )
-def test_mask_except_placeholders_keeps_placeholders(text: str, seen: str | None) -> None:
-    assert mask_except_placeholders(text) == (text if seen is None else seen)
+def test_mask_keeps_placeholders(text: str, seen: str | None) -> None:
+    assert mask(text) == (text if seen is None else seen)

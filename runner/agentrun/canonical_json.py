@@ -74,7 +74,7 @@ _lenient_decoder = json.JSONDecoder(strict=False, parse_float=SpelledFloat)
 
 
 def parse_document(text: str) -> Any:
-    """Parse a JSON object, list or string, also with control characters. None: it is something else, or a number."""
+    """Parse a JSON object, list or string, even one with control characters. None: it is something else."""
     text = text.removeprefix("\ufeff")
     if text.lstrip(" \t\r\n")[:1] not in ("{", "[", '"'):
         return None

@@ -24,7 +24,7 @@ import re2
 from msgspec import Struct, ValidationError, convert, to_builtins
 
 from agentrun.canonical_json import StructT, map_json, parse_document
-from agentrun.secret import Secret, find_secrets, mask_at, mask_spans, placeholder_name
+from agentrun.secret import Secret, placeholder
 
 SHORTEST_SECRET = 8
 """Shorter values are not treated as secrets, because redacting them would damage every text. Also used for base64."""
@@ -130,36 +130,6 @@ def _any_of(texts: Iterable[bytes]) -> Any:
 
 
 _any_placeholder = _compile_bytes(rb"\[redacted:[^\[\]]*\]")
-_placeholder = _compile_bytes(rb"\[redacted:[A-Za-z0-9_.-]{1,128}\]")
-
-
-def placeholder(name: str) -> str:
-    """The text that replaces a value. A name has no brackets in it."""
-    return f"[redacted:{name}]"
-
-
-def redact_shapes(text: str) -> str:
-    """Replace keys of a known shape by placeholders with their kind, as cassettes have them."""
-    pieces, at = [], 0
-    for start, end, kind in find_secrets(text):
-        pieces += [text[at:start], placeholder(placeholder_name(kind))]
-        at = end
-    return "".join([*pieces, text[at:]])
-
-
-def mask_except_placeholders(text: str) -> str:
-    return mask_at(text, mask_spans_except_placeholders(text))
-
-
-def mask_spans_except_placeholders(text: str) -> list[tuple[int, int]]:
-    """The spans to mask. A placeholder after `token: ` is not masked, because it says which secret it was."""
-    return [(start, stop) for start, stop in mask_spans(text) if not _is_placeholder(text[start : stop + 1])]
-
-
-def _is_placeholder(text: str) -> bool:
-    """At most one character may follow. A name in the shape of a key does not count."""
-    match = _placeholder.match(_bytes(text))
-    return match is not None and match.end() >= len(text) - 1 and not find_secrets(text)
 
 
 class _Finder:

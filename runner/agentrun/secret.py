@@ -55,6 +55,7 @@ _MAX_FINDINGS = 1000
 _placeholder = _compile(
     r"(?i)x{5,}|\*{3,}|\.{3}|…|<|example|placeholder|redacted|change[_-]?me|your[_-]|\bdummy|insert[_-]|replace[_-]"
 )
+_own_placeholder = _compile(r"(?s)^\[redacted:[A-Za-z0-9_.-]{1,128}\].?$")
 _reference = _compile(r"\$\{|\$[A-Za-z_]|\{\{|\{%")
 _credential = _compile(
     r"(?:^|_)(?:(?:api|access|secret|private|signing|encryption|account|auth|subscription|license)_?key|apikey|secret|token"
@@ -147,21 +148,33 @@ def placeholder_name(kind: str, key: str | None = None) -> str:
     return clean
 
 
+def placeholder(name: str) -> str:
+    """The text that replaces a value. A name has no brackets in it."""
+    return f"[redacted:{name}]"
+
+
+def redact_shapes(text: str) -> str:
+    """Replace keys of a known shape by placeholders with their kind, as cassettes have them."""
+    pieces, at = [], 0
+    for start, end, kind in find_secrets(text):
+        pieces += [text[at:start], placeholder(placeholder_name(kind))]
+        at = end
+    return "".join([*pieces, text[at:]])
+
+
 def mask(text: str) -> str:
-    return mask_at(text, mask_spans(text))
-
-
-def mask_at(text: str, spans: list[tuple[int, int]]) -> str:
-    """Replace spans by `***`. They are in order and do not overlap."""
     pieces, end = [], 0
-    for start, stop in spans:
+    for start, stop in mask_spans(text):
         pieces += [text[end:start], MASK]
         end = stop
     return "".join([*pieces, text[end:]]) if pieces else text
 
 
 def mask_spans(text: str) -> list[tuple[int, int]]:
-    """The spans that `mask` hides: every shape, and the values of `token: …` and `api_key=…` inside the text."""
+    """The spans that `mask` hides: every shape, and the values of `token: …` and `api_key=…` inside the text.
+
+    A placeholder after `token: ` is not masked, because it says which secret it was.
+    """
     if len(text) < _SHORTEST:
         return []
     text = _searchable(text)
@@ -178,7 +191,12 @@ def mask_spans(text: str) -> list[tuple[int, int]]:
             merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
         else:
             merged.append((start, end))
-    return merged
+    return [span for span in merged if not _is_placeholder(text[span[0] : span[1] + 1])]
+
+
+def _is_placeholder(text: str) -> bool:
+    """At most one character may follow. A name in the shape of a key does not count."""
+    return _own_placeholder.search(text) is not None and not find_secrets(text)
 
 
 def _searchable(text: str) -> str:

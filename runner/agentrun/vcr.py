@@ -47,8 +47,8 @@ from agentrun.core.policy import compile_mask
 from agentrun.credentials import NamedCredentials, find_credentials
 from agentrun.errors import CassetteError, storage_failed
 from agentrun.files import ProjectTree
-from agentrun.redactor import Redactor, placeholder
-from agentrun.secret import Secret, find_secrets, looks_random, names_credential
+from agentrun.redactor import Redactor
+from agentrun.secret import Secret, find_secrets, looks_random, names_credential, placeholder
 from agentrun.wire import HttpCall, HttpReply
 
 NAME = "agentrun"

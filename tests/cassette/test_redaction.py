@@ -10,8 +10,8 @@ import pytest
 
 from agentrun.cassette.interactions import Failure, Interaction
 from agentrun.cassette.redaction import redact_interaction
-from agentrun.redactor import Redactor, placeholder
-from agentrun.secret import Secret
+from agentrun.redactor import Redactor
+from agentrun.secret import Secret, placeholder
 from agentrun.wire import HttpCall, HttpReply
 
 from ..named_cases import case

@@ -15,8 +15,7 @@ from msgspec.structs import asdict, replace
 
 from agentrun.canonical_json import NOT_JSON, json_or_text, read_json, same_json
 from agentrun.cassette.parsed_request import ParsedRequest, RequestMessage, RequestPart
-from agentrun.redactor import mask_except_placeholders
-from agentrun.secret import names_credential
+from agentrun.secret import mask, names_credential
 from agentrun.spec.problems import escape_invisible
 from agentrun.spec.safe_text import common_prefix_length, join_words, json_text
 from agentrun.wire import HttpCall
@@ -287,7 +286,7 @@ def excerpts(was: str, now: str) -> tuple[str, str]:
 def _texts(place: str, was: Any, now: Any) -> tuple[str, str]:
     if not (isinstance(was, str) and isinstance(now, str)) or names_credential(place):
         return json_text(was, place), json_text(now, place)
-    was, now = mask_except_placeholders(was), mask_except_placeholders(now)
+    was, now = mask(was), mask(now)
     start = max(0, common_prefix_length(was, now) - _BEFORE)
     lead = "…" if start else ""
     return json_text(was[start:], "", lead), json_text(now[start:], "", lead)

@@ -23,7 +23,6 @@ from agentrun.cli.console import (
 from agentrun.cli.options import ExistingPath, profile_option
 from agentrun.credentials import hidden_secrets
 from agentrun.errors import AgentrunError, SpecError
-from agentrun.redactor import mask_except_placeholders
 from agentrun.report.change import ChangeStatus, RunChange, changes_markdown, diff_lines, folder_markdown, inline_code
 from agentrun.report.file_diff import Comparison, FileDiff, NotComparable, file_kind
 from agentrun.report.value_diff import ABSENT
@@ -315,11 +314,7 @@ def _change_data(change: RunChange) -> dict[str, Any]:
 def _mask_data(value: Any, key: str = "") -> Any:
     match value:
         case str():
-            return (
-                MASK
-                if names_credential(key)
-                else mask_except_placeholders(mask(hidden_secrets.redactor.redact_text(value)))
-            )
+            return MASK if names_credential(key) else mask(hidden_secrets.redactor.redact_text(value))
         case dict():
             return {mask(str(name)): _mask_data(item, str(name)) for name, item in value.items()}
         case list() | tuple():

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from agentrun.credentials import hidden_secrets
 from agentrun.engine.spending import Spending
 from agentrun.errors import code_of
-from agentrun.redactor import mask_except_placeholders
+from agentrun.secret import mask
 from agentrun.testing.suite.causes import Cause, group_by_cause
 from agentrun.testing.suite.coverage import Coverage
 from agentrun.testing.suite.runner import CaseResult
@@ -61,9 +61,7 @@ class SuiteResult(Struct, kw_only=True):
     was_interrupted: bool = False
 
     def add_recorded(self, found: LocatedCase, recorded: RecordingResult) -> None:
-        calls = tuple(
-            mask_except_placeholders(hidden_secrets.redactor.redact_excerpt(call)) for call in recorded.failed_calls
-        )
+        calls = tuple(mask(hidden_secrets.redactor.redact_excerpt(call)) for call in recorded.failed_calls)
         case = RecordedCase(id=found.id, spent=recorded.spent, failed_calls=calls, is_saved=recorded.is_saved)
         self.recorded.append(case)
 
@@ -217,4 +215,4 @@ def _redact_change(change: CaseChange) -> CaseChange:
 
 
 def _redact_text(text: str) -> str:
-    return mask_except_placeholders(hidden_secrets.redactor.redact_excerpt(text)) if text else text
+    return mask(hidden_secrets.redactor.redact_excerpt(text)) if text else text

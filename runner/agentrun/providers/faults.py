@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from agentrun.core.fault import Fault
 from agentrun.errors import code_of
-from agentrun.redactor import mask_except_placeholders, redact_shapes
+from agentrun.secret import mask, redact_shapes
 from agentrun.wire import HttpReply
 
 MAX_PROVIDER_TEXT = 300
@@ -85,7 +85,7 @@ def unreadable_part_fault(error: Exception, pointer: str) -> Fault:
 
 def clean_provider_text(text: str | None) -> str:
     # With placeholders, because in a replay the reply has them too.
-    line = mask_except_placeholders(redact_shapes(" ".join((text or "no message").split())))
+    line = mask(redact_shapes(" ".join((text or "no message").split())))
     return line if len(line) <= MAX_PROVIDER_TEXT else line[: MAX_PROVIDER_TEXT - 1] + "…"
 
 

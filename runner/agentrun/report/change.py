@@ -15,9 +15,9 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentrun.redactor import mask_except_placeholders
 from agentrun.report.formatting import MAX_LINE_LENGTH
 from agentrun.report.value_diff import ABSENT, FieldDifference, format_change
+from agentrun.secret import mask
 from agentrun.spec.problems import escape_invisible
 from agentrun.spec.safe_text import plural, truncate_text
 
@@ -175,7 +175,7 @@ def diff_lines(change: RunChange) -> list[str]:
     before, after = change.before, change.after
     if not isinstance(before, str) or not isinstance(after, str) or "\n" not in before + after:
         return []
-    one, two = (mask_except_placeholders(text).split("\n") for text in (before, after))
+    one, two = (mask(text).split("\n") for text in (before, after))
     lines = unified_diff(one, two, n=2, lineterm="")
     found = [escape_invisible(line) for line in islice(lines, 2, MAX_MARKDOWN_DIFF_LINES + 3)]
     return [*found[:MAX_MARKDOWN_DIFF_LINES], "…"] if len(found) > MAX_MARKDOWN_DIFF_LINES else found

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from agentrun.core.package import BUDGET_KINDS
-from agentrun.redactor import mask_except_placeholders
+from agentrun.secret import mask
 from agentrun.spec.problems import escape_invisible
 from agentrun.spec.safe_text import MASKED_LENGTH, SHORT_TEXT_LENGTH, plural, short_text, truncate_text
 
@@ -88,7 +88,7 @@ def make_paragraph(text: str, indent: int = 0) -> tuple[OutputLine, ...]:
     text = text.strip("\n")
     if not text.strip():
         return ()
-    shown = mask_except_placeholders(text[:MASKED_LENGTH]).replace("\r\n", "\n").split("\n")
+    shown = mask(text[:MASKED_LENGTH]).replace("\r\n", "\n").split("\n")
     lines = tuple(make_line(line, indent=indent) for line in shown[:MAX_PARAGRAPH_LINES])
     left_out = text.count("\n") + 1 - MAX_PARAGRAPH_LINES
     return lines if left_out <= 0 else (*lines, make_line(f"… and {plural(left_out, 'more line')}", "dim", indent))
@@ -100,7 +100,7 @@ def preview_text(text: str) -> str:
     text = text.strip()
     if not text:
         return "nothing"
-    first = mask_except_placeholders(text[:MASKED_LENGTH]).partition("\n")[0].rstrip("\r")
+    first = mask(text[:MASKED_LENGTH]).partition("\n")[0].rstrip("\r")
     if first == text and len(first) <= SHORT_TEXT_LENGTH:
         return escape_invisible(first)
     lines = text.count("\n") + 1

@@ -17,10 +17,10 @@ from agentrun.core.outcome import outcome_of
 from agentrun.core.package import Package
 from agentrun.core.state import State, pending_effects
 from agentrun.journal.family import ReadJournal, RunFamily
-from agentrun.redactor import mask_except_placeholders
 from agentrun.report.formatting import OutputLine, format_count, format_dollars, format_duration, format_time, make_line
 from agentrun.report.render_facts import MAX_SHOWN_NAME, call_label, lost_work_label, subject_label, until_text
 from agentrun.report.run_renderer import CHILD_INDENT, RunRenderer, outcome_summary
+from agentrun.secret import mask
 from agentrun.spec.problems import escape_invisible
 from agentrun.spec.safe_text import plural, short_text
 
@@ -97,7 +97,7 @@ def render_outcome(state: State) -> Iterator[OutputLine]:
     if outcome.answer is not None:
         yield make_line("answer", "good")
         for text in outcome.answer.split("\n"):
-            yield OutputLine(escape_invisible(mask_except_placeholders(text)), "plain", 1)
+            yield OutputLine(escape_invisible(mask(text)), "plain", 1)
     yield make_line(outcome_summary(outcome), "dim")
 
 

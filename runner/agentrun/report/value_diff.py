@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from agentrun.canonical_json import same_json, sorted_json
-from agentrun.redactor import mask_except_placeholders
-from agentrun.secret import MASK, names_credential
+from agentrun.secret import MASK, mask, names_credential
 from agentrun.spec.safe_text import common_ends, common_prefix_length, pair_changed_lines, short_text
 
 ItemT = TypeVar("ItemT")
@@ -118,7 +117,7 @@ def format_differences(before: Any, after: Any, place: str = "it") -> str:
 def format_change(before: Any, after: Any, key: str = "") -> str:
     """`120 → 130`."""
     if isinstance(before, str) and isinstance(after, str):
-        before, after = mask_except_placeholders(before), mask_except_placeholders(after)
+        before, after = mask(before), mask(after)
         is_long = max(len(before), len(after)) > MAX_SHOWN
         start = max(0, common_prefix_length(before, after) - _BEFORE) if is_long else 0
         lead = "…" if start else ""
@@ -171,12 +170,9 @@ def compare_lines(before: str, after: str) -> list[LineDifference]:
 def _mask_values(value: Any, key: str = "") -> Any:
     match value:
         case str():
-            return MASK if names_credential(key) else mask_except_placeholders(value)
+            return MASK if names_credential(key) else mask(value)
         case dict():
-            return {
-                mask_except_placeholders(str(name)): _mask_values(item, str(name))
-                for name, item in islice(value.items(), MAX_SHOWN)
-            }
+            return {mask(str(name)): _mask_values(item, str(name)) for name, item in islice(value.items(), MAX_SHOWN)}
         case list():
             return [_mask_values(item) for item in value[:MAX_SHOWN]]
     return value

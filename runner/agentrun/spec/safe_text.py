@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from agentrun.redactor import mask_except_placeholders, mask_spans_except_placeholders
-from agentrun.secret import MASK, names_credential
+from agentrun.secret import MASK, mask, mask_spans, names_credential
 from agentrun.spec.problems import escape_invisible
 
 SHORT_TEXT_LENGTH = 120
@@ -25,7 +24,7 @@ _MAX_NUMBERS = 10
 
 def short_text(text: str, most: int = SHORT_TEXT_LENGTH) -> str:
     """Return at most `most` characters of a text, masked and without control characters."""
-    return truncate_text(mask_except_placeholders(text[:MASKED_LENGTH]), most)
+    return truncate_text(mask(text[:MASKED_LENGTH]), most)
 
 
 def truncate_text(text: str, most: int) -> str:
@@ -37,7 +36,7 @@ def truncate_text(text: str, most: int) -> str:
 def masked_lines(text: str) -> list[str]:
     """The lines of a masked text. A secret of several lines becomes as many lines of `***`."""
     pieces, end = [], 0
-    for start, stop in mask_spans_except_placeholders(text):
+    for start, stop in mask_spans(text):
         pieces += [text[end:start], MASK, f"\n{MASK}" * text.count("\n", start, stop)]
         end = stop
     return "".join([*pieces, text[end:]]).split("\n")
@@ -64,7 +63,7 @@ def json_text(value: Any, key: str = "", lead: str = "") -> str:
     if isinstance(value, str) and names_credential(key):
         value = MASK
     try:
-        text = mask_except_placeholders(msgspec.json.encode(value).decode())
+        text = mask(msgspec.json.encode(value).decode())
     except (TypeError, ValueError, OverflowError, RecursionError):  # YAML has values that JSON does not have
         return "a value that is not JSON"
     text = text if len(text) <= _JSON_LENGTH else text[:_JSON_LENGTH] + "…"

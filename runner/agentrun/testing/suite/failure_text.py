@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from agentrun.core.facts import ChildStarted, Record
 from agentrun.credentials import hidden_secrets
 from agentrun.engine.run import FinishedRun, journal_run_id
-from agentrun.redactor import mask_except_placeholders
 from agentrun.report.formatting import OutputLine, make_paragraph
 from agentrun.report.run_renderer import RunTreeRenderer
+from agentrun.secret import mask
 from agentrun.spec.problems import escape_invisible
 from agentrun.testing.suite.replay import CaseRuns, CompiledAgent, ending_miss
 from agentrun.testing.suite.verdict import CaseFailure, CaseVerdict
@@ -87,5 +87,5 @@ def _indent_lines(text: str) -> Iterator[str]:
 
 def safe_lines(text: str) -> list[str]:
     """The lines of a text without secrets and control characters."""
-    masked = mask_except_placeholders(hidden_secrets.redactor.redact_excerpt(text))
+    masked = mask(hidden_secrets.redactor.redact_excerpt(text))
     return [escape_invisible(line) for line in masked.split("\n")]
