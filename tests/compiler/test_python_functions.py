@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
+from agentrun.compiler import compile
 from agentrun.compiler.compile import compile_spec
+from agentrun.compiler.lint import lint_spec
 from agentrun.compiler.python_functions import MAX_MODULE_WORDS, FunctionRefused, find_function
 from agentrun.core.package_tools import PythonTool
 from agentrun.spec.project import Project
@@ -589,3 +591,16 @@ def test_variables_need_a_process(tmp_path: Path) -> None:
     (problem,) = find_problems(tmp_path, f"{POLICY}tools: {{t: {{{tool_text}}}}}\n", files)
     assert (problem.code, problem.message) == ("spec.python", "`env` works only with `isolation: process`")
     assert find_problems(tmp_path, f"{POLICY}tools: {{t: {{{tool_text}, isolation: process}}}}\n", files) == []
+
+
+def test_module_that_vanishes_after_the_check_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool(tmp_path, 'def f():\n    """Does it."""\n')
+
+    def check_and_remove(*args: Any) -> Any:
+        found = lint_spec(*args)
+        (tmp_path / "tools_of_mine.py").unlink()
+        return found
+
+    monkeypatch.setattr(compile, "lint_spec", check_and_remove)
+    result = compile_spec(tmp_path / "spec.yaml")
+    assert (result.package, [problem.code for problem in result.problems]) == (None, ["spec.python"])

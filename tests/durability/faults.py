@@ -7,9 +7,10 @@ Rule 1  The command of a run whose store fails goes on, or ends with exit code 7
 Rule 2  After a record that could not be written or synced, that process writes nothing to the journal.
 Rule 3  When the disk works again, other commands continue the run, and it ends like one that nothing disturbed.
 Rule 4  If the directory of a run is gone, no other call starts.
-Rule 5  A system call fails only on a file of the store. strace counts calls, and how many files a process opens before
-        differs a little, because a run looks for messages from time to time. A fault that hits another file is aimed
-        again. If it never hits the store, that is no case, and is counted apart.
+Rule 5  A file of the project that cannot be opened is no bug of agentrun either, and nothing happens twice.
+Rule 6  All other system calls fail only on files of the store. strace counts calls, and how many files a process opens
+        before differs a little, because a run looks for messages from time to time. A fault that hits another file is
+        aimed again. If it never hits the store, that is no case, and is counted apart.
 """
 
 from __future__ import annotations
@@ -101,6 +102,20 @@ class FaultCases:
             calls = (StoreCall(name, number, place) for number, place in enumerate(places, 1))
             found += [(call, kind) for call in calls for kind in (*KINDS, *MORE_KINDS.get(name, ()))]
         return [Case(f"{call} {kind}", partial(self.try_call, call, kind)) for call, kind in found]
+
+    def other_files(self) -> list[Case]:
+        """Files of the project and of imports cannot be opened. The run may fail, or never begin."""
+        run = KilledRun("batch", self._folder / "traced-files", self._worlds[0])
+        run.run([Fault(NO_INJECTION)])
+        places = {*range(1, count_calls(run.trace, "openat") + 1)}.difference(store_places(run.trace, "openat"))
+        return [Case(f"file {place}", partial(self._try_other_file, place)) for place in sorted(places)]
+
+    def _try_other_file(self, place: int, worker: int) -> None:
+        run = self._undisturbed.new_run(worker)
+        code, text = run.execute(run.start_command, Fault(f"openat:error=EIO:when={place}"))
+        assert code in (0, 2, 6, FAILED, WAITS), f"exit {code}\n{text}"
+        run.check_integrity()
+        shutil.rmtree(run.project.root)
 
     def try_call(self, call: StoreCall, kind: str, worker: int) -> None:
         place = call.place
@@ -228,6 +243,12 @@ def store_places(trace: Path, name: str) -> list[int]:
     return places
 
 
+def count_calls(trace: Path, name: str) -> int:
+    """How many calls with this name the main thread makes."""
+    calls = [*filter(None, map(_parse_call, trace.read_text(encoding="utf-8").splitlines()))]
+    return sum((thread, call) == (calls[0][0], name) for thread, call, *_ in calls)
+
+
 def _parse_call(line: str) -> tuple[str, str, str, str] | None:
     """The thread, the name of the call, the path of its descriptor, and the name below it."""
     if (found := _CALL.match(line)) is None:
@@ -254,7 +275,7 @@ def main() -> int:
         cases = FaultCases(folder, [stack.enter_context(OutsideWorld()) for _ in range(os.cpu_count() or 1)])
         chosen = [*cases.file_sizes(), *cases.open_files(), *cases.full_output(), *cases.removed_directories()]
         for problem, makers in (
-            (tracing_problem(), (cases.system_calls,)),
+            (tracing_problem(), (cases.system_calls, cases.other_files)),
             (mounting_problem(), (cases.full_disks, cases.read_only_disk)),
         ):
             if problem is None:

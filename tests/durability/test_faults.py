@@ -70,6 +70,11 @@ def test_failing_system_calls_do_no_harm(cases: FaultCases) -> None:
 
 
 @NEEDS_STRACE
+def test_files_that_cannot_be_opened_do_no_harm(cases: FaultCases) -> None:
+    try_some(cases.other_files(), 6)
+
+
+@NEEDS_STRACE
 def test_sync_that_is_repeated_is_found(tmp_path: Path, world: OutsideWorld) -> None:
     run = KilledRun("plain", tmp_path / "run", world)
     run.execute(run.start_command, Fault("fdatasync:error=EIO:when=3", prelude=SYNCS_AGAIN))

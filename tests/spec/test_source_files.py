@@ -1,5 +1,6 @@
 """The project of a spec, and reading files only inside of it."""
 
+import errno
 import os
 import socket
 import stat
@@ -340,3 +341,21 @@ class TestProject:
         os.mkfifo(root / "pyproject.toml")
         assert stat.S_ISFIFO((root / "pyproject.toml").stat().st_mode)
         assert project_root(root / "specs/agent.yaml") == root / "specs"
+
+
+def test_settings_that_cannot_be_read_are_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They could name secrets, or another store."""
+    (tmp_path / "pyproject.toml").write_text("[tool.agentrun]\n", encoding="utf-8")
+    open_file = os.open
+
+    def fail(path: Path, *args: int) -> int:
+        if Path(path).name == "pyproject.toml":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return open_file(path, *args)
+
+    monkeypatch.setattr(os, "open", fail)
+    for find, path in ((find_project, tmp_path / "specs/spec.yaml"), (find_working_project, tmp_path)):
+        with pytest.raises(DocumentError) as error:
+            find(path)
+        (problem,) = error.value.problems
+        assert (problem.code, str(problem.place)) == ("spec.file_unreadable", "pyproject.toml:1:1")

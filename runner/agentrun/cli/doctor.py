@@ -29,7 +29,7 @@ from agentrun.spec.project import (
     project_root,
     working_secrets,
 )
-from agentrun.spec.source_files import display_path
+from agentrun.spec.source_files import FileRefused, display_path
 
 PROVIDER_OF_KEY = {"OPENAI_API_KEY": "openai", "ANTHROPIC_API_KEY": "anthropic", "GEMINI_API_KEY": "gemini"}
 REQUIRED_PACKAGES = (
@@ -178,7 +178,7 @@ def _wrong_settings() -> dict[str, str | None]:
 def _declared_settings(root: Path) -> frozenset[str]:
     try:
         return declared_settings(root)
-    except ValueError:  # not TOML, which is reported with the project
+    except (ValueError, FileRefused):  # not TOML or not readable, which is reported with the project
         return frozenset()
 
 

@@ -77,6 +77,8 @@ def _open_work(contents: JournalContents) -> tuple[str, str]:
         state = fold(contents.records())
     except StorageError:
         return "a run", ""
+    if state.seq == 0:
+        return "a run", ""
     calls = open_calls(state)
     return (
         state.started.run,

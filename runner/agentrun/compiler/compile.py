@@ -24,7 +24,15 @@ from agentrun.compiler.spec_reader import Spec, SpecReadResult, is_consequence, 
 from agentrun.core.package import Package
 from agentrun.errors import SpecError
 from agentrun.providers.codec import CODECS, codec_for
-from agentrun.spec.problems import DocumentError, Problem, SourcePlace, did_you_mean, quote_text, sort_problems
+from agentrun.spec.problems import (
+    DocumentError,
+    Problem,
+    ProblemError,
+    SourcePlace,
+    did_you_mean,
+    quote_text,
+    sort_problems,
+)
 from agentrun.spec.source_files import FileRefused
 from agentrun.spec.tree import DocumentPath
 from agentrun.spec.v1.tools import AgentToolSpec
@@ -137,7 +145,10 @@ class _Compiler:
         foremost = _first_problems(problems)
         if read.spec is None or _errors(foremost):
             return CompileResult(read.spec, None, foremost)
-        package = build_package(spec, lock, children)
+        try:
+            package = build_package(spec, lock, children)
+        except ProblemError as changed:  # a file that was there a moment ago
+            return CompileResult(spec, None, (changed.problem(spec.at().place),))
         renders = default_render_problems(spec, tool.params if tool else {}) if self._renders else ()
         foremost = _first_problems([*foremost, *unsupported_features(spec, package), *renders])
         return CompileResult(spec, None if _errors(foremost) else package, foremost)

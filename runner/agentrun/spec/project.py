@@ -95,7 +95,14 @@ def project_root(spec_path: Path) -> Path:
 
 def _nearest_project(folder: Path) -> Path | None:
     candidates = (folder, *folder.parents)
-    return next((at for at in candidates if os.path.lexists(at / ".git") or _settings_text(at) is not None), None)
+    return next((at for at in candidates if os.path.lexists(at / ".git") or _may_have_settings(at)), None)
+
+
+def _may_have_settings(folder: Path) -> bool:
+    try:
+        return _settings_text(folder) is not None
+    except FileRefused:  # it is reported when the settings are read
+        return True
 
 
 def find_project(spec_path: Path) -> Project:
@@ -137,10 +144,15 @@ def _read_project(root: Path, link: str | None) -> Project:
         chosen["cassette_limit"] = _parse_limit(size)
         if chosen["cassette_limit"] is None:
             raise HostError("host.missing", f"{LIMIT_VARIABLE} is not a valid size", hint=_SIZE_HINT)
-    text = _settings_text(root)
+    path = root / "pyproject.toml"
+    try:
+        text = _settings_text(root)
+    except FileRefused as refused:
+        place = SourcePlace(Source(path, display_path(path, root), ""), 1, 1)
+        raise DocumentError([refused.problem(place)]) from None
     if text is None:
         return Project(root, **chosen)
-    source = Source(root / "pyproject.toml", display_path(root / "pyproject.toml", root), text)
+    source = Source(path, display_path(path, root), text)
     try:
         table = _agentrun_table(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -179,10 +191,13 @@ def _link_into(spec_path: Path, root: Path) -> str | None:
 
 
 def _settings_text(folder: Path) -> str | None:
-    """Return the text of a pyproject.toml with `[tool.agentrun]`, valid or not; None for any other."""
+    """Return the text of a pyproject.toml with `[tool.agentrun]`, valid or not; None for any other. Raises
+    `FileRefused` if there is one that cannot be read: it may have settings."""
     try:
         text = read_text(folder / "pyproject.toml", "pyproject.toml")
-    except FileRefused:
+    except FileRefused as refused:
+        if refused.code == "spec.file_unreadable" and os.path.isfile(folder / "pyproject.toml"):
+            raise
         return None
     return text if has_agentrun_table(text) else None
 
