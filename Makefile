@@ -104,6 +104,7 @@ schemas: $(READY) ## write schemas/*.schema.json from the models
 .PHONY: docs
 docs: $(READY) ## write the generated pages of the documentation
 	@$(BIN)/python docs/build.py
+	@$(BIN)/python docs/api_reference.py
 	@$(BIN)/python docs/terminal.py
 
 .PHONY: cassettes
@@ -216,7 +217,7 @@ $(PLUGINS): requirements/plain.txt requirements/plugins.txt requirements/dev.txt
 	@touch $@
 
 .node/ready: requirements/node/package.json requirements/node/package-lock.json
-	@echo "installing a server for the tests, in .node"
+	@echo "installing programs for the tests, in .node"
 	@rm -rf .node && mkdir .node && cp $^ .node/
 	@if (cd .node && npm ci --silent --ignore-scripts --no-audit --no-fund); then touch $@; \
 	else echo "npm cannot install it: the tests that need it are skipped" >&2; fi

@@ -103,6 +103,7 @@ class AgentrunError(Exception):
         super().__init__(f"{code}: {message}")
 
     def as_json(self) -> dict[str, Any]:
+        """The error as the commands print it with `--json`."""
         return {
             "code": self.code,
             "message": self.message,
@@ -114,6 +115,8 @@ class AgentrunError(Exception):
 
 
 class SpecError(AgentrunError):
+    """A spec is wrong. `problems` has all mistakes with their places."""
+
     codes = ("spec",)
 
     def __init__(self, problems: Iterable[Any]) -> None:
@@ -125,14 +128,20 @@ class SpecError(AgentrunError):
 
 
 class PackageError(AgentrunError):
+    """A package is damaged, or does not fit the request."""
+
     codes = ("package.",)
 
 
 class HostError(AgentrunError):
+    """Something that the agent needs is missing: a variable, a module, a command, a port."""
+
     codes = ("host.", "provider.not_found")
 
 
 class RequestError(AgentrunError):
+    """The input, the session, the run id or the cursor cannot be used."""
+
     codes = ("input.", "session.", "run.", "cursor.")
 
 
@@ -157,6 +166,8 @@ def session_duplicate_error(name: str) -> RequestError:
 
 
 class ProviderError(AgentrunError):
+    """A provider of models failed or refused a request."""
+
     codes = ("provider.",)
 
 
@@ -182,22 +193,32 @@ class ToolError(AgentrunError):
 
 
 class LimitError(AgentrunError):
+    """A budget, a guard or the context window stopped the run."""
+
     codes = ("budget.", "guard.", "context.")
 
 
 class PolicyError(AgentrunError):
+    """The policy or a person said no."""
+
     codes = ("policy.", "approval.")
 
 
 class OutputError(AgentrunError):
+    """The answer does not match its schema, or a sink did not accept it."""
+
     codes = ("output.", "delivery.")
 
 
 class CassetteError(AgentrunError):
+    """A cassette is missing, damaged, or does not fit."""
+
     codes = ("cassette.",)
 
 
 class StorageError(AgentrunError):
+    """A journal or the store cannot be read or written."""
+
     codes = ("journal.", "storage.", "recovery.")
 
 

@@ -78,7 +78,6 @@ JOURNAL_FIELD_DESCRIPTIONS: Mapping[str, str] = {
     "tool_calls": "The number of executed tool calls.",
     "turn": "The number of the turn, from 1.",
     "turns": "The number of turns.",
-    "value": "The arguments of a call, or a text.",
     "waits_for": "What the run waits for.",
     "why": "Why the message is added.",
 }

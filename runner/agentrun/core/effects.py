@@ -27,6 +27,8 @@ class OfferedTool(Struct, frozen=True):
 
 
 class ModelRequest(Struct, frozen=True):
+    """What a model is asked."""
+
     route: Route
     settings: ModelSettings
     """Its `routes` are not used here."""
@@ -114,6 +116,8 @@ class AskHook(Struct, frozen=True):
 
 
 class Deliver(Struct, frozen=True):
+    """An answer for a sink."""
+
     id: str
     name: str
     sink: Sink

@@ -156,18 +156,21 @@ class Deny(_HookAnswer, frozen=True, tag="deny"):
     """Do not continue."""
 
     reason: str
+    """Why. The model reads it."""
 
 
 class Modify(_HookAnswer, frozen=True, tag="modify"):
     """Continue with this instead: the arguments of a call, or the text of anything else."""
 
     value: dict[str, Any] | str
+    """All arguments of the call, or the whole text."""
 
 
 class Inject(_HookAnswer, frozen=True, tag="inject"):
     """Continue, and add this message to the conversation."""
 
     text: str
+    """A message of the user."""
 
 
 class HookFailure(_HookAnswer, frozen=True, tag="failed"):

@@ -187,6 +187,7 @@ class ToolResult(_Message, frozen=True, tag="tool"):
 
 _WORDS = (Text, Refusal)
 Message: TypeAlias = User | Assistant | ToolResult
+"""A message of a conversation."""
 
 
 def message_from_dict(chat: Mapping[str, Any]) -> Message:

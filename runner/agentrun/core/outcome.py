@@ -53,8 +53,11 @@ class Outcome(Struct, Generic[OutputT], frozen=True, kw_only=True, dict=True):
     """How the work on a run ended. It has no truth value: use `ok` or `status`."""
 
     run: str
+    """The id of the run."""
     agent: str
+    """The name of the agent."""
     status: EndingStatus
+    """`completed`, `failed`, `suspended` or `parked`."""
     replayed: bool
     """Whether the run was replayed from a cassette. No model was asked."""
     answer: str | None = None
@@ -64,6 +67,7 @@ class Outcome(Struct, Generic[OutputT], frozen=True, kw_only=True, dict=True):
     label: AnswerLabel | None = None
     """Why the answer of a completed run may be incomplete."""
     turns: int
+    """Replies of the model."""
     usage: Usage
     """The sum over all calls. Null: a call did not report it."""
     tokens: int
@@ -130,6 +134,7 @@ class Outcome(Struct, Generic[OutputT], frozen=True, kw_only=True, dict=True):
         return self
 
     def with_trail_of(self, other: Outcome) -> Self:
+        """Attach the journal of another outcome."""
         return self.with_trail(other._trail)
 
     def raise_for_status(self) -> Self:
@@ -159,18 +164,22 @@ class Outcome(Struct, Generic[OutputT], frozen=True, kw_only=True, dict=True):
 
     @property
     def code(self) -> str | None:
+        """The error code of a failed run."""
         return self.fault.code if self.fault else None
 
     @property
     def fields(self) -> dict[str, Any]:
+        """The data of the error, for programs."""
         return self.fault.fields if self.fault else {}
 
     @property
     def retry(self) -> RetryClass | None:
+        """What can be done about the error: whether the same run may work later, or who has to act."""
         return code_of(self.fault.code).retry if self.fault else None
 
     @property
     def exit_code(self) -> int:
+        """The exit code that a command would have."""
         if not self.is_finished:
             return SUSPENDED_EXIT
         return code_of(self.fault.code).exit if self.fault else 0

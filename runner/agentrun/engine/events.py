@@ -71,6 +71,8 @@ class Gap(Struct, frozen=True):
 
 
 class Event(Struct, frozen=True):
+    """A record of a run, a transient event such as a piece of text, or a gap."""
+
     cursor: Cursor
     run: str | None
     """Null for a gap of a slow subscriber."""
@@ -84,6 +86,8 @@ class Event(Struct, frozen=True):
 
 
 class Scope(Struct, frozen=True):
+    """Which events a subscriber gets."""
+
     name: str
     sees: Callable[[Event], bool]
     run: str | None = None
@@ -96,9 +100,11 @@ class Scope(Struct, frozen=True):
 
 
 ALL_EVENTS = Scope("all", lambda event: True)
+"""The events of all runs."""
 
 
 def run_scope(run: str) -> Scope:
+    """The events of one run, without its sub-agents."""
     return Scope(f"run:{run}", lambda event: event.run == run, run, sub_agents=False)
 
 
@@ -108,6 +114,7 @@ def family_scope(run: str) -> Scope:
 
 
 def agent_scope(agent: str) -> Scope:
+    """The events of all runs of an agent."""
     return Scope(f"agent:{agent}", lambda event: event.agent == agent)
 
 

@@ -69,14 +69,17 @@ class RunHandle:
 
     @property
     def state(self) -> State:
+        """What the records of the run add up to."""
         return self._log.state
 
     @property
     def is_worked_on(self) -> bool:
+        """Whether this runtime works on the run now."""
         return self.run in self._world.crews
 
     @property
     def status(self) -> RunStatus:
+        """`admitted`, `processing`, `suspended`, or how the run ended: `completed` or `failed`."""
         if self.state.stopped is not None:
             return self.state.stopped.status
         if self.is_worked_on:

@@ -26,7 +26,9 @@ class HookQuestion(Struct, frozen=True):
     """The argument of a hook function."""
 
     run: str
+    """The id of the run."""
     point: HookPoint
+    """Where the run is: `before_tool`, `on_output`, …"""
     subject: str
     """`input`, `request`, `reply`, `output`, `stop`, or the id of a call."""
     target: str

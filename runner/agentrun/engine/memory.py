@@ -42,6 +42,8 @@ def stored_package(journals: Journals, run: str) -> PackageFile:
 
 
 class MemoryJournals:
+    """Journals and packages of runs, in memory."""
+
     def __init__(self) -> None:
         self._journals: dict[str, MemoryJournal] = {}
         self._packages: dict[tuple[str, str], PackageFile] = {}

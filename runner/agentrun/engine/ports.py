@@ -138,6 +138,8 @@ class ReplyDelta(Struct, frozen=True):
 
 
 class ToolProgress(Struct, frozen=True):
+    """The text that a running tool reports with `progress`, or its output."""
+
     run: str
     effect: str
     tool: str

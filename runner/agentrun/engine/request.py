@@ -138,6 +138,8 @@ cassette: it is replayed."""
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
+    """What is known about a run at one moment."""
+
     run: str
     agent: str
     status: RunStatus
