@@ -172,10 +172,10 @@ def run_event_loop(work: Coroutine[Any, Any, _T]) -> _T:
         try:
             return runner.run(work)
         finally:
-            runner.run(_stop_other_tasks())
+            runner.run(stop_other_tasks())
 
 
-async def _stop_other_tasks() -> None:
+async def stop_other_tasks() -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
