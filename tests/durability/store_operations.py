@@ -19,7 +19,7 @@ import fcntl
 import os
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, NamedTuple, NoReturn, Self
@@ -112,11 +112,10 @@ class StoreOperations:
     def _replace(self, name: str, replacement: Callable[..., Any], module: ModuleType = os) -> None:
         """Replace a function in its module, and where modules of the product have it under a name of their own."""
         real = getattr(module, name)
-        own = [each for key, each in sys.modules.items() if key.startswith("agentrun.")]
-        for each in (module, *own):
-            for key in [key for key, value in vars(each).items() if value is real]:
-                self._real.append((each, key, real))
-                setattr(each, key, replacement)
+        own = tuple(key for key in sys.modules if key.startswith("agentrun."))
+        for each, key in ((module, name), *_own_names(real, own)):
+            self._real.append((each, key, real))
+            setattr(each, key, replacement)
 
     def _on_file(self, name: str, real: Any, file: int, *args: Any) -> Any:
         path = self._path_of(file)
@@ -199,6 +198,17 @@ class StoreOperations:
             if f"{path}/".startswith(f"{directory}/"):
                 return path[len(directory) + 1 :]
         return None
+
+
+@cache
+def _own_names(function: object, modules: tuple[str, ...]) -> list[tuple[ModuleType, str]]:
+    """Where these modules have a function under a name of their own. They are searched once: there are many trials."""
+    return [
+        (module, key)
+        for module in map(sys.modules.__getitem__, modules)
+        for key, value in vars(module).items()
+        if value is function
+    ]
 
 
 def _exists(path: Any, directory: int | None) -> bool:

@@ -1,7 +1,5 @@
 """The agent document, and the documents with shared tools, policies and budgets."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
