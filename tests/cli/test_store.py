@@ -235,6 +235,16 @@ def test_journal_of_an_unfinished_run_is_not_overwritten(shop: Project, store: s
 # --- whose store it is ------------------------------------------------------------------------------------------
 
 
+def test_run_in_a_store_that_is_not_trusted_says_that_it_cannot_be_resumed(shop: Project) -> None:
+    with shop.provider(ANSWER) as (_, environment):
+        assert "not trusted" not in shop.run("Hi", **environment).err
+        assert "not trusted" not in shop.run("Hi", **environment).err
+        (shop.root / ".agentrun").chmod(0o755)
+        done = shop.run("Hi", **environment)
+    notice = "the store .agentrun is not trusted: other users can read or write it; this run cannot be resumed\n"
+    assert (done.code, f"{notice}  → agentrun store trust\n" in done.err) == (0, True), done.err
+
+
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 def test_forged_store_of_a_clone_is_refused_until_it_is_trusted(shop: Project, tmp_path: Path) -> None:
     with FileStore(ProjectFiles(shop.root)) as store:

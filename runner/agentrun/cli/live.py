@@ -32,9 +32,11 @@ from agentrun.engine.world import World, wrap
 from agentrun.engine.worlds.live import live_world, mixed_world
 from agentrun.errors import AgentrunError
 from agentrun.report.run_story import open_calls
+from agentrun.spec.project import Project
 from agentrun.spec.safe_text import join_words
+from agentrun.spec.source_files import display_path
 from agentrun.store.files import FileStore
-from agentrun.store.owner import is_claimed
+from agentrun.store.owner import distrust, is_claimed, is_private
 from agentrun.store.run_summary import RESUMABLE_STATUSES
 
 if TYPE_CHECKING:
@@ -124,17 +126,26 @@ def open_store(plan: RunPlan, output: RunOutput) -> Iterator[FileStore | None]:
 
 
 async def begin_output(plan: RunPlan, request: Request, output: RunOutput) -> None:
-    """Print the first lines. They name the calls of the last run of this agent that was interrupted in one, because
-    this run may make the same calls."""
+    """Print the first lines, and what is wrong with the store or with an earlier run."""
     await output.begin()
-    if not plan.spec.project.stores_runs or not is_claimed(plan.spec.project):
-        return
-    with suppress(ImportError), FileStore(plan.spec.project) as store:
-        from agentrun.store.index import RunFilter, RunIndex  # late: some installations of Python lack sqlite3
+    project = plan.spec.project
+    if project.stores_runs:
+        with suppress(AgentrunError, ImportError):
+            if is_private(project) and is_claimed(project):
+                _warn_open_calls(project, cast(PackageFile, request.package).agent.name, output)
+            elif (found := distrust(project)) is not None:
+                where, why = display_path(project.store_directory, project.root), found[1]
+                output.say(f"the store {where} is not trusted: {why}; this run cannot be resumed", "warn")
+                output.say("  → agentrun store trust")
 
-        agent = cast(PackageFile, request.package).agent.name
-        wanted = RunFilter(agent=(agent,), status=RESUMABLE_STATUSES, limit=MAX_CHECKED_RUNS)
-        for run in (summary.run for summary in RunIndex(store.project).select(wanted)):
+
+def _warn_open_calls(project: Project, agent: str, output: RunOutput) -> None:
+    """Name the calls of the last run of an agent that was interrupted in one: a new run may make the same calls."""
+    from agentrun.store.index import RunFilter, RunIndex  # late: some installations of Python lack sqlite3
+
+    wanted = RunFilter(agent=(agent,), status=RESUMABLE_STATUSES, limit=MAX_CHECKED_RUNS)
+    with FileStore(project) as store:
+        for run in (summary.run for summary in RunIndex(project).select(wanted)):
             family = [run, *(each for each in store.runs() if each.startswith(f"{run}."))]
             with suppress(AgentrunError):
                 calls = [call for each in family for call in _calls_with_unknown_outcome(store, each)]

@@ -68,11 +68,19 @@ def distrust(project: Project) -> tuple[str, str] | None:
         return "user", "it belongs to another user"
     if _is_tracked(project):
         return "tracked", "it is under version control, so another person may have written it"
-    if stat.S_IMODE(status.st_mode) & 0o077:
+    if not is_private(project):
         return "mode", "other users can read or write it"
     if not is_claimed(project):
         return "unknown", "it was not made by you on this machine"
     return None
+
+
+def is_private(project: Project) -> bool:
+    """Whether only its user can read and write the store. One that does not exist will be."""
+    try:
+        return not stat.S_IMODE(os.stat(project.store_directory, follow_symlinks=False).st_mode) & 0o077
+    except FileNotFoundError:
+        return True
 
 
 def is_claimed(project: Project) -> bool:
