@@ -28,4 +28,4 @@ def undocumented(first: Any) -> None: ...
 def test_planted_missing_docstring_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agentrun, "undocumented", undocumented, raising=False)
     monkeypatch.setattr(agentrun, "__all__", [*agentrun.__all__, "undocumented"])
-    assert REFERENCE["missing_docstrings"]("agentrun") == ["undocumented"]
+    assert REFERENCE["missing_docstrings"]("agentrun")[-1:] == ["undocumented"]

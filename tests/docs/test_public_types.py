@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PYRIGHT = ROOT / ".node/node_modules/pyright/index.js"
-PROGRAMS = [ROOT / "tests/docs/user_program.py"]
+PROGRAMS = [ROOT / "tests/docs/user_program.py", *sorted((ROOT / "docs/recipes").glob("*.py"))]
 WRONG = """\
 import agentrun
 

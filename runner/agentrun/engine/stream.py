@@ -126,6 +126,7 @@ StreamEvent: TypeAlias = (
     | SpendUpdated
     | RunEnded
 )
+"""What happens in a run."""
 
 
 def astream(
