@@ -8,7 +8,8 @@
     package = agentrun.compile("specs/triage.yaml")     # compile a spec once, for many runs
     outcome = agentrun.run(package, "The printer is on fire.", model=model, tools={"look": look})
 
-Many runs in one program, with your own ports: `Runtime` and `Request`.
+The stored runs of a project, in one program: `async with agentrun.open(project) as runtime`. Runs with your own ports:
+`Runtime` and `Request`.
 
 For the functions of a spec: `ToolError` and `progress` in tools; in hooks `HookQuestion` and the answers `Continue`,
 `Deny`, `Modify` and `Inject`.
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from agentrun.engine.hooks import HookQuestion
     from agentrun.engine.memory import MemoryJournals
     from agentrun.engine.ports import ReplyDelta, ToolProgress
+    from agentrun.engine.project_runtime import ProjectRuntime, open
     from agentrun.engine.request import Attachment, Request, Snapshot
     from agentrun.engine.runtime import Runtime
     from agentrun.engine.stream import (
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
         astream,
         stream,
     )
+    from agentrun.engine.waiting_questions import WaitingQuestion
     from agentrun.errors import (
         AgentrunError,
         CassetteError,
@@ -89,6 +92,7 @@ if TYPE_CHECKING:
         ToolError,
     )
     from agentrun.journal.canonical import canonical
+    from agentrun.store.run_summary import RunSummary
     from agentrun.tools.progress import progress
 
 __all__ = [
@@ -123,6 +127,7 @@ __all__ = [
     "PackageError",
     "PackageFile",
     "PolicyError",
+    "ProjectRuntime",
     "ProviderError",
     "Question",
     "QuestionAsked",
@@ -134,6 +139,7 @@ __all__ = [
     "RulingMade",
     "RunEnded",
     "RunHandle",
+    "RunSummary",
     "Runtime",
     "Scope",
     "Snapshot",
@@ -150,6 +156,7 @@ __all__ = [
     "ToolResult",
     "Usage",
     "User",
+    "WaitingQuestion",
     "agent_scope",
     "aresume",
     "arun",
@@ -161,6 +168,7 @@ __all__ = [
     "filter_scope",
     "load",
     "message_from_dict",
+    "open",
     "progress",
     "replay",
     "resume",
@@ -170,6 +178,9 @@ __all__ = [
 ]
 
 _NAMES_BY_MODULE = {
+    "agentrun.engine.project_runtime": ("ProjectRuntime", "open"),
+    "agentrun.engine.waiting_questions": ("WaitingQuestion",),
+    "agentrun.store.run_summary": ("RunSummary",),
     "agentrun.compiler.compile": ("compile", "load"),
     "agentrun.compiler.package_file": ("PackageFile",),
     "agentrun.core.effects": ("Deliver", "ModelRequest"),

@@ -13,6 +13,7 @@ from .sources import PACKAGE, ROOT, Module, Tree, assert_no_findings, imports, p
 
 # The public surface. A name added to `agentrun.__all__` is added here, in the same change, on purpose.
 PUBLIC = [
+    *("open", "ProjectRuntime", "RunSummary", "WaitingQuestion"),
     *("stream", "astream", "StreamEvent", "TextDelta", "TextWithdrawn", "CallRequested", "CallProgressed"),
     *("CallFinished", "RulingMade", "QuestionAsked", "SpendUpdated", "RunEnded"),
     *("compile", "load", "run", "arun", "replay", "resume", "aresume", "audit"),

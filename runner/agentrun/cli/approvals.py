@@ -9,38 +9,23 @@ from shlex import quote
 from typing import Any
 
 import click
-from msgspec import UNSET, Struct
 
 from agentrun.cli.approval_prompt import build_approval_question
 from agentrun.cli.console import json_line, json_option, print_stderr
 from agentrun.cli.run_files import working_project
-from agentrun.core.evolve import fold
-from agentrun.core.facts import ApprovalAsked, RunStarted
 from agentrun.core.outcome import Question
 from agentrun.credentials import hidden_secrets
-from agentrun.engine.answers import open_questions, package_of_run
-from agentrun.engine.approvals import DetailedQuestion, add_details
+from agentrun.engine.waiting_questions import WaitingQuestion, list_waiting_questions
 from agentrun.errors import AgentrunError
 from agentrun.report.approval_question import short_question_lines
 from agentrun.report.formatting import format_time
 from agentrun.report.screen import SafeStream
 from agentrun.store.files import FileStore
-from agentrun.store.index import RunFilter, RunIndex
-from agentrun.store.run_ids import root_run
 
 PIPE_WIDTH = 100
 """Columns if the output is not a terminal."""
 ANY_HEIGHT = 10**9
 SHOWN_HASH_LENGTH = 16
-
-
-class WaitingQuestion(Struct, frozen=True):
-    run: str
-    agent: str
-    """The agent that the user started."""
-    question: DetailedQuestion
-    asked: int
-    """Milliseconds since 1970."""
 
 
 @click.command("approvals")
@@ -55,8 +40,7 @@ def command(as_json: bool) -> int:
       agentrun approvals
       agentrun approvals --json | jq -r '"agentrun approve \\(.run) \\(.call) --question \\(.question)"'
     """
-    store = FileStore(working_project())
-    found = sorted(_waiting_questions(store), key=lambda each: (each.asked, each.run, each.question.subject))
+    found = list_waiting_questions(FileStore(working_project()), _report_damage)
     for waiting in found:
         if as_json:
             click.echo(json_line(_json_object(waiting)))
@@ -67,33 +51,8 @@ def command(as_json: bool) -> int:
     return 0
 
 
-def _waiting_questions(store: FileStore) -> Iterator[WaitingQuestion]:
-    wanted = RunFilter(status=("running", "waiting", "interrupted"), sub_agents=True)
-    unfinished = {summary.run for summary in RunIndex(store.project).select(wanted)}
-    for run in sorted(unfinished):
-        if root_run(run) in unfinished:
-            try:
-                yield from _questions_of(store, run)
-            except AgentrunError as error:  # the other runs can still be answered
-                print_stderr(f"{run}: {error.code}: agentrun verify {run} says more")
-
-
-def _questions_of(store: FileStore, run: str) -> Iterator[WaitingQuestion]:
-    questions = open_questions(store, run)
-    if not questions:
-        return
-    records, package = store.records(run), package_of_run(store, run)
-    asked = {record.fact.question: record.at for record in records if isinstance(record.fact, ApprovalAsked)}
-    started = fold(records).started
-    programs = {} if started.programs is UNSET else started.programs
-    agent = _root_agent(store, run)
-    for question in questions:
-        yield WaitingQuestion(run, agent, add_details(package, programs, question), asked[question.question])
-
-
-def _root_agent(store: FileStore, run: str) -> str:
-    first = store.records(root_run(run))[0].fact
-    return first.agent if isinstance(first, RunStarted) else ""
+def _report_damage(run: str, error: AgentrunError) -> None:
+    print_stderr(f"{run}: {error.code}: agentrun verify {run} says more")
 
 
 def _json_object(waiting: WaitingQuestion) -> dict[str, Any]:

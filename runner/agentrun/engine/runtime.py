@@ -192,7 +192,7 @@ class Runtime:
                 self.sessions.leave(request.session)
                 raise
         session.add(started)
-        return self._register(package, log, world, session)
+        return self.register(package, log, world, session)
 
     def effective_package(self, request: Request) -> PackageFile:
         """The package that a run of this request would use, with the output schema of the request. Raises
@@ -254,7 +254,7 @@ class Runtime:
         keep_package(world, package)
         log = open_run_log(world)
         log.take_over(package.fingerprint)
-        return self._register(package, log, world, handle.session if handle else Session())
+        return self.register(package, log, world, handle.session if handle else Session())
 
     def _finished_handle(self, journals: Journals, run: str) -> RunHandle:
         world = self._world(run)
@@ -263,7 +263,8 @@ class Runtime:
     def _events_of(self, run: str) -> Callable[[Cursor | None], Subscription]:
         return lambda cursor: self.subscribe(run_scope(run), cursor)
 
-    def _register(self, package: PackageFile, log: RunLog, world: World, session: Session) -> RunHandle:
+    def register(self, package: PackageFile, log: RunLog, world: World, session: Session) -> RunHandle:
+        """Work on a run that is in its journal. `world`: publishes to the events of this runtime."""
         assert self._events is not None
         handle = RunHandle(package, log, world, session, self._events_of(world.run), self._events.wake)
         self._runs[handle.run] = handle

@@ -55,6 +55,8 @@ class WaitReason(Struct, frozen=True):
 
 
 class RunSummary(Struct, frozen=True, array_like=True):
+    """A run of a store: its status, what it spent, and what it waits for."""
+
     run: str
     agent: str
     status: StoredStatus
