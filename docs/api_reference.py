@@ -42,10 +42,12 @@ def missing_docstrings(module_name: str) -> list[str]:
 
 def _member(name: str, home: str) -> Member:
     module = importlib.import_module(home)
-    body = ast.parse(inspect.getsource(module)).body
+    source = inspect.getsource(module)
+    body = ast.parse(source).body
     for node, after in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.AnnAssign | ast.Assign) and _assigned_name(node) == name:
-            return Member(name, ast.unparse(node).replace(": TypeAlias", ""), _string(after))
+            text = ast.get_source_segment(source, node) or ""
+            return Member(name, text.replace(": TypeAlias", ""), _string(after))
     nodes = [node for node in body if isinstance(node, Definition) and node.name == name]
     node = nodes.pop()
     if isinstance(node, ast.ClassDef):
