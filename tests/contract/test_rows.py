@@ -3,16 +3,9 @@ resume has a test that goes through the public API or the command line. The code
 
 from __future__ import annotations
 
-import ast
-from functools import cache
-from pathlib import Path
-
 import pytest
 
-TESTS = Path(__file__).parents[1]
-PUBLIC = ("cli", "engine", "store", "attacks", "stories", "examples", "durability", "contract", "tools")
-"""Folders whose tests run agents as a user does: with commands, `agentrun.run` or a `Runtime`. The tests of the core,
-of journals as files and of the compiler are not among them."""
+from .public_tests import is_public, names_in
 
 START = """
 a runtime can be made without any port
@@ -90,7 +83,7 @@ the most restrictive rule wins in any order
 a tool that no rule could allow is a spec error
     contract/test_whole_runs.py::test_tool_that_no_rule_allows_is_a_spec_error
 other pairs of stage and ruling are spec errors
-    engine/test_policy_matrix.py::test_illegal_ruling_for_a_stage_is_an_error_of_the_spec
+    contract/test_whole_runs.py::test_illegal_pairs_of_stage_and_ruling_are_spec_errors
 defer suspends with a reason until a time
     cli/test_deferrals.py::test_resume_before_the_time_says_until_when_the_run_waits_and_does_nothing
     cli/test_deferrals.py::test_resume_after_the_time_asks_the_rules_again_and_runs_the_call_once
@@ -140,7 +133,7 @@ the first answer wins
 an approval for the session is for that session
     cli/test_later_approvals.py::test_approval_for_the_session_counts_in_that_session_only
 a hook before a tool cannot fail open
-    tools/test_hook_functions.py::test_failing_hook_denies_the_call
+    contract/test_whole_runs.py::test_hook_before_a_tool_that_fails_denies_the_call
 """
 
 JOURNAL = """
@@ -148,10 +141,10 @@ records are numbered and chained
     cli/test_show.py::test_journal_of_the_shipped_case_is_chained
     cli/test_show.py::test_verify_finds_damage_with_the_record_number
 the intent is written before the effect
-    engine/test_driver.py::test_intent_is_journaled_before_its_effect_runs
+    contract/test_whole_runs.py::test_intent_is_in_the_journal_before_its_effect
     durability/test_crash_points.py::test_run_survives_a_crash_at_every_operation
 without its intent an effect does not happen
-    engine/test_driver.py::test_no_effect_runs_if_its_intent_cannot_be_written
+    contract/test_whole_runs.py::test_effect_whose_intent_cannot_be_written_does_not_happen
     cli/test_store.py::test_run_directory_that_vanishes_stops_the_run_before_the_next_effect
 a result that cannot be written poisons the journal
     contract/test_codes.py::test_code_of_another_layer_is_produced
@@ -176,8 +169,7 @@ a cursor holds across processes
 a cursor belongs to its scope
     cli/test_events.py::test_cursor_of_another_scope_is_refused
 a slow subscriber loses deltas, and is told
-    engine/test_events.py::test_full_queue_drops_deltas_and_a_gap_says_so
-    engine/test_events.py::test_slow_subscriber_loses_no_record
+    contract/test_whole_runs.py::test_slow_subscriber_loses_deltas_but_no_record_and_gets_a_cursor
 subscribers never answer
     cli/test_events.py::test_followers_change_nothing
     engine/test_exit_paths.py::test_failing_listener_changes_neither_result_nor_journal
@@ -220,7 +212,6 @@ rewritten arguments are the key, and defaults are not
 unused interactions follow from the first difference
     cli/test_cassette_audit.py::test_changed_budget_is_named_as_the_reason_for_unused_interactions
 a replayed outcome says so
-    engine/test_replay.py::test_replay_gives_the_recorded_answer_and_is_marked_as_replayed
     contract/test_whole_runs.py::test_id_of_a_replay_is_that_of_its_package_input_and_cassette
 the canonical form has no times, ids and hashes
     contract/test_whole_runs.py::test_snapshot_has_no_times_ids_and_hashes
@@ -238,11 +229,11 @@ it continues with the stored package
 another package is recorded
     cli/test_resume.py::test_other_package_is_recorded
 derived views are rebuilt
-    store/test_index.py::test_damaged_index_is_made_again
+    contract/test_whole_runs.py::test_index_that_is_damaged_or_lost_is_made_again
 the lock of a crashed owner is free
-    store/test_files.py::test_lock_of_a_killed_process_is_free
+    cli/test_later_approvals.py::test_approval_after_the_owner_was_killed
 a paused owner is fenced out
-    store/test_files.py::test_stopped_owner_keeps_its_lock_and_is_fenced_out_if_it_lost_it
+    contract/test_whole_runs.py::test_owner_that_wakes_up_without_its_lock_is_fenced_out
 a busy session is refused at once, across processes
     cli/test_session.py::test_session_in_use_is_busy_until_its_process_ends
 """
@@ -262,19 +253,12 @@ def rows(table: str) -> dict[str, list[str]]:
     return found
 
 
-@cache
-def functions_in(file: str) -> frozenset[str]:
-    path = TESTS / file
-    tree = ast.parse(path.read_text(encoding="utf-8")) if path.is_file() else ast.Module([], [])
-    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
-
-
 def wrong_tests(named: dict[str, list[str]]) -> list[str]:
     """Rows without a test, with one that does not exist, or with one that does not run agents as a user does."""
     wrong = [row for row, tests in named.items() if not tests]
     for test in (test for tests in named.values() for test in tests):
         file, _, name = test.partition("::")
-        if name not in functions_in(file) or file.partition("/")[0] not in PUBLIC:
+        if name not in names_in(file).defined or not is_public(file, name):
             wrong.append(test)
     return wrong
 
@@ -290,5 +274,10 @@ def test_row_without_a_public_test_is_found() -> None:
     assert wrong_tests({"a row": []}) == ["a row"]
     assert wrong_tests({"a row": ["cli/test_run.py::test_nothing"]}) == ["cli/test_run.py::test_nothing"]
     assert wrong_tests({"a row": ["cli/test_gone.py::test_nothing"]}) == ["cli/test_gone.py::test_nothing"]
-    internal = "core/test_gate.py::test_denial_by_default_names_no_rule"
-    assert wrong_tests({"a row": [internal]}) == [internal]
+    for internal in (
+        "core/test_gate.py::test_denial_by_default_names_no_rule",
+        "engine/test_driver.py::test_intent_is_journaled_before_its_effect_runs",
+        "engine/test_replay.py::test_replay_gives_the_recorded_answer_and_is_marked_as_replayed",
+        "store/test_files.py::test_lock_of_a_killed_process_is_free",
+    ):
+        assert wrong_tests({"a row": [internal]}) == [internal]

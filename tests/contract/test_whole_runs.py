@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentrun.core.facts import Record, TimePassed
+from agentrun.core.effects import RunTool, ToolReturn
+from agentrun.core.facts import CallRefused, Record, TimePassed
+from agentrun.core.messages import Text
+from agentrun.core.package import LEGAL_RULINGS, RULINGS
+from agentrun.engine.event_bus import EventBus
+from agentrun.engine.events import Gap
+from agentrun.engine.ports import ReplyDelta
 from agentrun.errors import AgentrunError
+from agentrun.testing import FailingJournals, calls, reply, scripted, text
 
 from ..cli.command import agentrun
+from ..cli.cut_runs import PAYS, Bank, wait_until
 from ..cli.shop_project import Project
-from ..engine.memory_runtime import Home
+from ..core.script import hook, writing
+from ..engine.memory_runtime import TOOLS, Home
+from ..packages import package
 
 # --- policy -------------------------------------------------------------------------------------------------------
 
@@ -38,7 +50,137 @@ def test_condition_of_the_wrong_type_is_a_spec_error(tmp_path: Path) -> None:
     assert (problem["code"], problem["hint"]) == ("spec.condition", "args.amount of refund is a number")
 
 
+def test_illegal_pairs_of_stage_and_ruling_are_spec_errors(tmp_path: Path) -> None:
+    """One rule for each pair, in one spec."""
+    pairs = [(stage, ruling) for stage in LEGAL_RULINGS for ruling in RULINGS]
+    keys = {"modify": {"tool_call": ", set: {n: 1}"}}
+    lines = []
+    for stage, ruling in pairs:
+        key = keys.get(ruling, {}).get(stage, ', mask: ["x"]' if ruling == "modify" else ', when: "spend.turns > 3"')
+        lines.append(f'    - {{id: {stage}-{ruling}, on: {stage}, {ruling}: "*"{key}}}')
+    (tmp_path / "a.yaml").write_text(AGENT_WITH_RULES + "\n".join(lines) + "\n")
+    done = agentrun("validate", "a.yaml", "--json", cwd=tmp_path)
+    first = AGENT_WITH_RULES.count("\n") + 1
+    found = {pairs[each["line"] - first] for each in done.lines() if each["code"] == "spec.illegal_ruling"}
+    assert (done.code, found) == (2, {pair for pair in pairs if pair[1] not in LEGAL_RULINGS[pair[0]]})
+
+
+AGENT_WITH_RULES = """\
+agentrun: "1"
+name: a
+model: {provider: openai, name: gpt-4.1-mini}
+instructions: Be brief.
+budgets: {turns: 2}
+sinks: {s: {kind: stdout}}
+tools: {t: {kind: shell, description: d, argv: [df], args: {type: object, properties: {n: {type: integer}}}}}
+policy:
+  default: allow
+  rules:
+"""
+
+
+def _raise(question: Any) -> Any:
+    raise KeyError(question)
+
+
+@pytest.mark.parametrize("answer", [_raise, lambda question: None, lambda question: "continue"])
+def test_hook_before_a_tool_that_fails_denies_the_call(answer: Any) -> None:
+    agent = package(tools={"pay": writing()}, policy={"default": "allow"}, hooks=[hook("before_tool", id="careful")])
+    home = Home(calls("pay", n=1), text("Done."), hooks={"careful": answer})
+    assert home.run(agent).exit_code == 0
+    assert home.pay.count == 0
+    (refused,) = [fact for fact in home.facts() if isinstance(fact, CallRefused)]
+    assert refused.code == "tool.denied"
+
+
 # --- the journal --------------------------------------------------------------------------------------------------
+
+
+def paying(journals: Any = None) -> tuple[Home, list[tuple[str, str]]]:
+    """A runtime, and what its model and its tool found at the end of the journal when they were called."""
+    seen: list[tuple[str, str]] = []
+    script = scripted(calls("pay", n=1), text("Done."))
+
+    class Model:
+        async def ask(self, effect: Any, delta: Any) -> Any:
+            seen.append(("model", home.kinds()[-1]))
+            return await script.ask(effect, delta)
+
+    class Pay:
+        async def run(self, call: RunTool) -> ToolReturn:
+            seen.append(("pay", home.kinds()[-1]))
+            return ToolReturn((Text("paid"),))
+
+    ports: dict[str, Any] = {"providers": {"openai": Model()}, "executors": {"search": Pay(), "pay": Pay()}}
+    home = Home(**ports, **({} if journals is None else {"journals": journals}))
+    if journals is not None:
+        home.journals = journals
+    return home, seen
+
+
+def test_intent_is_in_the_journal_before_its_effect() -> None:
+    home, seen = paying()
+    assert home.run(TOOLS).exit_code == 0
+    assert seen == [("model", "ModelAsked"), ("pay", "ToolStarted"), ("model", "ModelAsked")]
+
+
+def test_effect_whose_intent_cannot_be_written_does_not_happen() -> None:
+    home, _ = paying()
+    home.run(TOOLS)
+    whole = home.kinds()
+    for at in range(2, len(whole) + 1):
+        home, seen = paying(FailingJournals(at))
+        with pytest.raises(AgentrunError, match=r"storage\.failed|journal\.poisoned"):
+            home.run(TOOLS)
+        assert home.kinds() == whole[: at - 1]
+        assert len(seen) == sum(kind in ("ModelAsked", "ToolStarted") for kind in home.kinds())
+
+
+def test_slow_subscriber_loses_deltas_but_no_record_and_gets_a_cursor() -> None:
+    home = Home(scripted(reply("Hello.", pieces=tuple("Hello."))), events=EventBus(queue=2))
+    slow = home.runtime.subscribe()
+    home.run()
+    events = list(slow)
+    (gap,) = [event.what for event in events if isinstance(event.what, Gap)]
+    assert sum(isinstance(event.what, ReplyDelta) for event in events) < len("Hello.")
+    assert [event.what for event in events if isinstance(event.what, Record)] == list(home.journals.records("r1"))
+    assert events[-1].is_terminal
+    repaired = home.runtime.subscribe(cursor=gap.since)
+    assert [event.what for event in repaired] == list(home.journals.records("r1"))
+
+
+def test_index_that_is_damaged_or_lost_is_made_again(tmp_path: Path) -> None:
+    shop = Project(tmp_path)
+    with shop.provider() as (_, environment):
+        assert shop.run("--mode", "live", **environment).code == 8
+    before = agentrun("runs", "--json", cwd=tmp_path).out
+    index = tmp_path / ".agentrun" / "index.sqlite"
+    for data in (b"", b"no database", index.read_bytes()[:-1]):
+        index.write_bytes(data)
+        assert agentrun("runs", "--json", cwd=tmp_path).out == before
+    index.unlink()
+    assert agentrun("runs", "--json", cwd=tmp_path).out == before
+
+
+def test_owner_that_wakes_up_without_its_lock_is_fenced_out(tmp_path: Path) -> None:
+    """Its process is stopped in a call, its lock is lost, and another process finishes the run."""
+    bank = Bank(tmp_path)
+    bank.hold("save")
+    story = PAYS.replace("tool: pay", "tool: save")
+    with bank.provider(story), bank.started() as owner:
+        wait_until(lambda: bank.traces() == ["save one"])
+        (run,) = bank.run_ids()
+        os.kill(owner.pid, signal.SIGSTOP)
+        assert bank.command("resume", run).code == 9, "it is stopped, and has its lock"
+        (bank.store / run / "lock").unlink()
+        bank.release("save")
+        assert bank.command("resume", run).out == "Paid.\n"
+        records = (bank.store / run / "journal.jsonl").read_bytes()
+        os.kill(owner.pid, signal.SIGCONT)
+        _, err = owner.communicate(timeout=60)
+    assert (owner.returncode, b"journal.stale_owner" in err) == (7, True), err
+    assert (bank.store / run / "journal.jsonl").read_bytes() == records
+    assert agentrun("verify", run, cwd=tmp_path).code == 0
 
 
 def test_record_after_the_terminal_one_is_an_error() -> None:
