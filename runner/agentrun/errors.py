@@ -89,6 +89,8 @@ class AgentrunError(Exception):
 
     codes: ClassVar[tuple[str, ...]] = ()
     """The code prefixes that this class accepts. Empty: any."""
+    common_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields that every error of this class has. Null: there is nothing to say, or it is not known."""
 
     def __init__(
         self, code: str, message: str, *, hint: str | None = None, fields: Mapping[str, Any] | None = None
@@ -99,7 +101,7 @@ class AgentrunError(Exception):
         self.code = code
         self.message = message
         self.hint = hint
-        self.fields: dict[str, Any] = dict(fields or {})
+        self.fields: dict[str, Any] = {**dict.fromkeys(self.common_fields), **(fields or {})}
         super().__init__(f"{code}: {message}")
 
     def as_json(self) -> dict[str, Any]:
@@ -118,19 +120,21 @@ class SpecError(AgentrunError):
     """A spec is wrong. `problems` has all mistakes with their places."""
 
     codes = ("spec",)
+    common_fields = ("place", "pointer")
 
     def __init__(self, problems: Iterable[Any]) -> None:
         self.problems = tuple(problems)
         first = self.problems[0]
         more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
         super().__init__(first.code, f"{first.file}:{first.line}:{first.column} {first.message}{more}")
-        self.fields = {"problems": [problem.as_json() for problem in self.problems]}
+        self.fields |= {"place": str(first.place), "problems": [problem.as_json() for problem in self.problems]}
 
 
 class PackageError(AgentrunError):
     """A package is damaged, or does not fit the request."""
 
     codes = ("package.",)
+    common_fields = ("place", "pointer")
 
 
 class HostError(AgentrunError):
@@ -214,6 +218,7 @@ class CassetteError(AgentrunError):
     """A cassette is missing, damaged, or does not fit."""
 
     codes = ("cassette.",)
+    common_fields = ("turn", "nearest", "difference")
 
 
 class StorageError(AgentrunError):

@@ -258,7 +258,7 @@ def test_unused_error_names_the_unplayed_interactions() -> None:
     recorded = cassette_of(call({"a": 1}), call({"a": 2}), call({"a": 3}))
     error = unused_error((2, 3), recorded.interactions)
     assert (error.code, error.exit_code) == ("cassette.unused", 3)
-    assert error.fields == {"unused": [2, 3], "nearest": 2, "line": 2}
+    assert error.fields == {"turn": None, "nearest": 2, "difference": None, "unused": [2, 3], "line": 2}
     what = "the request like POST https://api.example/v1/chat"
     assert error.message == f"2 of 3 recorded interactions were not played: {what}, and 1 more"
 

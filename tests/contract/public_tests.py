@@ -46,12 +46,12 @@ def names_in(file: str) -> Names:
                 defined[name] = value
             case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
                 defined[name] = value
-    imported = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom):
-            imported |= {each.asname or each.name: (node.level, node.module or "", each.name) for each in node.names}
-        elif isinstance(node, ast.Import):
-            imported |= {each.asname or each.name: (0, each.name, "") for each in node.names}
+    imported: dict[str, tuple[int, str, str]] = {}
+    for found in ast.walk(tree):
+        if isinstance(found, ast.ImportFrom):
+            imported |= {each.asname or each.name: (found.level, found.module or "", each.name) for each in found.names}
+        elif isinstance(found, ast.Import):
+            imported |= {each.asname or each.name: (0, each.name, "") for each in found.names}
     return Names(defined, imported)
 
 

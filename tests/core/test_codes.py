@@ -161,7 +161,7 @@ def test_impossible_first_fact_raises_recovery_failed() -> None:
 def test_invalid_output_schema_raises_package_invalid() -> None:
     with pytest.raises(PackageError) as caught:
         validate_package(package(output={"schema": {"type": "nothing"}}))
-    assert (caught.value.code, caught.value.fields) == ("package.invalid", {"pointer": "/output/schema"})
+    assert (caught.value.code, caught.value.fields["pointer"]) == ("package.invalid", "/output/schema")
     assert (caught.value.retry, caught.value.exit_code) == ("host", 2)
 
 

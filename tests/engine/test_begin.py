@@ -80,7 +80,12 @@ def test_package_is_found_by_its_fingerprint() -> None:
 def test_package_of_another_agent_is_refused() -> None:
     error = start_error(Home(), agent="billing")
     assert error.code == "package.invalid"
-    assert error.fields == {"pointer": "/name", "expected": "billing", "actual": "triage", "run": "r1"}
+    assert [error.fields[name] for name in ("pointer", "expected", "actual", "run")] == [
+        "/name",
+        "billing",
+        "triage",
+        "r1",
+    ]
 
 
 def test_package_that_differs_from_its_fingerprint_is_refused() -> None:
@@ -93,7 +98,7 @@ def test_package_that_differs_from_its_fingerprint_is_refused() -> None:
 
 def test_invalid_output_schema_of_the_request_is_refused() -> None:
     error = start_error(Home(), output={"type": "nonsense"})
-    assert (error.code, error.fields) == ("package.invalid", {"pointer": "/output/schema", "run": "r1"})
+    assert (error.code, error.fields["pointer"], error.fields["run"]) == ("package.invalid", "/output/schema", "r1")
 
 
 OTHER = {**TRIAGE, "required": ["queue"]}

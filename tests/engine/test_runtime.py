@@ -80,7 +80,8 @@ def test_request_with_a_fingerprint_gets_that_package_only() -> None:
     with pytest.raises(AgentrunError) as caught:
         package_of(Home(resolver=lambda request: OTHER, default_package=ONE), ONE.fingerprint)
     assert caught.value.code == "package.fingerprint_mismatch"
-    assert caught.value.fields == {"pinned": ONE.fingerprint, "found": OTHER.fingerprint, "run": "r1"}
+    fields = caught.value.fields
+    assert (fields["pinned"], fields["found"], fields["run"]) == (ONE.fingerprint, OTHER.fingerprint, "r1")
     with pytest.raises(AgentrunError, match=r"package\.invalid: the runtime has no package with"):
         package_of(Home(default_package=ONE), OTHER.fingerprint)
 
@@ -406,7 +407,7 @@ def test_resume_with_an_invalid_package_is_refused() -> None:
     before = home.journals.text("r1")
     with pytest.raises(AgentrunError) as caught:
         home.runtime.resume("r1", with_package=seal_package(package(budgets={"turns": 0})))
-    assert (caught.value.code, caught.value.fields) == ("package.invalid", {"pointer": "/budgets/turns", "run": "r1"})
+    assert (caught.value.code, caught.value.fields["pointer"]) == ("package.invalid", "/budgets/turns")
     assert home.journals.text("r1") == before
 
 

@@ -100,7 +100,7 @@ def _verify_fingerprints(plain: dict[str, Any], path: Path) -> None:
             "package.fingerprint_mismatch",
             f"{path.name} does not match its fingerprint",
             hint="the file was changed after it was compiled; compile it again",
-            fields={"pinned": pinned[: len(found)], "found": found, "sections": wrong},
+            fields={"place": path.name, "pinned": pinned[: len(found)], "found": found, "sections": wrong},
         )
 
 
