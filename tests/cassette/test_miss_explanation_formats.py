@@ -55,7 +55,7 @@ def test_every_format_parses_to_the_same_request(format: str) -> None:
     assert found is not None
     assert found.instructions.startswith("You help customers of Lamps & Co.\n\nAmounts are in euro.\n- Look first.\n")
     assert found.instructions.endswith("\n\nBe brief.")
-    assert found.messages == (
+    assert tuple(found.messages) == (
         RequestMessage("user", (RequestPart("text", "Where is my order?\nI live in eu."),)),
         RequestMessage(
             "assistant",

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
 from msgspec import Struct, msgpack
 
-from agentrun.cassette.json_body import JsonBody
+from agentrun.canonical_json import read_json
+from agentrun.cassette.json_body import ChangedBodies, JsonBody
 from agentrun.cassette.match import json_bytes
 from agentrun.core.package import Package
 from agentrun.core.package_tools import PythonTool
@@ -84,6 +86,10 @@ class Interaction(Struct, frozen=True):
             self.call if short is None else HttpCall(request.method, request.url, request.headers, short[2].compact())
         )
 
+    def may_equal(self, body: JsonBody | None) -> bool:
+        """Whether the values of the request may be those of a body. Does not make the whole request."""
+        return isinstance(self.request, HttpCall) or (body is not None and self.request.json.has_shape_of(body))
+
     def compact_body(self) -> bytes:
         """The body of the request as our codecs send it."""
         request = self.request
@@ -93,6 +99,19 @@ class Interaction(Struct, frozen=True):
         """The SHA-256 of the compact body."""
         request = self.request
         return sha256(self.compact_body()).digest() if isinstance(request, HttpCall) else request.json.digest
+
+
+class BodyHashes:
+    """The hashes of request bodies: equal for JSON with equal values, also if numbers are written differently."""
+
+    def __init__(self) -> None:
+        self._bodies = ChangedBodies(partial(json_bytes, read=read_json))
+
+    def of(self, request: HttpCall | PackedCall) -> bytes:
+        """The requests of a cassette are given in their order."""
+        if isinstance(request, HttpCall):
+            return sha256(json_bytes(request.body, read_json)).digest()
+        return self._bodies.of(request.json).digest
 
 
 def _dump(data: dict[str, Any]) -> bytes:

@@ -5,7 +5,7 @@ A conversation repeats itself in every request. A body that continues an earlier
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, TypeAlias
@@ -115,6 +115,39 @@ class JsonBody:
             return None
         return self.derive({name: self.list_of(name).continued(new)}, (), name)
 
+    def has_shape_of(self, other: JsonBody) -> bool:
+        """Whether another body has the same fields, with lists of the same length."""
+        lengths = (
+            {name: value.length if isinstance(value, SharedList) else None for name, value in each.fields.items()}
+            for each in (self, other)
+        )
+        return next(lengths) == next(lengths)
+
+    def new_items(self) -> tuple[str, list[bytes]] | None:
+        """The list that continues the one of `base`, and its new items. None: there is no base, or more differs."""
+        base, name = self.base, self._continued
+        if base is None or name is None or self.fields.keys() != base.fields.keys():
+            return None
+        if any(value is not base.fields[each] for each, value in self.fields.items() if each != name):
+            return None
+        return name, self.list_of(name)[base.list_of(name).length :]
+
+    def changed(self, change: Callable[[bytes], bytes], base: JsonBody | None) -> JsonBody:
+        """The body with every value and every item of a list changed. `base`: the result for the base of this one, with
+        which it shares the results."""
+        if base is not None and (new := self.new_items()) is not None:
+            body = base.derive({new[0]: base.list_of(new[0]).continued(list(map(change, new[1])))}, (), new[0])
+        else:
+            values = self.fields.items()
+            body = JsonBody(
+                {
+                    name: change(value) if isinstance(value, bytes) else SharedList(list(map(change, value[:])))
+                    for name, value in values
+                }
+            )
+            body._continued = self._continued
+        return body
+
     def shortened(self, context: int) -> tuple[str, int, JsonBody] | None:
         """The list that continues the one of `base`, how many of its items are left out, and the body without these.
 
@@ -179,6 +212,21 @@ class JsonBody:
         for value in self.fields.values():
             for each in (value,) if isinstance(value, bytes) else value[:]:
                 yield from large_texts(each)
+
+
+class ChangedBodies:
+    """Changes the bodies of a cassette in their order. Items that bodies share are changed once."""
+
+    def __init__(self, change: Callable[[bytes], bytes]) -> None:
+        self._change = change
+        self._done: dict[int, tuple[JsonBody, JsonBody]] = {}
+        """By the id of the body, which is kept with it."""
+
+    def of(self, body: JsonBody) -> JsonBody:
+        base = self._done.get(id(body.base))
+        changed = body.changed(self._change, None if base is None else base[1])
+        self._done[id(body)] = body, changed
+        return changed
 
 
 @lru_cache(maxsize=1024)

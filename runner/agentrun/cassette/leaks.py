@@ -31,6 +31,8 @@ from agentrun.redactor import SHORTEST_SECRET, Redactor
 from agentrun.secret import Secret, find_secrets, placeholder_name
 
 MAX_LEAKS = 20
+CONTEXT = 8
+"""Messages before the new ones of a packed request that are searched again, because a value may be split between two."""
 Steps = tuple[str | int, ...]
 
 
@@ -82,7 +84,8 @@ def search_cassette(cassette: Cassette, secrets: Redactor) -> Iterator[Leak]:
     """All credentials on a cassette."""
     metadata = (each._replace(place="metadata") for each in data_texts(cassette.metadata))
     texts: list[tuple[int, int, Iterable[PlacedText]]] = [(0, 1, metadata)]
-    for number, interaction in enumerate(cassette.interactions, 1):
+    for number, whole in enumerate(cassette.interactions, 1):
+        interaction = replace(whole, request=whole.short_call(CONTEXT))
         texts.append((number, interaction.line, chain(interaction_texts(interaction), _parsed_texts(interaction))))
     for number, line, found in texts:
         for each in dict.fromkeys(found):
@@ -125,7 +128,7 @@ def interaction_texts(interaction: Interaction) -> Iterator[PlacedText]:
 
 def _parsed_texts(interaction: Interaction) -> Iterator[PlacedText]:
     """The reply of a model as the run has read it."""
-    request = parse_request(interaction.call)
+    request = parse_request(interaction.short_call())
     reply = None if request is None else parse_reply(interaction, request)
     if isinstance(reply, Reply):
         texts = (reply.message.text, *(each.arguments for each in reply.message.calls))

@@ -13,10 +13,12 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from agentrun.canonical_json import sorted_json
 from agentrun.cassette.file import load_cassette
-from agentrun.cassette.interactions import Cassette, Interaction
-from agentrun.cassette.parsed_request import ADDRESS_SETTING, ParsedRequest, parse_request
-from agentrun.cassette.request_diff import compare_history
+from agentrun.cassette.interactions import BodyHashes, Cassette, Interaction, PackedCall
+from agentrun.cassette.json_body import ChangedBodies
+from agentrun.cassette.parsed_request import ADDRESS_SETTING, ParsedRequest, RequestParser, parse_request
+from agentrun.cassette.request_diff import compare_history, count_equal_messages
 from agentrun.core.effects import ModelRequest
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply, Transcript
@@ -25,7 +27,7 @@ from agentrun.providers.codec import codec_for
 from agentrun.redactor import Redactor
 from agentrun.spec.project import cassette_limit_for
 from agentrun.spec.safe_text import short_text
-from agentrun.wire import HttpReply
+from agentrun.wire import HttpCall, HttpReply
 
 PROVIDER_BY_FORMAT = {
     "OpenAI Chat": "openai",
@@ -66,7 +68,7 @@ def parse_reply(interaction: Interaction, request: ParsedRequest) -> Reply | Fau
 
 def compare_models(cassette: Cassette) -> Iterator[ModelComparison]:
     for number, interaction in enumerate(cassette.interactions, 1):
-        request = parse_request(interaction.call)
+        request = parse_request(interaction.short_call())
         if request is not None:
             reply = parse_reply(interaction, request)
             model = reply.model if isinstance(reply, Reply) else None
@@ -142,9 +144,13 @@ class ModelExchange(Struct, frozen=True):
     def settings(self) -> dict[str, Any]:
         return {name: value for name, value in self.request.settings.items() if name != ADDRESS_SETTING}
 
-    def history_changes(self, after: ModelExchange) -> Iterator[str]:
-        """The differences of the earlier messages in another request."""
-        for difference in compare_history(self.request, after.request):
+    def equal_messages(self, after: ModelExchange, start: int) -> int:
+        """How many messages of another request are equal before the first that differs. `start`: those that are."""
+        return count_equal_messages(self.request, after.request, start)
+
+    def history_changes(self, after: ModelExchange, equal: int) -> Iterator[str]:
+        """The differences of the earlier messages in another request. `equal`: how many of them are equal."""
+        for difference in compare_history(self.request, after.request, equal):
             yield difference.brief or difference.sentence()
 
 
@@ -153,6 +159,8 @@ class ParsedInteraction(Struct, frozen=True):
     """From 1."""
     recorded: Interaction
     kind: InteractionKind
+    body_hash: bytes
+    """Of the request, whatever the notation of its JSON."""
     exchange: ModelExchange | None = None
     """Null: not a model request, or in an unknown format."""
 
@@ -164,15 +172,26 @@ class ParsedCassette(Struct, frozen=True):
 
 def parse_cassette(cassette: Cassette) -> ParsedCassette:
     """Parse all interactions. Damaged bodies and unknown formats are left unparsed."""
-    numbered = enumerate(cassette.interactions, 1)
-    return ParsedCassette(cassette.metadata, tuple(_parse_interaction(number, each) for number, each in numbered))
+    parser, hashes = RequestParser(), BodyHashes()
+    parsed = []
+    for number, each in enumerate(cassette.interactions, 1):
+        request = parser.parse(each)
+        exchange = None if request is None else ModelExchange(request, parse_reply(each, request))
+        parsed.append(ParsedInteraction(number, each, _kind(each, exchange), hashes.of(each.request), exchange))
+    return ParsedCassette(cassette.metadata, tuple(parsed))
 
 
 def load_redacted(path: Path, redactor: Redactor) -> ParsedCassette:
+    bodies = ChangedBodies(redactor.redact_bytes)
 
     def redact(each: Interaction) -> Interaction:
-        call = replace(each.call, url=redactor.redact_text(each.call.url), body=redactor.redact_bytes(each.call.body))
-        return replace(each, request=call, reply=replace(each.reply, body=redactor.redact_bytes(each.reply.body)))
+        request = each.request
+        if isinstance(request, PackedCall) and not redactor.changes(sorted_json(list(request.json.fields))):
+            clean: HttpCall | PackedCall = replace(request, json=bodies.of(request.json))
+        else:
+            clean = replace(each.call, body=redactor.redact_bytes(each.call.body))
+        clean = replace(clean, url=redactor.redact_text(request.url))
+        return replace(each, request=clean, reply=replace(each.reply, body=redactor.redact_bytes(each.reply.body)))
 
     cassette = load_cassette(path, cassette_limit_for(path))
     interactions = tuple(map(redact, cassette.interactions))
@@ -180,11 +199,8 @@ def load_redacted(path: Path, redactor: Redactor) -> ParsedCassette:
     return parse_cassette(replace(cassette, metadata=metadata, interactions=interactions))
 
 
-def _parse_interaction(number: int, interaction: Interaction) -> ParsedInteraction:
-    request = parse_request(interaction.call)
-    if request is not None:
-        exchange = ModelExchange(request, parse_reply(interaction, request))
-        return ParsedInteraction(number, interaction, "model", exchange)
-    scheme = interaction.call.url.partition("://")[0]
-    is_call = interaction.call.method.upper() == "CALL"
-    return ParsedInteraction(number, interaction, next((kind for kind in _CALLS if is_call and kind == scheme), "http"))
+def _kind(interaction: Interaction, exchange: ModelExchange | None) -> InteractionKind:
+    if exchange is not None:
+        return "model"
+    scheme, is_call = interaction.request.url.partition("://")[0], interaction.request.method.upper() == "CALL"
+    return next((kind for kind in _CALLS if is_call and kind == scheme), "http")

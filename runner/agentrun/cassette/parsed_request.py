@@ -4,16 +4,19 @@ Rule 1  Unknown fields become settings or parts of kind `other`; only ids of cal
         meaning. Two requests with equal parsed forms may still differ, so callers compare the bodies then.
 Rule 2  Anyone may have edited the cassette: a body of the wrong form gives None.
 Rule 3  Consecutive messages of one role are joined, so that all four formats give the same conversation.
+Rule 4  A packed request that continues an earlier one costs as much as its new messages. The others are shared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal, TypeAlias, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, overload
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from agentrun.canonical_json import NOT_JSON, json_or_text, read_json
+from agentrun.cassette.interactions import Interaction, PackedCall
 from agentrun.core.model_texts import SCHEMA_GUIDANCE
 from agentrun.wire import HttpCall
 
@@ -43,10 +46,77 @@ class RequestMessage(Struct, frozen=True):
         return "".join(part.value for part in self.parts) if all(part.kind == "text" for part in self.parts) else None
 
 
+RoleParts: TypeAlias = Iterator[tuple[str, RequestPart]]
+"""Parts in order, each with its role."""
+
+
+class Conversation(Sequence[RequestMessage]):
+    """Messages that longer conversations share."""
+
+    __slots__ = ("_length", "_messages", "_parts", "_role", "names")
+
+    def __init__(self) -> None:
+        self._messages: list[RequestMessage] = []
+        """Those that no part can be added to, and those of longer conversations."""
+        self._length = 0
+        self._role, self._parts = "", tuple[RequestPart, ...]()
+        """The last message."""
+        self.names: dict[str, str] = {}
+        """The tools of the calls so far, by the id of the call."""
+
+    def __len__(self) -> int:
+        return self._length + bool(self._parts)
+
+    @overload
+    def __getitem__(self, place: int) -> RequestMessage: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[RequestMessage]: ...
+    def __getitem__(self, place: int | slice) -> RequestMessage | list[RequestMessage]:
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(len(self)))]
+        if 0 <= place < self._length:
+            return self._messages[place]
+        if place == self._length and self._parts:
+            return RequestMessage(self._role, self._parts)
+        raise IndexError(place)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Conversation) and self[:] == other[:]
+
+    __hash__ = None  # type: ignore[assignment]  # its values may be dicts
+
+    def continues(self, other: Conversation) -> bool:
+        """Whether this conversation begins with all parts of another one, as far as that is known."""
+        return self._messages is other._messages and self._length >= other._length
+
+    def continued(self) -> Conversation:
+        """A conversation that begins with this one."""
+        new = Conversation()
+        if len(self._messages) == self._length:  # no other one continues it yet
+            new._messages, new.names = self._messages, self.names
+        else:
+            new._messages, new.names = self._messages[: self._length], dict(self.names)
+        new._length, new._role, new._parts = self._length, self._role, self._parts
+        return new
+
+    def add(self, parts: RoleParts) -> Conversation:
+        last = list(self._parts)
+        for role, part in parts:
+            if role != self._role and last:
+                self._messages.append(RequestMessage(self._role, tuple(last)))
+                self._length += 1
+                last = []
+            self._role = role
+            if part.value != "" or part.kind != "text":
+                last.append(part)
+        self._parts = tuple(last)
+        return self
+
+
 class ParsedRequest(Struct, frozen=True):
     format: str
     instructions: str
-    messages: tuple[RequestMessage, ...]
+    messages: Conversation
     tools: dict[str, dict[str, Any]]
     """By name: description, parameters and other fields."""
     settings: dict[str, Any]
@@ -56,20 +126,50 @@ class UnexpectedShape(Exception):
     """The body does not have the form of its wire format."""
 
 
-RoleParts: TypeAlias = Iterator[tuple[str, RequestPart]]
-"""Parts in order, each with its role."""
-
-
 def parse_request(call: HttpCall) -> ParsedRequest | None:
     """Parse a model request. None: it is another request, or in an unknown format."""
-    path = call.url.partition("?")[0]
-    read = next((read for end, read in _FORMATS if path.endswith(end)), None)
-    if read is None or call.method.upper() != "POST":
+    format = _find_format(call.method, call.url)
+    if format is None:
         return None
     try:
-        return read(call.url, _expect(read_json(call.body), dict))
+        return format.read(call.url, _expect(read_json(call.body), dict))
     except (*NOT_JSON, UnexpectedShape):
         return None
+
+
+class RequestParser:
+    """Parses the requests of a cassette in their order."""
+
+    def __init__(self) -> None:
+        self._parsed: dict[int, tuple[PackedCall, ParsedRequest]] = {}
+        """By the id of the body, which is kept with it."""
+
+    def parse(self, interaction: Interaction) -> ParsedRequest | None:
+        request = interaction.request
+        if isinstance(request, HttpCall):
+            return parse_request(request)
+        parsed = self._continue(request)
+        if parsed is None:
+            parsed = parse_request(HttpCall(request.method, request.url, request.headers, request.json.compact()))
+        if parsed is not None:
+            self._parsed[id(request.json)] = request, parsed
+        return parsed
+
+    def _continue(self, request: PackedCall) -> ParsedRequest | None:
+        """None: it does not only have more messages than an earlier request."""
+        before = self._parsed.get(id(request.json.base))
+        format = _find_format(request.method, request.url)
+        new = None if before is None else request.json.new_items()
+        if before is None or format is None or new is None or before[0].url != request.url:
+            return None
+        if new[0] != format.list_name or not len(before[1].messages):  # instructions may be messages too
+            return None
+        messages = before[1].messages.continued()
+        try:
+            items = [_expect(read_json(each), dict) for each in new[1]]
+            return replace(before[1], messages=messages.add(format.parts(items, messages.names)))
+        except (*NOT_JSON, UnexpectedShape):
+            return None
 
 
 def _chat(url: str, body: dict[str, Any]) -> ParsedRequest:
@@ -79,11 +179,10 @@ def _chat(url: str, body: dict[str, Any]) -> ParsedRequest:
         heads += 1
     instructions = "\n\n".join(_text(one.get("content")) for one in messages[:heads])
     tools = dict(map(_function_tool, _expect_dicts(body.pop("tools", None) or [])))
-    return _make_request("OpenAI Chat", url, instructions, _chat_parts(messages[heads:]), tools, body)
+    return _make_request("OpenAI Chat", url, instructions, _chat_parts, messages[heads:], tools, body)
 
 
-def _chat_parts(messages: list[dict[str, Any]]) -> RoleParts:
-    names: dict[str, str] = {}
+def _chat_parts(messages: list[dict[str, Any]], names: dict[str, str]) -> RoleParts:
     for message in messages:
         role = _expect(message.get("role"), str)
         if role == "tool":
@@ -105,11 +204,10 @@ def _responses(url: str, body: dict[str, Any]) -> ParsedRequest:
     items = [{"role": "user", "content": value}] if isinstance(value, str) else _expect_dicts(value)
     instructions = _expect(body.pop("instructions", None) or "", str)
     tools = dict(map(_function_tool, _expect_dicts(body.pop("tools", None) or [])))
-    return _make_request("OpenAI Responses", url, instructions, _responses_parts(items), tools, body)
+    return _make_request("OpenAI Responses", url, instructions, _responses_parts, items, tools, body)
 
 
-def _responses_parts(items: list[dict[str, Any]]) -> RoleParts:
-    names: dict[str, str] = {}
+def _responses_parts(items: list[dict[str, Any]], names: dict[str, str]) -> RoleParts:
     for item in items:
         match item.get("type", "message"):
             case "message":
@@ -132,11 +230,10 @@ def _anthropic(url: str, body: dict[str, Any]) -> ParsedRequest:
         _expect(one.get("name"), str): _with_parameters(one, "input_schema")
         for one in _expect_dicts(body.pop("tools", None) or [])
     }
-    return _make_request("Anthropic Messages", url, instructions, _anthropic_parts(messages), tools, body)
+    return _make_request("Anthropic Messages", url, instructions, _anthropic_parts, messages, tools, body)
 
 
-def _anthropic_parts(messages: list[dict[str, Any]]) -> RoleParts:
-    names: dict[str, str] = {}
+def _anthropic_parts(messages: list[dict[str, Any]], names: dict[str, str]) -> RoleParts:
     for message in messages:
         role, content = _expect(message.get("role"), str), message.get("content")
         for block in [{"type": "text", "text": content}] if isinstance(content, str) else _expect_dicts(content):
@@ -170,10 +267,10 @@ def _gemini(url: str, body: dict[str, Any]) -> ParsedRequest:
     start, _, action = url.rpartition(":")
     base, _, name = start.rpartition("/models/")
     settings = body | {"model": name} | ({} if action == "generateContent" else {"stream": True})
-    return _make_request("Gemini", base or start, instructions, _gemini_parts(contents), tools, settings)
+    return _make_request("Gemini", base or start, instructions, _gemini_parts, contents, tools, settings)
 
 
-def _gemini_parts(contents: list[dict[str, Any]]) -> RoleParts:
+def _gemini_parts(contents: list[dict[str, Any]], _: dict[str, str]) -> RoleParts:
     for content in contents:
         role = {"model": "assistant"}.get(_expect(content.get("role", "user"), str), "user")
         for part in _expect_dicts(content.get("parts")):
@@ -190,37 +287,48 @@ def _gemini_parts(contents: list[dict[str, Any]]) -> RoleParts:
                     yield role, RequestPart("other", part)
 
 
-RequestReader: TypeAlias = Callable[[str, dict[str, Any]], ParsedRequest]
-_FORMATS: tuple[tuple[str, RequestReader], ...] = (
-    ("/chat/completions", _chat),
-    ("/responses", _responses),
-    ("/messages", _anthropic),
-    (":generateContent", _gemini),
-    (":streamGenerateContent", _gemini),
-)
+class _WireFormat(NamedTuple):
+    read: Callable[[str, dict[str, Any]], ParsedRequest]
+    list_name: str
+    """The field with the messages."""
+    parts: Callable[[list[dict[str, Any]], dict[str, str]], RoleParts]
+    """The parts of messages. The names of the tools are kept, because their results do not have them."""
+
+
+_FORMATS = {
+    "/chat/completions": _WireFormat(_chat, "messages", _chat_parts),
+    "/responses": _WireFormat(_responses, "input", _responses_parts),
+    "/messages": _WireFormat(_anthropic, "messages", _anthropic_parts),
+    ":generateContent": _WireFormat(_gemini, "contents", _gemini_parts),
+    ":streamGenerateContent": _WireFormat(_gemini, "contents", _gemini_parts),
+}
+"""By the end of the address."""
+
+
+def _find_format(method: str, url: str) -> _WireFormat | None:
+    path = url.partition("?")[0]
+    return (
+        next((format for end, format in _FORMATS.items() if path.endswith(end)), None)
+        if method.upper() == "POST"
+        else None
+    )
 
 
 def _make_request(
-    format: str, address: str, instructions: str, parts: RoleParts, tools: dict[str, Any], rest: dict[str, Any]
+    format: str,
+    address: str,
+    instructions: str,
+    parts: Callable[[list[dict[str, Any]], dict[str, str]], RoleParts],
+    messages: list[dict[str, Any]],
+    tools: dict[str, Any],
+    rest: dict[str, Any],
 ) -> ParsedRequest:
     before, guided, schema = instructions.rpartition(SCHEMA_GUIDANCE)
     if guided:  # the output schema is in the prompt of a model that has no field for it
         instructions, rest = before.removesuffix("\n\n"), rest | {SCHEMA_SETTING: _arguments(schema)}
-    return ParsedRequest(format, instructions, tuple(_group_by_role(parts)), tools, {ADDRESS_SETTING: address} | rest)
-
-
-def _group_by_role(every: Iterable[tuple[str, RequestPart]]) -> Iterator[RequestMessage]:
-    role = ""
-    parts: list[RequestPart] = []
-    for part_role, part in every:
-        if part_role != role and parts:
-            yield RequestMessage(role, tuple(parts))
-            parts = []
-        role = part_role
-        if part.value != "" or part.kind != "text":
-            parts.append(part)
-    if parts:
-        yield RequestMessage(role, tuple(parts))
+    conversation = Conversation()
+    conversation.add(parts(messages, conversation.names))
+    return ParsedRequest(format, instructions, conversation, tools, {ADDRESS_SETTING: address} | rest)
 
 
 def _content(content: Any) -> Iterator[RequestPart]:

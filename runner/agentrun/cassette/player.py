@@ -20,7 +20,8 @@ from functools import partial
 from hashlib import sha256
 from typing import TypeAlias
 
-from agentrun.cassette.interactions import Cassette, Interaction
+from agentrun.cassette.interactions import BodyHashes, Cassette, Interaction
+from agentrun.cassette.json_body import JsonBody
 from agentrun.cassette.match import TIER_KEYS, MatchKey, match_key, sent_key
 from agentrun.cassette.match_tiers import DEFAULT_TIER, MATCH_TIERS, MatchTier
 from agentrun.cassette.miss_context import MissContext, OverruledAnswer
@@ -134,8 +135,8 @@ class Player:
         call = self.redaction.redact_request(call)
         left = [(number, self._interactions[number - 1]) for number in self.unused()]
         mine = [(number, each) for number, each in left if each.path == path]
-        key, every, metadata = match_key(call), self._interactions, self.cassette.metadata
-        played = any(each.path == path and match_key(each.call) == key for each in every)
+        every, metadata = self._interactions, self.cassette.metadata
+        played = _with_digest(match_key(call, path)) in self._number_index()
         explanation = explain_miss(
             call, mine, metadata, self._context(), path=path, played=played, empty=not every, overruled=self.overruled
         )
@@ -159,7 +160,7 @@ class Player:
         return waiting.popleft()
 
     def _find_inexact(self, call: HttpCall, path: str) -> int | None:
-        numbers = self._lazy_index("numbers", match_key)
+        numbers = self._number_index()
         index = self._take(numbers, _with_digest(match_key(call, path)))
         if index is None:
             clean = self.redaction.redact_request(call)
@@ -168,7 +169,17 @@ class Player:
             index = self._find_with_placeholders(call, path) if index is None and clean is not call else index
         return self._find_in_tiers(call, path) if index is None else index
 
+    def _number_index(self) -> KeyIndex:
+        """Also finds requests with other notations of numbers. Played interactions stay in it."""
+        if "numbers" not in self._indexes:
+            hashes = BodyHashes()
+            keys = (_key_with(each, hashes.of(each.request)) for each in self._interactions)
+            self._indexes["numbers"] = _index(keys)
+        return self._indexes["numbers"]
+
     def _find_in_tiers(self, call: HttpCall, path: str) -> int | None:
+        if not self._volatile and not self.redaction.may_change_requests:
+            return None  # no tier finds more
         for tier in MATCH_TIERS[1 : MATCH_TIERS.index(self._require) + 1]:
             key = partial(self._tier_key, tier)
             index = self._take(self._lazy_index(tier, key), _with_digest(key(call, path)))
@@ -182,8 +193,9 @@ class Player:
 
     def _find_with_placeholders(self, call: HttpCall, path: str) -> int | None:
         """The first interaction that is equal except for the values behind its placeholders."""
+        sent = JsonBody.parse(call.body)
         for index, each in enumerate(self._interactions):
-            is_candidate = index not in self._played and each.path == path
+            is_candidate = index not in self._played and each.path == path and each.may_equal(sent)
             if is_candidate and self.redaction.learn_placeholders(each.call, call):
                 self._played.add(index)
                 return index
@@ -210,8 +222,12 @@ def _with_digest(key: MatchKey) -> MatchKey:
 
 
 def _sent_digest(interaction: Interaction) -> MatchKey:
+    return _key_with(interaction, interaction.body_digest())
+
+
+def _key_with(interaction: Interaction, digest: bytes) -> MatchKey:
     request = interaction.request
-    return interaction.path, request.method.upper(), request.url, interaction.body_digest()
+    return interaction.path, request.method.upper(), request.url, digest
 
 
 def _index(keys: Iterable[MatchKey]) -> KeyIndex:

@@ -16,8 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from agentrun.cassette.file import load_cassette, parse_cassette_text, save_cassette
-from agentrun.cassette.interactions import Cassette, Interaction
-from agentrun.cassette.match import MatchKey, match_key
+from agentrun.cassette.interactions import BodyHashes, Cassette, Interaction
 from agentrun.cassette.selection import (
     CaseReplays,
     CassetteFile,
@@ -128,13 +127,13 @@ def _without(cassette: Cassette, unused: tuple[int, ...]) -> tuple[Interaction, 
     return tuple(each for number, each in enumerate(cassette.interactions, 1) if number not in set(unused))
 
 
-def _comparable(interactions: tuple[Interaction, ...]) -> list[tuple[MatchKey, Interaction]]:
-    """Interactions without their lines, and with the keys of their requests, because JSON is formatted again."""
-    calls = [each.call for each in interactions]
-    rest = [
-        replace(each, line=0, request=replace(call, body=b"")) for each, call in zip(interactions, calls, strict=True)
+def _comparable(interactions: tuple[Interaction, ...]) -> list[tuple[bytes, Interaction]]:
+    """Interactions without their lines, and with the hashes of their requests, because JSON is formatted again."""
+    hashes = BodyHashes()
+    return [
+        (hashes.of(each.request), replace(each, line=0, request=replace(each.short_call(0), body=b"")))
+        for each in interactions
     ]
-    return list(zip(map(match_key, calls), rest, strict=True))
 
 
 def _metadata(cassette: Cassette) -> dict[str, Any]:

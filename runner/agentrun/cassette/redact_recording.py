@@ -15,10 +15,9 @@ from msgspec.structs import replace
 
 from agentrun.cassette.interactions import Cassette, Interaction, PackedCall
 from agentrun.cassette.json_body import JsonBody, SharedList, Value
+from agentrun.cassette.leaks import CONTEXT
 from agentrun.cassette.redaction import RunRedaction, redact_cassette
 from agentrun.core.package import RedactionRule
-
-CONTEXT = 8
 
 
 def redact_recording(

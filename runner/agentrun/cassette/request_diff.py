@@ -99,16 +99,21 @@ def compare_settings(was: ParsedRequest, now: ParsedRequest) -> Iterator[Request
 
 
 def compare_history(was: ParsedRequest, now: ParsedRequest, start: int = 0) -> Iterator[RequestDifference]:
-    """The first message that differs. Later differences follow from it."""
-    pairs = list(zip(was.messages, now.messages, strict=False))
-    number = next((n for n, (one, two) in enumerate(pairs[start:], start + 1) if not _is_equal_message(one, two)), None)
-    if number is not None:
-        one, two = pairs[number - 1]
-        for words, brief in _compare_messages(number, one, two):
+    """The first message that differs. Later differences follow from it. `start`: messages that are not compared."""
+    equal = count_equal_messages(was, now, start)
+    if equal < min(len(was.messages), len(now.messages)):
+        number = equal + 1
+        for words, brief in _compare_messages(number, was.messages[equal], now.messages[equal]):
             yield RequestDifference("history", f"message {number}", words, brief=brief)
     elif len(was.messages) != len(now.messages):
         words = f"the conversation has {len(now.messages)} messages, but the cassette has {len(was.messages)}"
         yield RequestDifference("history", "messages", words)
+
+
+def count_equal_messages(was: ParsedRequest, now: ParsedRequest, start: int = 0) -> int:
+    """How many messages are equal before the first that differs. `start`: messages that are not compared."""
+    both = range(start, min(len(was.messages), len(now.messages)))
+    return next((at for at in both if not _is_equal_message(was.messages[at], now.messages[at])), max(start, both.stop))
 
 
 def request_distance(was: ParsedRequest, now: ParsedRequest) -> int:

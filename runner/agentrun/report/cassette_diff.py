@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from agentrun.canonical_json import json_or_text, sorted_json
+from agentrun.canonical_json import json_or_text
 from agentrun.core.messages import Reply
 from agentrun.providers.request_encoding import wire_name
 from agentrun.report.cassette_text import describe_interaction
@@ -47,14 +47,14 @@ _PLACE = ChangePlace()
 def compare_cassettes(before: ParsedCassette, after: ParsedCassette) -> tuple[RunChange, ...]:
     found = list(_metadata(before.metadata, after.metadata))
     reported: set[str] = set()
-    tools = _tool_names(before, after)
+    tools, histories = _tool_names(before, after), _Histories()
     for was, now in _pairs(before, after):
         known = now or was
         assert known is not None
         path = known.recorded.path
         label = f"interaction {known.number}{f' (in {short_text(path, 60)})' if path else ''}"
         has_cause = any(each.kind in _CAUSES for each in found)
-        for change in _interaction(was, now, tools, has_cause=has_cause):
+        for change in _interaction(was, now, tools, None if has_cause else histories):
             if change.text not in reported:
                 reported.add(change.text)
                 found.append(replace(change, text=f"{label}: {change.text}", path=path))
@@ -89,7 +89,7 @@ def _metadata(before: dict[str, Any], after: dict[str, Any]) -> Iterator[RunChan
 
 
 def _exact_key(parsed: ParsedInteraction) -> Hashable:
-    return *_outcome_key(parsed), sorted_json(json_or_text(parsed.recorded.call.body))
+    return *_outcome_key(parsed), parsed.body_hash
 
 
 def _outcome_key(parsed: ParsedInteraction) -> tuple[Hashable, ...]:
@@ -100,25 +100,26 @@ def _outcome_key(parsed: ParsedInteraction) -> tuple[Hashable, ...]:
 
 def _request_key(parsed: ParsedInteraction) -> tuple[str, ...]:
     interaction = parsed.recorded
-    return interaction.path, interaction.call.method.upper(), interaction.call.url
+    return interaction.path, interaction.request.method.upper(), interaction.request.url
 
 
 def _kind_key(parsed: ParsedInteraction) -> Hashable:
     """Calls that are not HTTP are of one kind only if their names are the same: two tools are two kinds."""
-    name = "" if parsed.kind in ("model", "http") else parsed.recorded.call.url
+    name = "" if parsed.kind in ("model", "http") else parsed.recorded.request.url
     return parsed.recorded.path, parsed.kind, name
 
 
 def _tool_names(*cassettes: ParsedCassette) -> dict[str, str]:
     """The tools that were called, by their names on the wire, so that a call has one name everywhere."""
-    urls = {each.recorded.call.url for cassette in cassettes for each in cassette.interactions}
+    urls = {each.recorded.request.url for cassette in cassettes for each in cassette.interactions}
     tools = [url.removeprefix("tool://") for url in sorted(urls) if url.startswith("tool://")]
     return {wire_name(tool): tool for tool in tools}
 
 
 def _interaction(
-    was: ParsedInteraction | None, now: ParsedInteraction | None, tools: dict[str, str], *, has_cause: bool
+    was: ParsedInteraction | None, now: ParsedInteraction | None, tools: dict[str, str], histories: _Histories | None
 ) -> Iterator[RunChange]:
+    """`histories`: None if a change is known after which the histories differ."""
     if was is None or now is None:
         known = now or was
         assert known is not None
@@ -126,7 +127,11 @@ def _interaction(
         kind: ChangeKind = "call" if known.kind == "tool" else "request"
         yield _PLACE.make_change(kind, f"it is {how}: {text.request} → {text.outcome}", how)
     elif was.exchange is not None and now.exchange is not None:
-        yield from _questions(was.exchange, now.exchange, has_cause=has_cause)
+        if was.body_hash != now.body_hash or _request_key(was) != _request_key(now):
+            yield from _questions(was.exchange, now.exchange)
+            if histories is not None:
+                changes = histories.changes(now.recorded.path, was.exchange, now.exchange)
+                yield from (_PLACE.make_change("history", change) for change in changes)
         yield from _answers(was, now, tools)
     else:
         yield from _requests(was, now)
@@ -137,7 +142,26 @@ def _new_or_gone(*, is_new: bool) -> ChangeStatus:
     return "new" if is_new else "gone"
 
 
-def _questions(before: ModelExchange, after: ModelExchange, *, has_cause: bool) -> Iterator[RunChange]:
+class _Histories:
+    """Compares the earlier messages of requests. What both repeat from the requests before is not compared again."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[ModelExchange, ModelExchange, int]] = {}
+        """The last pair of each run, and how many of its messages are equal."""
+
+    def changes(self, path: str, before: ModelExchange, after: ModelExchange) -> Iterator[str]:
+        equal = 0
+        if path in self._last:
+            was, now, count = self._last[path]
+            one, two = was.request.messages, now.request.messages
+            if before.request.messages.continues(one) and after.request.messages.continues(two):
+                equal = max(0, min(count, len(one) - 1, len(two) - 1))  # the last message may have more parts now
+        equal = before.equal_messages(after, equal)
+        self._last[path] = before, after, equal
+        return before.history_changes(after, equal)
+
+
+def _questions(before: ModelExchange, after: ModelExchange) -> Iterator[RunChange]:
     was, now = before.request, after.request
     yield from compare_text(_PLACE, "instructions", "instructions", was.instructions, now.instructions)
     for name in sorted(was.tools.keys() | now.tools.keys()):
@@ -149,9 +173,6 @@ def _questions(before: ModelExchange, after: ModelExchange, *, has_cause: bool) 
             yield from compare_data(_PLACE, "tools", title, was.tools[name], now.tools[name])
     for field in compare_fields(was.settings, now.settings):
         yield _PLACE.field_change("setting", field)
-    if not has_cause:
-        for text in before.history_changes(after):
-            yield _PLACE.make_change("history", text)
 
 
 def _answers(was: ParsedInteraction, now: ParsedInteraction, tools: dict[str, str]) -> Iterator[RunChange]:
@@ -180,6 +201,8 @@ def _calls(reply: Reply, tools: dict[str, str]) -> list[CallNode]:
 
 def _requests(was: ParsedInteraction, now: ParsedInteraction) -> Iterator[RunChange]:
     kind: ChangeKind = "argument" if now.kind == "tool" else "request"
+    if was.body_hash == now.body_hash and _request_key(was) == _request_key(now):
+        return
     old, new = was.recorded.call, now.recorded.call
     if old.method.upper() != new.method.upper():
         yield _PLACE.value_change(kind, "the method", old.method, new.method)
@@ -201,7 +224,7 @@ def _results(was: ParsedInteraction, now: ParsedInteraction) -> Iterator[RunChan
 
 
 def _name(parsed: ParsedInteraction) -> str:
-    url = parsed.recorded.call.url
+    url = parsed.recorded.request.url
     scheme, _, name = url.partition("://")
     return short_text(name if scheme in _RESULTS else url, 120)
 

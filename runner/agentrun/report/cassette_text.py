@@ -71,7 +71,7 @@ def describe_interaction(parsed: ParsedInteraction) -> InteractionText:
         request = f"{short_text(call.method, _NAME)} {short_text(call.url)}{size}"
         return InteractionText(request, _outcome(interaction, _plain))
     describe_call, describe_result = _CALLS[parsed.kind]
-    name = short_text(interaction.call.url.partition("://")[2], _NAME)
+    name = short_text(interaction.request.url.partition("://")[2], _NAME)
     try:
         request = describe_call(name, read_json(interaction.call.body))
     except NOT_JSON:
@@ -268,8 +268,8 @@ def _time(interaction: Interaction) -> str:
 
 def content_lines(parsed: ParsedInteraction) -> Iterator[str]:
     interaction, exchange = parsed.recorded, parsed.exchange
-    yield f"request: {short_text(interaction.call.method, 20)} {short_text(interaction.call.url, 300)}"
-    yield from _header_lines(interaction.call.headers)
+    yield f"request: {short_text(interaction.request.method, 20)} {short_text(interaction.request.url, 300)}"
+    yield from _header_lines(interaction.request.headers)
     yield from _text_lines(_body_text(interaction.call.body)) if exchange is None else _request_lines(exchange)
     yield f"reply: {interaction.reply.status}"
     yield from _header_lines(interaction.reply.headers)
