@@ -18,14 +18,22 @@ from hypothesis import strategies as st
 from agentrun.canonical_json import pretty_json, sorted_json, text_hash
 from agentrun.cassette.conversion import converted_text
 from agentrun.cassette.file import load_cassette, parse_cassette_text
-from agentrun.cassette.interactions import Interaction, PackedCall
+from agentrun.cassette.interactions import BodyHashes, Cassette, Interaction, PackedCall
 from agentrun.cassette.json_body import LARGE_TEXT, SharedList
+from agentrun.cassette.leaks import find_leaks
 from agentrun.cassette.packing import MAX_EXPANDED_BODY
+from agentrun.cassette.parsed_interaction import model_names, parse_cassette
+from agentrun.cassette.parsed_request import RequestParser, parse_request
+from agentrun.cassette.player import Player
 from agentrun.cassette.writer import CassetteSerializer, dump_cassette
 from agentrun.cassette.yaml_loader import CassetteFormatError
 from agentrun.errors import CassetteError
+from agentrun.redactor import Redactor
+from agentrun.report.cassette_diff import compare_cassettes
 from agentrun.vcr import register
 from agentrun.wire import HttpCall, HttpReply
+
+from ..steps import at_most
 
 VCR: Any = vcr  # it has no types
 
@@ -50,6 +58,10 @@ def check_round_trip(interactions: list[Interaction]) -> str:
         assert after.compact_body() == sorted_json(json.loads(before.call.body))
         assert after.body_digest() == before.body_digest()
         assert (after.reply, after.path) == (before.reply, before.path)
+    parser, hashes, plain = RequestParser(), BodyHashes(), BodyHashes()
+    for before, after in zip(interactions, read.interactions, strict=True):
+        assert parser.parse(after) == parse_request(before.call)
+        assert hashes.of(after.request) == plain.of(before.call)
     assert converted_text(packed, packed=False) == whole
     assert converted_text(whole, packed=True) == packed == converted_text(packed, packed=True)
     assert read.hash == parse_cassette_text(whole).hash
@@ -119,6 +131,27 @@ def test_random_conversations_are_the_same_after_packing(data: st.DataObject) ->
     check_round_trip(interactions)
 
 
+def test_requests_that_continue_the_same_one_are_read_apart() -> None:
+    """Sub-agents that share their beginning, with other calls under the same id, and with another tool."""
+    first = [{"role": "system", "content": "You help. " * 30}, {"role": "user", "content": "Go."}]
+    bodies = []
+    for more in range(3):
+        for name in ("look", "pay"):
+            call = {"id": "call_1", "function": {"name": name, "arguments": "{}"}}
+            messages = [*first, {"role": "assistant", "tool_calls": [call] * more}]
+            messages += [{"role": "tool", "tool_call_id": "call_1", "content": f"{name} {n}"} for n in range(more)]
+            tools = [*TOOLS, {"name": name}] if more == 2 else TOOLS
+            bodies.append({"model": "m", "messages": messages if more else first, "tools": tools})
+    packed = check_round_trip([interaction(body) for body in bodies])
+    read = parse_cassette_text(packed)
+    found = parse_cassette(read).interactions[-1].exchange
+    assert found is not None
+    assert ([part.name for part in found.request.messages[-1].parts], "pay" in found.request.tools) == (
+        ["pay"] * 2,
+        True,
+    )
+
+
 KEYS = st.sampled_from(
     ["keep", "same_as_interaction", "except", "without", "sha256", "same_text_as_in_interaction", "a"]
 )
@@ -149,8 +182,10 @@ def test_body_that_is_not_json_is_written_as_it_is() -> None:
 # --- what a file looks like -------------------------------------------------------------------------------------
 
 
-def conversation(turns: int, text: str = "Some words that a tool returned.") -> list[Interaction]:
-    messages: list[Any] = [{"role": "system", "content": "You help. " * 20}, {"role": "user", "content": "Go."}]
+def conversation(
+    turns: int, text: str = "Some words that a tool returned.", prompt: str = "You help. "
+) -> list[Interaction]:
+    messages: list[Any] = [{"role": "system", "content": prompt * 20}, {"role": "user", "content": "Go."}]
     interactions = []
     for turn in range(turns):
         interactions.append(interaction({"model": "m", "messages": list(messages), "tools": TOOLS}))
@@ -208,6 +243,33 @@ def test_each_message_is_in_memory_once() -> None:
     assert len(lists) == 29
     items = [each._items for each in lists if isinstance(each, SharedList)]
     assert all(each is items[0] for each in items)
+
+
+def miss(cassette: Cassette) -> None:
+    body = {"model": "other", "messages": [{"role": "user", "content": str(n)} for n in range(40)], "tools": TOOLS}
+    Player(cassette).miss(interaction(body).call)
+
+
+READERS: dict[str, Callable[[Cassette, Cassette], object]] = {
+    "show": lambda cassette, _: parse_cassette(cassette),
+    "list": lambda cassette, _: model_names(cassette),
+    "audit": lambda cassette, _: find_leaks(cassette, Redactor([])),
+    "miss": lambda cassette, _: miss(cassette),
+    "diff": lambda cassette, other: compare_cassettes(parse_cassette(cassette), parse_cassette(other)),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_work_of_readers_grows_with_the_run(name: str) -> None:
+    steps = []
+    for turns in (20, 20, 40, 80):  # the first time something may be imported and cached
+        cassette, other = (
+            parse_cassette_text(dump_cassette(conversation(turns, prompt=prompt), {})) for prompt in ("Help. ", "Do. ")
+        )
+        with at_most(10_000_000) as counter:
+            READERS[name](cassette, other)
+        steps.append(counter.steps)
+    assert (steps[3] - steps[2]) / (steps[2] - steps[1]) < 2.3
 
 
 @pytest.mark.parametrize("length", [LARGE_TEXT - 1, LARGE_TEXT])

@@ -136,17 +136,13 @@ class JsonBody:
         """The body with every value and every item of a list changed. `base`: the result for the base of this one, with
         which it shares the results."""
         if base is not None and (new := self.new_items()) is not None:
-            body = base.derive({new[0]: base.list_of(new[0]).continued(list(map(change, new[1])))}, (), new[0])
-        else:
-            values = self.fields.items()
-            body = JsonBody(
-                {
-                    name: change(value) if isinstance(value, bytes) else SharedList(list(map(change, value[:])))
-                    for name, value in values
-                }
-            )
-            body._continued = self._continued
-        return body
+            return base.derive({new[0]: base.list_of(new[0]).continued(list(map(change, new[1])))}, (), new[0])
+        return JsonBody(
+            {
+                name: change(value) if isinstance(value, bytes) else SharedList(list(map(change, value[:])))
+                for name, value in self.fields.items()
+            }
+        )
 
     def shortened(self, context: int) -> tuple[str, int, JsonBody] | None:
         """The list that continues the one of `base`, how many of its items are left out, and the body without these.

@@ -74,6 +74,7 @@ class Conversation(Sequence[RequestMessage]):
     def __getitem__(self, place: int | slice) -> RequestMessage | list[RequestMessage]:
         if isinstance(place, slice):
             return [self[each] for each in range(*place.indices(len(self)))]
+        place += len(self) if place < 0 else 0
         if 0 <= place < self._length:
             return self._messages[place]
         if place == self._length and self._parts:
