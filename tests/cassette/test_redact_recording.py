@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from agentrun.canonical_json import sorted_json
 from agentrun.cassette import redaction
 from agentrun.cassette.interactions import Interaction, PackedCall
+from agentrun.cassette.leaks import CONTEXT
 from agentrun.cassette.recorder import MIN_SHARED_BODY, Recorder
-from agentrun.cassette.redact_recording import CONTEXT, redact_recording
+from agentrun.cassette.redact_recording import redact_recording
 from agentrun.cassette.redaction import RunRedaction, redact_cassette
 from agentrun.cassette.writer import dump_cassette
 from agentrun.core.package import RedactionRule

@@ -102,7 +102,7 @@ class Interaction(Struct, frozen=True):
 
 
 class BodyHashes:
-    """The hashes of request bodies: equal for JSON with equal values, also if numbers are written differently."""
+    """The hashes of request bodies: equal for JSON with equal values, even if numbers are written differently."""
 
     def __init__(self) -> None:
         self._bodies = ChangedBodies(partial(json_bytes, read=read_json))

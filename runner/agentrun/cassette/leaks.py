@@ -32,7 +32,7 @@ from agentrun.secret import Secret, find_secrets, placeholder_name
 
 MAX_LEAKS = 20
 CONTEXT = 8
-"""Messages before the new ones of a packed request that are searched again, because a value may be split between two."""
+"""Messages before the new ones of a request that are searched again, because a value may be split between two."""
 Steps = tuple[str | int, ...]
 
 

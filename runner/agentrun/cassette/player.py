@@ -178,7 +178,7 @@ class Player:
         return self._indexes["numbers"]
 
     def _find_in_tiers(self, call: HttpCall, path: str) -> int | None:
-        if not self._volatile and not self.redaction.may_change_requests:
+        if not (self._volatile or self.redaction.rules or self.redaction.redactor):
             return None  # no tier finds more
         for tier in MATCH_TIERS[1 : MATCH_TIERS.index(self._require) + 1]:
             key = partial(self._tier_key, tier)

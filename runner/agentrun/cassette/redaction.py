@@ -71,10 +71,6 @@ class RunRedaction:
         """Whether there is anything to redact: a known value or a pattern."""
         return bool(self._patterns or self._stretches or self.redactor)
 
-    @property
-    def may_change_requests(self) -> bool:
-        return bool(self._rules or self._redactor)
-
     def redact_request(self, call: HttpCall) -> HttpCall:
         interaction = Interaction(call, _NO_REPLY)
         self.learn(find_redacted_values([interaction], self.rules))
