@@ -20,6 +20,7 @@ StructT = TypeVar("StructT", bound=msgspec.Struct)
 _sorted_encoder = msgspec.json.Encoder(order="sorted")
 sorted_json: Callable[[Any], bytes] = _sorted_encoder.encode
 """Compact JSON with sorted keys, for journal lines and match keys."""
+_CONTAINERS, _NUMBERS = (dict, list, tuple), (int, float)
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -126,23 +127,30 @@ def map_json(
 ) -> Any:
     """Change the texts and numbers of JSON data, with `keys` also its keys. Returns the same object if none changes."""
 
-    def change(value: Any) -> Any:
-        match value:
-            case str():
-                return text(value)
-            case int() | float() if not isinstance(value, bool):
-                return number(value)
-            case dict():
-                names = [change(name) if keys else name for name in value]
-                items = [change(item) for item in value.values()]
-                is_same = all(map(is_, names, value)) and all(map(is_, items, value.values()))
-                return value if is_same else dict(zip(names, items, strict=True))
-            case list() | tuple():
-                parts = [change(item) for item in value]
-                return value if all(map(is_, parts, value)) else type(value)(parts)
-        return value
+    changed: dict[int, Any] = {}
 
-    return change(value)
+    def change(value: Any) -> Any:
+        if isinstance(value, str):
+            return text(value)
+        if isinstance(value, _CONTAINERS):
+            return changed.get(id(value), value)
+        return number(value) if isinstance(value, _NUMBERS) and not isinstance(value, bool) else value
+
+    holders: list[Any] = [[value]]
+    for each in holders:  # it grows. Nothing recurses, because data may be nested deeply
+        items = each.values() if isinstance(each, dict) else each
+        holders += [item for item in items if isinstance(item, _CONTAINERS)]
+    for each in reversed(holders):
+        if isinstance(each, dict):
+            names = [change(name) for name in each] if keys else each
+            items = [change(item) for item in each.values()]
+            if not all(map(is_, names, each)) or not all(map(is_, items, each.values())):
+                changed[id(each)] = dict(zip(names, items, strict=True))
+        else:
+            items = [change(item) for item in each]
+            if not all(map(is_, items, each)):
+                changed[id(each)] = type(each)(items)
+    return changed.get(id(holders[0]), holders[0])[0]
 
 
 def escape_surrogates(struct: StructT) -> StructT:

@@ -272,17 +272,14 @@ class Redactor:
 
     def redact_data(self, value: Any, *, numbers: bool = False) -> Any:
         """Redact the texts and keys of plain JSON data, with `numbers` also its numbers, which become texts. Returns
-        the same object if it contains no value, or if it is nested too deeply."""
+        the same object if it contains no value."""
 
         def redact_number(value: float) -> float | str:
             clean = self.redact_text(text := json.dumps(value))
             return value if clean is text else clean
 
         number: Any = redact_number if numbers else lambda value: value
-        try:
-            return map_json(value, text=self.redact_string, number=number, keys=True)
-        except RecursionError:
-            return value
+        return map_json(value, text=self.redact_string, number=number, keys=True)
 
     def redact_struct(self, struct: StructT) -> StructT:
         """Redact the texts of a struct, such as a fact, and its numbers where a text is possible."""

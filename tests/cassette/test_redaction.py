@@ -281,9 +281,7 @@ def test_large_bodies_without_values_are_not_changed() -> None:
 
 def test_deeply_nested_documents_are_redacted() -> None:
     deep = b"[" * 50_000 + b"ABCDEFGH" + b"]" * 50_000
-    deepish, deeper = (b'{"a":' * count + b'"\\u0041BCDEFGH"' + b"}" * count for count in (100, 900))
-    too_deep = redact_interaction(interaction_with(reply=deeper), redactor_of("ABCDEFGH"))
-    assert find_unredacted([too_deep], redactor_of("ABCDEFGH")), "it is refused"
+    deepish = b'{"a":' * 900 + b'"\\u0041BCDEFGH"' + b"}" * 900
     for body in (deep, deepish, b"data: " + deepish + b"\n\n"):
         clean = redact_interaction(interaction_with(reply=body), redactor_of("ABCDEFGH"))
         assert find_unredacted([clean], redactor_of("ABCDEFGH")) is None
