@@ -157,13 +157,15 @@ class _Finder:
     def longest(self) -> int:
         return max(map(len, self.tokens))
 
+    def may_contain(self, data: bytes) -> bool:
+        """Whether something begins like a form. One search rules out most data."""
+        return self._begins.search(data) is not None
+
     def placeholder_spans(self, data: bytes, start: int = 0) -> list[tuple[int, int]]:
         return [match.span() for match in self._made.finditer(data, start)] if _OPEN in data else []
 
     def spans(self, data: bytes, start: int = 0) -> Iterator[tuple[int, int, str]]:
         """The values in some bytes, in order: (start, end, name)."""
-        if len(data) - start < self._lengths[-1]:
-            return
         for stop, after in (*self.placeholder_spans(data, start), (len(data), len(data))):
             while (begins := self._begins.search(data, start, stop)) is not None:
                 first = begins.start()
@@ -259,7 +261,7 @@ class Redactor:
 
     def changes(self, data: bytes) -> list[tuple[int, int, bytes]]:
         """The replacements in bytes, in order: (start, end, new)."""
-        return list(self._finder.changes(data)) if self._values else []
+        return list(self._finder.changes(data)) if self._values and self._finder.may_contain(data) else []
 
     def redact_string(self, text: str) -> str:
         """Redact a text. If it is JSON, such as the arguments of a call, its values are searched first, without their
