@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import count
 from operator import is_
 from typing import Any, TypeVar
 
@@ -127,30 +128,32 @@ def map_json(
 ) -> Any:
     """Change the texts and numbers of JSON data, with `keys` also its keys. Returns the same object if none changes."""
 
-    changed: dict[int, Any] = {}
-
-    def change(value: Any) -> Any:
-        if isinstance(value, str):
-            return text(value)
-        if isinstance(value, _CONTAINERS):
-            return changed.get(id(value), value)
-        return number(value) if isinstance(value, _NUMBERS) and not isinstance(value, bool) else value
-
     holders: list[Any] = [[value]]
-    for each in holders:  # it grows. Nothing recurses, because data may be nested deeply
-        items = each.values() if isinstance(each, dict) else each
+    starts = []
+    for holder in holders:  # it grows. Nothing recurses, because data may be nested deeply
+        starts.append(len(holders))
+        items = holder.values() if isinstance(holder, dict) else holder
         holders += [item for item in items if isinstance(item, _CONTAINERS)]
-    for each in reversed(holders):
-        if isinstance(each, dict):
-            names = [change(name) for name in each] if keys else each
-            items = [change(item) for item in each.values()]
-            if not all(map(is_, names, each)) or not all(map(is_, items, each.values())):
-                changed[id(each)] = dict(zip(names, items, strict=True))
+
+    def change(item: Any) -> Any:
+        if isinstance(item, str):
+            return text(item)
+        if isinstance(item, _CONTAINERS):
+            return holders[next(children)]
+        return number(item) if isinstance(item, _NUMBERS) and not isinstance(item, bool) else item
+
+    for index in range(len(holders) - 1, -1, -1):  # those inside come first
+        holder, children = holders[index], count(starts[index])
+        if isinstance(holder, dict):
+            names = [change(name) for name in holder] if keys else holder
+            items = [change(item) for item in holder.values()]
+            if not all(map(is_, names, holder)) or not all(map(is_, items, holder.values())):
+                holders[index] = dict(zip(names, items, strict=True))
         else:
-            items = [change(item) for item in each]
-            if not all(map(is_, items, each)):
-                changed[id(each)] = type(each)(items)
-    return changed.get(id(holders[0]), holders[0])[0]
+            items = [change(item) for item in holder]
+            if not all(map(is_, items, holder)):
+                holders[index] = type(holder)(items)
+    return holders[0][0]
 
 
 def escape_surrogates(struct: StructT) -> StructT:
