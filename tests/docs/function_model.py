@@ -58,8 +58,11 @@ def function_model(answer: Callable[[Messages], Answer], hang: Event | None = No
         def log_message(self, format: str, *args: object) -> None:
             """Print nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """A client may close its connection."""
+
+    server = Server(("127.0.0.1", 0), Handler)
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

@@ -22,6 +22,8 @@ import httpx
 import pytest
 import uvicorn
 
+import agentrun
+
 from .function_model import Answer, Messages, function_model
 
 ROOT = Path(__file__).parents[2]
@@ -148,6 +150,41 @@ async def run_cell(cell: str, names: dict[str, Any]) -> object:
 def test_tests_with_a_scripted_model(project: Path, pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_inprocess("-q", "-p", "no:cacheprovider", str(project / "test_support.py"))
     result.assert_outcomes(passed=3)
+
+
+# --- a worker ---------------------------------------------------------------------------------------------------------
+
+
+def test_workers_resume_what_is_due_once(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule defers for a second here. Two workers look at the same time."""
+    spec = project / "support.yaml"
+    spec.write_text(spec.read_text().replace("until: 2h", "until: 1s"))
+    worker = load(project, "worker")
+
+    def refund(messages: Messages) -> Answer:
+        if messages[-1]["role"] == "tool":
+            return str(messages[-1]["content"])
+        return {"tool": "refund", "args": {"number": "1042", "amount": 20.0}}
+
+    async def work() -> list[agentrun.Outcome]:
+        waiting = await agentrun.arun(spec, "20 back, please.", store=True)
+        assert waiting.status == "suspended"
+        found: list[agentrun.Outcome] = []
+        async with agentrun.open(project) as first, agentrun.open(project) as second:
+            for _ in range(1200):
+                both = await asyncio.gather(worker.resume_due(first), worker.resume_due(second))
+                found += [outcome for each in both for outcome in each]
+                if found:
+                    break
+                await asyncio.sleep(0.05)
+            assert await worker.resume_due(first) == await worker.resume_due(second) == []
+        return found
+
+    with model(monkeypatch, refund):
+        (outcome,) = asyncio.run(work())
+    assert outcome.text == "refunded 20.00 for order 1042"
+    (journal,) = (project / ".agentrun").glob("runs/*/journal.jsonl")
+    assert journal.read_text().count('"tool_started"') == 1
 
 
 # --- a web application ------------------------------------------------------------------------------------------------

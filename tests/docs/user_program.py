@@ -3,7 +3,7 @@
 mypy checks it with all other tests, pyright in `test_public_types.py`. Nothing runs it.
 """
 
-from typing import assert_type
+from typing import Literal, assert_type
 
 from pydantic import BaseModel
 
@@ -45,6 +45,40 @@ def runs() -> None:
     assert_type(typed.output, Ticket | None)
     if typed.output is not None:
         assert_type(typed.output.urgent, bool)
+
+
+async def in_an_event_loop() -> None:
+    typed = await agentrun.arun("specs/triage.yaml", "The printer is on fire.", output=Ticket, session="ada")
+    assert_type(typed.output, Ticket | None)
+
+    history = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello!"}]
+    async for event in agentrun.astream("specs/support.yaml", "Where is it?", history=history, tools={"look": look}):
+        match event:
+            case agentrun.TextDelta(text=part):
+                assert_type(part, str)
+            case agentrun.CallRequested(tool=tool):
+                assert_type(tool, str)
+            case agentrun.RunEnded(outcome=outcome):
+                assert_type(outcome.status, Literal["completed", "failed", "suspended", "parked"])
+            case _:
+                pass
+
+    async with agentrun.open("shop", model=scripted("Hello.")) as runtime:
+        handle = await runtime.start("specs/support.yaml", "Hello?")
+        assert_type(await handle.wait(), agentrun.Outcome)
+        for waiting in runtime.approvals():
+            runtime.answer(waiting.run, waiting.question, "approved", by="Ada")
+        for run in runtime.runs(due=True):
+            await runtime.resume(run.run)
+
+
+def in_a_script() -> str:
+    for event in agentrun.stream("specs/support.yaml", "Where is it?", hooks={"careful": careful}):
+        if isinstance(event, agentrun.RunEnded):
+            return event.outcome.text
+    recorded = agentrun.replay("specs/support.yaml", case="default")
+    messages = [agentrun.message_from_dict({"role": "user", "content": recorded.text})]
+    return str(messages[0].to_dict())
 
 
 def refusals() -> str:
