@@ -172,8 +172,10 @@ def test_cancel_ends_a_run_of_another_process_and_its_sub_agents(bank: Bank) -> 
         owner.communicate(timeout=60)
     assert owner.returncode == 130
     assert [fault_code(bank, each) for each in (run, f"{run}.c1.0")] == ["cancelled"] * 2
-    (fact,) = (fact for fact in bank.facts(run) if fact["type"] == "cancel_requested")
-    assert fact["by"] == "Ada"
+    by = [
+        fact["by"] for each in (run, f"{run}.c1.0") for fact in bank.facts(each) if fact["type"] == "cancel_requested"
+    ]
+    assert by == ["Ada", "parent"]
     assert (inbox(bank, run), (bank.root / "ended.txt").exists()) == ([], True)
 
 

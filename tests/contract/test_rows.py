@@ -69,6 +69,7 @@ a rejected input leaves no run
     cli/test_store.py::test_refused_run_leaves_no_directory
 faults that end the run name the tool and the reason
     engine/test_runtime.py::test_fault_that_ends_the_run_names_the_tool_and_the_reason
+    engine/test_runtime.py::test_function_that_ends_the_run_names_the_tool_and_the_reason
     attacks/test_tool_python.py::test_fatal_or_aborted_tool_error_ends_the_run
 """
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+import agentrun
 from agentrun.compiler.package_file import seal_package
 from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.facts import ApprovalAnswer, DeliveryFinished, RunResumed, RunStarted, RunStopped, WorkLost
@@ -162,6 +163,21 @@ def test_fault_that_ends_the_run_names_the_tool_and_the_reason(
     executor = EndingExecutor(Fault(code, "the shop is closed", fields), raises=raises)
     outcome = Home(calls(name), executors={"t": executor}).run(agent)
     assert (outcome.code, outcome.fields) == (code, {"tool": name, "reason": reason})
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+@pytest.mark.parametrize("code", ["tool.fatal", "tool.aborted"])
+def test_function_that_ends_the_run_names_the_tool_and_the_reason(code: str, is_async: bool) -> None:
+    def end(**_: Any) -> str:
+        raise ToolError(code, "the shop is closed")
+
+    async def end_later(**_: Any) -> str:
+        return end()
+
+    agent = package(tools={"t": writing()}, policy={"default": "allow"})
+    tools: dict[str, Any] = {"t": end_later if is_async else end}
+    outcome = agentrun.run(agent, "Hi.", model=scripted(calls("t")), tools=tools)
+    assert (outcome.code, outcome.fields) == (code, {"tool": "t", "reason": "the shop is closed"})
 
 
 def test_sink_added_later_is_used() -> None:

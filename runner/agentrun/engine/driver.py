@@ -96,13 +96,14 @@ class RunLog:
         return outcome_of(self.state)
 
     def abandon(self) -> None:
-        """The host is shutting down: end the run if its journal can still be written."""
+        """The host is shutting down, or the parent ends: end the run if its journal can still be written."""
+        by = "host" if self.state.start is None or self.state.start.parent is None else "parent"
         try:
             with suppress(Exception):
-                self.commit_if_acceptable(core_facts.CancelRequested("host"))
+                self.commit_if_acceptable(core_facts.CancelRequested(by))
         finally:
             with suppress(Exception):
-                self.stop(Fault("cancelled", "the host ended the run", {"by": "host"}))
+                self.stop(Fault("cancelled", f"the {by} ended the run", {"by": by}))
 
 
 def open_run_log(world: World) -> RunLog:
