@@ -19,7 +19,8 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkstemp
+from weakref import finalize
 
 from msgspec import Struct
 
@@ -491,6 +492,31 @@ def user_directory_tree(path: Path) -> ProjectTree:
 def remove_user_file(path: Path) -> None:
     with _user_file_failures(path, "removed"):
         path.unlink(missing_ok=True)
+
+
+class TemporaryRecording:
+    """A recording in a file without a name, which is gone when the process ends."""
+
+    def __init__(self, start: bytes) -> None:
+        self._descriptor, path = mkstemp(prefix="agentrun-")
+        os.unlink(path)
+        finalize(self, os.close, self._descriptor)
+        self.append(start)
+
+    def append(self, data: bytes) -> None:
+        with _user_file_failures(Path("a temporary file"), "written", "recording"):
+            append_or_cut(self._descriptor, data, os.fstat(self._descriptor).st_size)
+
+    def read(self) -> bytes:
+        return os.pread(self._descriptor, os.fstat(self._descriptor).st_size, 0)
+
+    def rewrite(self, data: bytes) -> None:
+        self.remove()
+        self.append(data)
+
+    def remove(self) -> None:
+        os.ftruncate(self._descriptor, 0)
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
 
 
 @contextmanager

@@ -36,12 +36,12 @@ from vcr.util import read_body
 
 from agentrun.canonical_json import NOT_JSON, read_json
 from agentrun.cassette.file import load_cassette
-from agentrun.cassette.interactions import Interaction
+from agentrun.cassette.interactions import REQUEST_HEADERS, Interaction
 from agentrun.cassette.match import MatchKey, match_key, normalised_key
 from agentrun.cassette.packing import PackingError
 from agentrun.cassette.redaction import RunRedaction, match_placeholders, redact_cassette
 from agentrun.cassette.request_diff import describe_differences
-from agentrun.cassette.writer import REQUEST_HEADERS, CassetteSerializer
+from agentrun.cassette.writer import CassetteSerializer
 from agentrun.core.package import RedactionRule
 from agentrun.core.policy import compile_mask
 from agentrun.credentials import NamedCredentials, find_credentials

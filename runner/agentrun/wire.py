@@ -53,6 +53,8 @@ class HttpCall(Struct, frozen=True):
     without_defaults: HttpCall | None = None
     """The request without the defaults of arguments that a model left out. A cassette that was recorded before an
     argument got its default has this one. Not written to cassettes."""
+    effect: str = ""
+    """The effect that sends it, or the question that it asks. Not written to cassettes."""
 
 
 class HttpReply(Struct, frozen=True):

@@ -12,6 +12,7 @@ from agentrun.engine.approvals import NoApprover
 from agentrun.engine.recording import CassetteRecording
 from agentrun.errors import StorageError
 from agentrun.spec.project import find_project
+from agentrun.spec.v1.cases import Case
 
 from .desk_project import TURNS
 from .suite_project import CASES, CASSETTE, Suite
@@ -173,7 +174,8 @@ def test_cassette_limit_accepts_sizes_with_units(tmp_path: Path, value: str, siz
 
 def test_late_recorder_does_not_replace_the_cassette_of_another_process(tmp_path: Path) -> None:
     path = tmp_path / "cassettes/a/default.yaml"
-    recording = CassetteRecording(find_project(tmp_path / "a.yaml"), path, {}, is_new=True)
+    spec = tmp_path / "a.yaml"
+    recording = CassetteRecording(find_project(spec), path, spec, Case(name="default"), is_new=True)
     with recording.start(NoApprover()):
         pass
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -137,17 +137,20 @@ def test_parked_run_as_json_ends_with_an_object_that_names_it(bank: Bank) -> Non
     assert '"exit":8' in last
 
 
-def test_parked_recording_writes_no_cassette(bank: Bank) -> None:
+def test_parked_recording_is_finished_by_resume(bank: Bank) -> None:
     with bank.provider(SLOW) as server:
         with bank.started("bank.yaml", "--mode", "record", "--yes", "--grace", "0") as run:
             wait_until(lambda: len(server.requests) == 2)
             run.send_signal(signal.SIGTERM)
             _, err = run.communicate(timeout=60)
         assert run.returncode == 8
-        assert "not recorded: the run is not finished" in err.decode()
+        log = f".agentrun/runs/{bank.run_ids()[0]}/recording.jsonl"
+        assert f"not recorded yet: 3 interactions in {log}, and `resume` continues the recording" in err.decode()
         assert err.decode().splitlines()[-1] == f"agentrun resume {bank.run_ids()[0]}"
         assert list((bank.root / "cassettes").rglob("*.yaml")) == []
         assert bank.command("resume", "-").out == "Paid.\n"
+        assert not (bank.root / log).exists()
+        assert bank.command("bank.yaml").err.startswith("replay: cassettes/bank/default.yaml")
 
 
 def test_resumed_run_can_be_parked_again(bank: Bank) -> None:

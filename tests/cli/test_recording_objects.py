@@ -24,7 +24,11 @@ ROLES = {
         "engine.begin.AdmittedRequest",
         "engine.sessions.Session",
     },
-    "the plan, and the cassette that it is about": {"cli.plan.RunPlan", "engine.recording.CassetteRecording"},
+    "the plan, and the cassette that it is about": {
+        "cli.plan.RunPlan",
+        "engine.recording.CassetteRecording",
+        "engine.recording.NewCase",
+    },
     "the world": {"engine.world.World"},
     "its ports": {
         "engine.approvals.NoApprover",
@@ -56,7 +60,13 @@ ROLES = {
         "cli.stdout_guard._OwnStream",
     },
 }
-BAGS = {"engine.request.Request", "engine.begin.AdmittedRequest", "cli.plan.RunPlan", "engine.world.World"}
+BAGS = {
+    "engine.request.Request",
+    "engine.begin.AdmittedRequest",
+    "cli.plan.RunPlan",
+    "engine.recording.NewCase",
+    "engine.world.World",
+}
 """All that has fields and does nothing."""
 CONSTANTS = ("engine.worlds.replay.", "engine.begin.PackagePolicy", "engine.spending.")
 """Values that modules make when they are imported."""

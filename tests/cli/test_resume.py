@@ -349,8 +349,8 @@ cases:
 @pytest.mark.parametrize(
     ("options", "held", "why"),
     [
-        (("--live-tools",), "pay", "replies from a cassette (--live-tools, --live-model or --record)"),
-        (("--live-model",), "model", "replies from a cassette (--live-tools, --live-model or --record)"),
+        (("--live-tools",), "pay", "replies from a cassette (--live-tools or --live-model)"),
+        (("--live-model",), "model", "replies from a cassette (--live-tools or --live-model)"),
         (("--case", "stubbed", "--mode", "live"), "pay", "the stubs or faults of a case"),
     ],
     ids=["tools", "model", "stubs"],

@@ -117,7 +117,7 @@ def test_case_is_added_only_if_the_defaults_do_not_change_it(suite: Suite, defau
     before = (suite.root / CASES).read_text(encoding="utf-8")
     spec = read_spec(suite.root / "specs/desk.yaml").spec
     assert spec is not None
-    advice = add_case(spec, Case(name="fresh", input="Hello"))
+    advice = add_case(spec.project, spec.path, Case(name="fresh", input="Hello"))
     after = (suite.root / CASES).read_text(encoding="utf-8")
     if added:
         assert advice is None

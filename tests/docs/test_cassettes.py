@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agentrun.cassette.writer import REQUEST_HEADERS, RESPONSE_HEADERS
+from agentrun.cassette.interactions import REQUEST_HEADERS, RESPONSE_HEADERS
 from agentrun.cli.run import command
 from agentrun.compiler.validate import validate_document
 from agentrun.core.effects import ModelRequest

@@ -50,6 +50,7 @@ class Undisturbed:
         self.command: Command = whole.commands[0]
         self._story = whole.story
         self._effects: Counter[Effect] = worlds[0].happened()
+        self._recorded = whole.recorded
 
     def try_disturbances(self, disturbances: Sequence[Death | Fault], worker: int, store: Path | None = None) -> None:
         """Raise AssertionError if a run with these disturbances does not end like the undisturbed one."""
@@ -63,6 +64,7 @@ class Undisturbed:
         """Run the rest of it, and compare it with the undisturbed one."""
         run.run(disturbances)
         run.check(self._story, self._effects)
+        run.check_recording(self._recorded)
         shutil.rmtree(run.project.root)
 
     def deaths(self) -> list[Death]:

@@ -19,6 +19,7 @@ from agentrun.core import facts
 from agentrun.core.audit import find_divergence
 from agentrun.core.evolve import fold
 from agentrun.core.messages import Text
+from agentrun.core.outcome import Question
 from agentrun.engine.answers import open_questions, package_of_run
 from agentrun.engine.clock import StepClock
 from agentrun.engine.request import Request
@@ -48,12 +49,13 @@ class CrashTrial:
         self._clock = StepClock()
         self.world = World()
         self.operations: list[Operation] = []
+        self._watched = [self.project.store_directory]
 
     def run(self, *points: CrashPoint) -> None:
         """Run to the end. The first life ends at the first point, the second at the second, and so on; a life that is
         shorter ends the run."""
         for point in (*points, None):
-            with StoreOperations([self.project.store_directory], point, crash, syncs=False) as operations:
+            with StoreOperations(self._watched, point, crash, syncs=False) as operations:
                 try:
                     self._life()
                     return
@@ -99,7 +101,7 @@ class CrashTrial:
         is nothing to decide."""
         for run, records in read_all(store).items():
             state = fold(records)
-            for question in () if state.stopped else open_questions(store, run):
+            for question in () if state.stopped else self._questions(store, run):
                 self._runtime(store).answer(run, question, "approved", by="a person")
                 return True
             for call in (each for each in state.calls if each.status == "lost" and each.tool in ONCE):
@@ -110,6 +112,9 @@ class CrashTrial:
                     self._runtime(store).settle(run, call.id, "result", "a person", (Text(result),))
                 return True
         return False
+
+    def _questions(self, store: FileStore, run: str) -> tuple[Question, ...]:
+        return open_questions(store, run)
 
     # --- checks ----------------------------------------------------------------------------------------------------
 

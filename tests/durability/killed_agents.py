@@ -71,6 +71,9 @@ AGENTS = {
     + _ALLOW
     + 'hooks: [{{id: greet, at: on_input, call: "desk:greet"}}, {{id: watch, at: before_tool, call: "desk:watch"}}]\n'
     + 'sinks: {{inbox: {{kind: http, url: "{url}/inbox", private_network: true}}}}\n',
+    "record": "model: {{provider: openai, name: batch}}\n"
+    + _TOOLS
+    + "policy: {{default: allow, rules: [{{id: money, ask: pay}}]}}\n",
     "session": "model: {{provider: openai, name: stream, stream: true}}\n" + _TOOLS + _ALLOW,
     "compaction": "model: {{provider: openai, name: compaction, context_window: 1500}}\n"
     + _TOOLS

@@ -15,8 +15,9 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from difflib import unified_diff
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from agentrun.cassette.file import load_cassette
 from agentrun.core import facts
 from agentrun.core.audit import find_divergence
 from agentrun.core.evolve import fold
@@ -24,12 +25,14 @@ from agentrun.engine.answers import package_of_run
 from agentrun.spec.project import Project
 from agentrun.store.files import FileStore
 from agentrun.store.run_ids import root_run
+from agentrun.store.run_recording import RECORDING_NAME
 
 from ..cli import forked_command
 from .crash_trial import journal_story, read_all
 from .dying_command import failing_program, inject, program
 from .killed_agents import write_agents
 from .outside_world import Effect, OutsideWorld
+from .recorded_trial import contents
 from .store_operations import CrashPoint, Operation
 
 MAX_COMMANDS = 30
@@ -91,6 +94,8 @@ class KilledRun:
         """`planted`: Python that puts a bug into each process. `store`: another directory for the store."""
         self._environment = {} if store is None else {"AGENTRUN_STORE": str(store)}
         self.start_command = [f"{agent}.yaml", "--mode", "live", "--approve", "all"]
+        if agent == "record":
+            self.start_command = [f"{agent}.yaml", "--mode", "record", "--yes", "--approve", "all"]
         self._world = world
         self._planted = planted
         self.project = Project(folder) if store is None else Project(folder, store=str(store))
@@ -158,7 +163,7 @@ class KilledRun:
         }
         text = failing_program(fault.prelude, stops=bool(fault.inject))
         if fault == Fault():
-            watched = [self.project.store_directory, folder / ".local"]
+            watched = [self.project.store_directory, self.project.cassette_directory, folder / ".local"]
             point = disturbance.point if isinstance(disturbance, Death) else None
             text = program(watched, point, listing, self._planted)
         output_path = Path(fault.output) if fault.output else folder / "output.txt"
@@ -196,6 +201,19 @@ class KilledRun:
             assert ends == [len(records)], f"{run} has {len(records)} records and ends at {ends}"
         story = self.story
         assert story == whole, "\n".join(unified_diff(whole.splitlines(), story.splitlines(), "whole", "killed"))
+
+    @property
+    def recorded(self) -> Counter[tuple[Any, ...]]:
+        """What is on the cassette. Empty if the run is not recorded."""
+        cassettes = [*self.project.cassette_directory.rglob("*.yaml")]
+        return contents(load_cassette(cassettes[0])) if cassettes else Counter()
+
+    def check_recording(self, whole: Counter[tuple[Any, ...]]) -> None:
+        """Raise AssertionError unless the cassette has what the undisturbed one has, and nothing else is left."""
+        recorded = self.recorded
+        assert recorded == whole, f"only recorded: {recorded - whole}, only in the whole: {whole - recorded}"
+        assert [*self.project.store_directory.rglob(RECORDING_NAME)] == []
+        assert len([*self.project.cassette_directory.rglob("*.*")]) == bool(whole)
 
     def check_integrity(self) -> None:
         """Raise AssertionError if something happened twice, a journal is damaged, or a lock is left."""

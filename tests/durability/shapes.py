@@ -110,6 +110,7 @@ SHAPES = {
         seal_package(package(tools={"billing": agent_tool()}, agents={"billing": _BILLING}, policy=ALLOW)), child
     ),
     "approval": Shape(seal_package(package(tools=TOOLS, policy=_ASKING)), batch),
+    "recording": Shape(seal_package(package(tools=TOOLS, policy=_ASKING)), batch),
     "stream": Shape(seal_package(package(tools=TOOLS, policy=ALLOW, model={"stream": True})), stream),
     "hooks": Shape(
         seal_package(package(tools=TOOLS, policy=ALLOW, hooks=_HOOKS, sinks={"report": script.SINK})), batch

@@ -8,15 +8,20 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
+from agentrun.cassette.recorder import Recorder
+from agentrun.engine.recorded_history import RecordedHistory
+from agentrun.engine.recording import CassetteRecording
 from agentrun.errors import AgentrunError
 from agentrun.store.process_lock import ProcessLock
 
 from ..long_loops import LONG, times
 from .crash_trial import RUN, CrashTrial
 from .planted_bugs import BUGS
+from .recorded_trial import RecordedTrial
 from .shapes import SHAPES
 from .store_operations import CrashPoint, points_of
 
@@ -28,6 +33,7 @@ class Trials:
 
     def __init__(self, name: str, folder: Path) -> None:
         self._shape = SHAPES[name]
+        self._is_recorded = name == "recording"
         self._folders = (folder / str(number) for number in itertools.count())
         self._undisturbed = self._trial()
         self._undisturbed.run()
@@ -36,7 +42,7 @@ class Trials:
     def _trial(self) -> CrashTrial:
         folder = next(self._folders)
         folder.mkdir()
-        return CrashTrial(self._shape, folder)
+        return (RecordedTrial if self._is_recorded else CrashTrial)(self._shape, folder)
 
     def violation(self, *points: CrashPoint) -> str | None:
         trial = self._trial()
@@ -103,3 +109,25 @@ def test_lock_that_is_left_is_found(batch: Trials, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="a lock is left"):
         trial.check(trial)
     lock.release()
+
+
+def test_recorded_interaction_without_its_fact_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that is sent again after a crash is on the cassette twice."""
+    monkeypatch.setattr(RecordedHistory, "keep_finished", lambda history, logged: list(logged))
+    assert "only recorded" in first_violation(Trials("recording", tmp_path))
+
+
+def test_recording_that_is_removed_before_the_cassette_is_written_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = CassetteRecording._save
+
+    def too_early(recording: Any, *args: Any) -> None:
+        logged = recording._recorder.interactions()
+        recording._recorder.remove()
+        with monkeypatch.context() as patch:
+            patch.setattr(Recorder, "interactions", lambda recorder: logged)
+            save(recording, *args)
+
+    monkeypatch.setattr(CassetteRecording, "_save", too_early)
+    assert "there is no cassette" in first_violation(Trials("recording", tmp_path))

@@ -31,7 +31,7 @@ def test_hook_gets_the_question_and_its_answer_is_recorded() -> None:
     assert answer_of_hook(careful) == HookAnswered(
         "h.1", "careful", "before_tool", "c1.0", Deny("too much"), closes=True
     )
-    assert seen == [HookQuestion("run-1", "before_tool", "c1.0", "refund", {"amount": 10})]
+    assert seen == [HookQuestion("run-1", "before_tool", "c1.0", "refund", {"amount": 10}, effect="h.1")]
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from agentrun.engine.run import FinishedRun, run_in_world
 from agentrun.engine.world import World
 from agentrun.engine.worlds.live import live_world
 from agentrun.spec.project import Project
+from agentrun.spec.v1.cases import Case
 from agentrun.testing.provider import ScriptedProvider
 
 from ..replays import replay_package
@@ -120,7 +121,7 @@ class Runs:
         **request: Any,
     ) -> FinishedRun:
         found = compiled or self.compiled()
-        recording = CassetteRecording(found[1], self.cassette, {"spec": "desk.yaml", "case": "default"})
+        recording = CassetteRecording(found[1], self.cassette, found[1].root / "desk.yaml", Case(name="default"))
         requests = [request_of(found[0], **request)]
 
         def work() -> RecordingResult:

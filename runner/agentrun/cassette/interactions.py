@@ -25,6 +25,9 @@ from agentrun.core.package_tools import PythonTool
 from agentrun.errors import ERROR_CODES
 from agentrun.wire import HttpCall, HttpReply
 
+REQUEST_HEADERS = frozenset({"accept", "content-type"})
+RESPONSE_HEADERS = frozenset({"content-type", "date", "location", "retry-after"})
+"""The headers that are recorded."""
 DAY_MS = 86_400_000
 NO_REPLY = 599
 """The status of an interaction without a reply. Clients that ignore `response.agentrun` see a failure too."""
@@ -33,6 +36,10 @@ NO_REPLY = 599
 def is_recordable_failure(code: str) -> bool:
     """Whether a request can fail with a code. A cassette must not contain failures of agentrun itself."""
     return code.startswith("provider.") and code in ERROR_CODES and code != "provider.not_found"
+
+
+def allowed_headers(headers: Iterable[tuple[str, str]], allowed: frozenset[str]) -> tuple[tuple[str, str], ...]:
+    return tuple((name.lower(), value) for name, value in headers if name.lower() in allowed)
 
 
 class Failure(Struct, frozen=True):

@@ -113,7 +113,20 @@ class JsonBody:
             return None
         if added != b"".join(b"," + each for each in new):
             return None
-        return self.derive({name: self.list_of(name).continued(new)}, (), name)
+        return self.with_more(name, new)
+
+    def with_more(self, name: str, items: list[bytes]) -> JsonBody:
+        """This body with new items at the end of a list."""
+        return self.derive({name: self.list_of(name).continued(items)}, (), name)
+
+    def added_to(self, earlier: JsonBody) -> tuple[str, list[bytes]] | None:
+        """The list that has new items at its end, and the items. None: it differs in something else."""
+        name = self._continued
+        if name is None or self.base is not earlier:
+            return None
+        if any(value is not earlier.fields.get(each) for each, value in self.fields.items() if each != name):
+            return None
+        return name, self.list_of(name)[earlier.list_of(name).length :]
 
     def has_shape_of(self, other: JsonBody) -> bool:
         """Whether another body has the same fields, with lists of the same length."""

@@ -3,19 +3,24 @@
 Rule 1  The order is that of the requests, not of the replies.
 Rule 2  Failed and cancelled interactions are recorded too, with at most `MAX_PARTIAL_BODY` bytes of the reply.
 Rule 3  Interactions reused from an earlier recording stay unchanged; new ones have later times.
-Rule 4  A request that continues an earlier one shares its parts, so that a long run takes no more memory per step.
+Rule 4  An interaction is appended to the log when it ends (`recording_log.py`), and is not kept in memory. Of requests
+        only the last one of each run and address is kept, because the next one continues it.
+Rule 5  If a secret cannot be redacted, the log is removed and nothing more is recorded. The run goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from agentrun.cassette.interactions import NO_REPLY, Failure, Interaction, PackedCall
 from agentrun.cassette.json_body import JsonBody
+from agentrun.cassette.recording_log import LoggedInteraction, RecordingLog
+from agentrun.cassette.redact_recording import RecordingRedaction
+from agentrun.errors import AgentrunError
+from agentrun.files import TemporaryRecording
 from agentrun.wire import HttpCall, HttpReply
 
 ChunkCallback = Callable[[bytes], None]
@@ -27,24 +32,37 @@ MAX_PARTIAL_BODY = 4 * 1024 * 1024
 
 
 class Recorder:
-    """Records one run. `now` returns the milliseconds of a monotonic clock."""
+    """Records a run, or the runs of a conversation. `now` returns the milliseconds of a monotonic clock."""
 
-    def __init__(self, now: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        now: Callable[[], int],
+        log: RecordingLog | None = None,
+        redact: RecordingRedaction | None = None,
+        earlier: Sequence[LoggedInteraction] = (),
+    ) -> None:
+        """`log`: None if the recording does not survive the process. `redact`: None for a test without secrets.
+        `earlier`: the interactions in the log, if the run is resumed; they are numbered from 1 without gaps."""
+        self.is_kept = log is not None
+        """Whether the log survives the process."""
         self._now = now
+        self._log = log or RecordingLog(TemporaryRecording(b"{}\n"), b"{}")
+        self._redact = redact
         self._began = now()
-        self._shift = 0
-        self._pending: list[PendingInteraction] = []
-        self._last = -1
+        self._last = max((each.interaction.end or 0 for each in earlier), default=-1)
+        self._shift = max(self._last, 0)
+        self._pending: dict[int, PendingInteraction] = {}
         self._bodies: dict[tuple[str, str], JsonBody] = {}
         """The last large request of each run and address."""
-        self.reused = 0
-        """How many interactions come from an earlier recording."""
+        self.count = len(earlier)
+        """How many requests there were."""
+        self.error: AgentrunError | None = None
+        """Why nothing more is recorded."""
 
     def begin(self, call: HttpCall, path: str) -> PendingInteraction:
-        request = self._share(call, path)
-        shown = call if request is call else replace(call, body=b"")
-        pending = PendingInteraction(shown, request, path, self._ends, self._time())
-        self._pending.append(pending)
+        self.count += 1
+        pending = PendingInteraction(self, self.count, call, self._share(call, path), path, self._time())
+        self._pending[self.count] = pending
         return pending
 
     def _share(self, call: HttpCall, path: str) -> HttpCall | PackedCall:
@@ -59,36 +77,66 @@ class Recorder:
         self._bodies[path, call.url] = body
         return PackedCall(call.method, call.url, call.headers, body)
 
-    def reuse(self, interaction: Interaction) -> None:
-        request = interaction.request
-        call = HttpCall(request.method, request.url, request.headers, b"")
-        self._pending.append(PendingInteraction(call, request, interaction.path, self._time, 0, interaction, True))
-        self.reused += 1
+    def reuse(self, interaction: Interaction, number: int, effect: str) -> None:
+        """`number`: that of the interaction in its cassette."""
+        self.count += 1
+        self._append(LoggedInteraction(self.count, interaction, effect, reused=number))
         self._shift = max(self._shift, (interaction.end or 0) - (self._now() - self._began))
 
-    @property
-    def count(self) -> int:
-        return len(self._pending)
+    def add_settled(self, call: HttpCall, reply: HttpReply, path: str) -> None:
+        """Add a call that has its result from a person."""
+        self.count += 1
+        start = self._time()
+        interaction = Interaction(call, reply, start, self.end_time(), path=path)
+        clean = self._clean(interaction, self.count)
+        self._append(LoggedInteraction(self.count, clean, call.effect, is_settled=True))
+
+    def end(self, pending: PendingInteraction, interaction: Interaction) -> None:
+        """Append an interaction to the log. Raises `storage.failed`."""
+        if self._pending.pop(pending.number, None) is None or self.error is not None:
+            return
+        call = pending.call
+        server = pending.server if call.reach is None and call.method != "CALL" else None
+        try:
+            clean = self._clean(interaction, pending.number)
+        except AgentrunError as error:  # a secret could not be redacted: the run goes on, but nothing is recorded
+            self.error = error
+            self._log.remove()
+            return
+        self._append(LoggedInteraction(pending.number, clean, call.effect, server))
+
+    def _clean(self, interaction: Interaction, number: int) -> Interaction:
+        return interaction if self._redact is None else self._redact.redact(interaction, self._log, number)
+
+    def _append(self, logged: LoggedInteraction) -> None:
+        if self.error is None:
+            try:
+                self._log.append(logged)
+            except AgentrunError as error:
+                self.error = error
+                if self.is_kept:
+                    raise
+
+    def close(self) -> None:
+        """Redact what was appended before a value was found. Raises `storage.failed`."""
+        if self._redact is not None and self.error is None:
+            self._redact.redact_earlier(self._log)
+
+    def logged(self) -> list[LoggedInteraction]:
+        """All interactions in the order of their requests. Unfinished ones are recorded as stopped."""
+        for each in [*self._pending.values()]:
+            each.stop()
+        self.close()
+        return [] if self.error is not None else sorted(self._log.read(), key=lambda each: each.number)
 
     def interactions(self) -> tuple[Interaction, ...]:
-        """All interactions. Unfinished ones are marked as stopped."""
-        for each in self._pending:
-            if each.interaction is None:
-                each.stop()
-        return tuple(each.interaction for each in self._pending if each.interaction is not None)
+        return tuple(each.interaction for each in self.logged())
 
-    def new_interactions(self) -> tuple[Interaction, ...]:
-        return tuple(each.interaction for each in self._pending if each.interaction is not None and not each.is_reused)
+    def remove(self) -> None:
+        """Remove the log. The cassette is written, or there is none."""
+        self._log.remove()
 
-    def reused_interactions(self) -> tuple[Interaction, ...]:
-        return tuple(each.interaction for each in self._pending if each.interaction is not None and each.is_reused)
-
-    def servers(self) -> dict[str, str]:
-        """The model addresses of new interactions, each with the `server` header of its reply."""
-        new = (each for each in self._pending if not each.is_reused and each.call.method != "CALL")
-        return {each.call.url: each.server for each in new if each.call.reach is None}
-
-    def _ends(self) -> int:
+    def end_time(self) -> int:
         """The time now, but later than every earlier end, because the times give the order."""
         self._last = max(self._time(), self._last + 1)
         return self._last
@@ -98,14 +146,12 @@ class Recorder:
 
 
 class PendingInteraction(Struct):
+    _recorder: Recorder
+    number: int
     call: HttpCall
-    """Without its body, if it is large."""
     _request: HttpCall | PackedCall
     _path: str
-    _time: Callable[[], int]
     _start: int
-    interaction: Interaction | None = None
-    is_reused: bool = False
     server: str = ""
     _sizes: list[int] = []
     _beginning: bytearray = bytearray()
@@ -140,6 +186,5 @@ class PendingInteraction(Struct):
         return HttpReply(200, _STREAM, bytes(self._beginning)) if self._sizes else HttpReply(NO_REPLY, (), b"")
 
     def _make(self, reply: HttpReply, **more: Any) -> None:
-        if self.interaction is None:
-            end = self._time()
-            self.interaction = Interaction(self._request, reply, self._start, end, path=self._path, **more)
+        end = self._recorder.end_time()
+        self._recorder.end(self, Interaction(self._request, reply, self._start, end, path=self._path, **more))

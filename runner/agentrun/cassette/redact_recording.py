@@ -3,21 +3,31 @@
 Rule 1  A request that continues an earlier one is redacted with its new items and the `CONTEXT` items before them,
         because a value may be split between messages that follow each other.
 Rule 2  Everything else is done by `redact_cassette`, and the result is the same as with whole requests.
-Rule 3  If a rule counts items (`messages.3.content`), or the result does not fit together, the whole request is used.
+Rule 3  A value that is found later is replaced in what was appended before: at once if a search of the log finds it,
+        and in any case when the recording ends or is cut, because a value may be split.
+Rule 4  If a rule counts items (`messages.3.content`), or the result does not fit together, the whole request is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from agentrun.cassette.interactions import Cassette, Interaction, PackedCall
 from agentrun.cassette.json_body import JsonBody, SharedList, Value
-from agentrun.cassette.leaks import CONTEXT
-from agentrun.cassette.redaction import RunRedaction, redact_cassette
+from agentrun.cassette.leaks import CONTEXT, find_leaked_values
+from agentrun.cassette.redaction import MIN_VALUE_LENGTH, RunRedaction, find_redacted_values, redact_cassette
 from agentrun.core.package import RedactionRule
+from agentrun.redactor import Redactor
+from agentrun.wire import HttpCall, HttpReply
+
+if TYPE_CHECKING:
+    from agentrun.cassette.recording_log import RecordingLog
+
+_NO_CALL = HttpCall("", "", (), b"")
+_MARK = b"[redacted:"
 
 
 def redact_recording(
@@ -27,7 +37,7 @@ def redact_recording(
     metadata: Mapping[str, Any],
 ) -> Cassette:
     """The cassette as it is written. Raises `storage.failed` if a secret could not be redacted."""
-    if any(step.isdigit() for rule in rules for step in (rule.path or "").split(".")):
+    if has_positions(rules):
         return redact_cassette(redaction, interactions, metadata)
     short = [replace(each, request=each.short_call(CONTEXT)) for each in interactions]
     clean = redact_cassette(redaction, short, metadata)
@@ -35,6 +45,75 @@ def redact_recording(
     for before, reduced, after in zip(interactions, short, clean.interactions, strict=True):
         restored.append(_restore(redaction, before, reduced, after, bodies))
     return replace(clean, interactions=tuple(restored))
+
+
+class RecordingRedaction:
+    """Redacts the interactions of a recording, one at a time and in the order in which they end."""
+
+    def __init__(self, redaction: RunRedaction, rules: Sequence[RedactionRule] = ()) -> None:
+        self.redaction = redaction
+        self._rules = rules
+        self._bodies: dict[tuple[str, str], tuple[JsonBody, JsonBody]] = {}
+        """The last request of each path and address, and its redacted form."""
+        self._searched = 0
+        """How many of the values that were found are not in the log, not even split."""
+
+    def redact(self, interaction: Interaction, log: RecordingLog, number: int) -> Interaction:
+        """The interaction as it is recorded. What it reveals is also redacted in the log, in which it is not yet.
+        `number`: its own. Raises `storage.failed` if a secret could not be redacted."""
+        before = self.redaction.learned_count
+        clean = self._redact(interaction, log, number)
+        if log.is_empty:
+            self._searched = self.redaction.learned_count
+        elif (new := self.redaction.learned(before)) and log.contains(Redactor(new, shortest=MIN_VALUE_LENGTH)):
+            self.redact_earlier(log)
+        return clean
+
+    def redact_earlier(self, log: RecordingLog) -> None:
+        """Redact all that is in the log, if a value was found since. Raises `storage.failed`."""
+        if self._searched == self.redaction.learned_count:
+            return
+        logged = log.read()
+        clean = redact_recording(self.redaction, self._rules, [each.interaction for each in logged], {})
+        log.rewrite(replace(each, interaction=one) for each, one in zip(logged, clean.interactions, strict=True))
+        self._bodies.clear()  # they may have the value
+        self._searched = self.redaction.learned_count
+
+    def learn(self, documents: Iterable[bytes]) -> None:
+        """Find values in the texts of a run that is resumed."""
+        texts = tuple(Interaction(_NO_CALL, HttpReply(200, (), each)) for each in documents)
+        self.redaction.learn(find_redacted_values(texts, self._rules))
+        self.redaction.learn(find_leaked_values(Cassette(texts, {}, 0)))
+
+    def _redact(self, interaction: Interaction, log: RecordingLog, number: int) -> Interaction:
+        request = interaction.request
+        if isinstance(request, HttpCall) or has_positions(self._rules):
+            return redact_cassette(self.redaction, [interaction], {}, number).interactions[0]
+        key = interaction.path, request.url
+        known = self._bodies.get(key)
+        if known is None:
+            self._learn_placeholders(log.last_body(*key), request.json)
+        reduced = replace(interaction, request=interaction.short_call(CONTEXT))
+        after = redact_cassette(self.redaction, [reduced], {}, number).interactions[0]
+        bodies = {} if known is None else {id(known[0]): known[1]}
+        clean = _restore(self.redaction, interaction, reduced, after, bodies)
+        if isinstance(clean.request, PackedCall):
+            self._bodies[key] = request.json, clean.request.json
+        return clean
+
+    def _learn_placeholders(self, earlier: JsonBody | None, body: JsonBody) -> None:
+        """A run that is resumed repeats its messages. The log says which values in them were redacted."""
+        for name, old in {} if earlier is None else earlier.fields.items():
+            new = body.fields.get(name)
+            if isinstance(old, SharedList) and isinstance(new, SharedList):
+                for was, now in zip(old[:], new[:], strict=False):
+                    if _MARK in was and was != now:
+                        self.redaction.learn_placeholders(replace(_NO_CALL, body=was), replace(_NO_CALL, body=now))
+
+
+def has_positions(rules: Sequence[RedactionRule]) -> bool:
+    """Whether a rule counts items."""
+    return any(step.isdigit() for rule in rules for step in (rule.path or "").split("."))
 
 
 def _restore(

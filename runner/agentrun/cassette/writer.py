@@ -22,14 +22,17 @@ from vcr.serialize import serialize
 from vcr.serializers import yamlserializer
 
 from agentrun.canonical_json import NOT_JSON, pretty_json, text_hash
-from agentrun.cassette.interactions import NO_REPLY, Interaction
+from agentrun.cassette.interactions import (
+    NO_REPLY,
+    REQUEST_HEADERS,
+    RESPONSE_HEADERS,
+    Interaction,
+    allowed_headers,
+)
 from agentrun.cassette.json_body import LARGE_TEXT, JsonBody
 from agentrun.cassette.packing import PACKED_KEY, Expander, Packer
 from agentrun.cassette.yaml_loader import LinedMapping
 from agentrun.wire import HttpCall
-
-REQUEST_HEADERS = frozenset({"accept", "content-type"})
-RESPONSE_HEADERS = frozenset({"content-type", "date", "location", "retry-after"})
 
 
 def dump_cassette(interactions: Iterable[Interaction], metadata: Mapping[str, Any], *, packed: bool = True) -> str:
@@ -68,7 +71,7 @@ def _as_text(body: bytes) -> str | None:
 
 
 def _request(call: HttpCall) -> Request:
-    headers = {name: ", ".join(values) for name, values in _allowed_headers(call.headers, REQUEST_HEADERS).items()}
+    headers = {name: ", ".join(values) for name, values in _header_lists(call.headers, REQUEST_HEADERS).items()}
     request = Request(call.method, "", call.body or None, headers)  # type: ignore[no-untyped-call]  # vcrpy has no types
     try:
         request.uri = call.url
@@ -90,7 +93,7 @@ def _response(interaction: Interaction) -> dict[str, Any]:
     extra = {key: value for key, value in extra.items() if value is not None}
     return {
         "status": {"code": reply.status, "message": _status_reason(reply.status)},
-        "headers": _allowed_headers(reply.headers, RESPONSE_HEADERS),
+        "headers": _header_lists(reply.headers, RESPONSE_HEADERS),
         "body": {"string": reply.body},
         **({"agentrun": extra} if extra else {}),
     }
@@ -102,11 +105,10 @@ def _status_reason(status: int) -> str:
     return HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else ""
 
 
-def _allowed_headers(headers: Iterable[tuple[str, str]], allowed: frozenset[str]) -> dict[str, list[str]]:
+def _header_lists(headers: Iterable[tuple[str, str]], allowed: frozenset[str]) -> dict[str, list[str]]:
     listed: dict[str, list[str]] = {}
-    for name, value in headers:
-        if name.lower() in allowed:
-            listed.setdefault(name.lower(), []).append(value)
+    for name, value in allowed_headers(headers, allowed):
+        listed.setdefault(name, []).append(value)
     return listed
 
 

@@ -97,7 +97,8 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     @property
     def is_resumable(self) -> bool:
         """Whether the run can be resumed."""
-        return self.mode != "replay" and self.spec.project.stores_runs and self.stand_ins is None
+        is_whole = self.stand_ins is None or (self.mode == "record" and self.stand_ins == "cassette")
+        return self.mode != "replay" and self.spec.project.stores_runs and is_whole
 
     @property
     def suspends(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -26,10 +25,9 @@ from agentrun.cli.stdout_guard import guard_stdout
 from agentrun.compiler import cases
 from agentrun.compiler.package_file import PackageFile
 from agentrun.compiler.prompts import complete_params
-from agentrun.compiler.spec_reader import Spec
 from agentrun.engine.approvals import HOW_TO_ANSWER, NoApprover
 from agentrun.engine.live_providers import known_secrets
-from agentrun.engine.recording import CassetteRecording, RecordingResult, record_runs
+from agentrun.engine.recording import CassetteRecording, NewCase, RecordingResult, record_runs, resume_recording
 from agentrun.engine.run import FinishedRun
 from agentrun.errors import RequestError
 from agentrun.redactor import Redactor
@@ -46,8 +44,12 @@ if TYPE_CHECKING:
     from agentrun.core.package import Package
     from agentrun.engine.ports import Approver
     from agentrun.engine.request import Request
+    from agentrun.engine.run import Announce
+    from agentrun.engine.settings import Settings
     from agentrun.engine.world import World
     from agentrun.report.formatting import Tone
+    from agentrun.spec.project import Project
+    from agentrun.store.files import FileStore
 
 _EMPTY_CASES_FILE = 'agentrun: "1"\ncases:\n'
 
@@ -73,7 +75,9 @@ def record_run(
 
     def write_case() -> None:
         if plan.is_new and plan.case is not None:
-            added.extend(_write_new_case(plan, package.agent, plan.case))
+            assert plan.settings is not None
+            spec = plan.spec
+            added.extend(write_new_case(spec.project, spec.path, package.agent, plan.settings, plan.case))
 
     wrappers = () if faults is None else faults.wrappers
     with guard_stdout(output.show_printed), open_store(plan, output) as store:
@@ -85,15 +89,43 @@ def record_run(
                 package,
                 [request],
                 answers,
+                store=store,
                 wrappers=wrappers,
                 announce=interrupts.announce(announce),
                 after_save=write_case,
             )
         )
-    _show_recording_result(plan, recorded, output)
+    show_recording_result(recorded, recording, output)
     for text, tone in added:
         output.say(text, tone)
     warn_unused_faults(faults, output)
+    return recorded.run
+
+
+async def resume_recorded_run(
+    recording: CassetteRecording,
+    world: World,
+    package: PackageFile,
+    settings: Settings,
+    output: RunOutput,
+    store: FileStore,
+    announce: Announce,
+) -> FinishedRun:
+    """Continue a recording that was cut."""
+    added: list[tuple[str, Tone]] = []
+
+    def write_case() -> None:
+        if recording.new_case is not None:
+            new = write_new_case(recording.project, recording.spec, package.agent, settings, recording.new_case)
+            added.extend(new)
+
+    approver = world.approver or NoApprover()
+    recorded = await resume_recording(
+        recording, world, package, approver, store=store, announce=announce, after_save=write_case
+    )
+    show_recording_result(recorded, recording, output)
+    for text, tone in added:
+        output.say(text, tone)
     return recorded.run
 
 
@@ -105,16 +137,18 @@ def _preview(plan: RunPlan, package: Package, output: RunOutput) -> RecordingPre
     return preview_recording([planned], plan.record or "all", answers)
 
 
-def _show_recording_result(plan: RunPlan, recorded: RecordingResult, output: RunOutput) -> None:
+def show_recording_result(recorded: RecordingResult, recording: CassetteRecording, output: RunOutput) -> None:
     if not recorded.is_saved:
-        if recorded.refusal is not None and recorded.run.error is None:
+        if recorded.kept is not None:
+            count = plural(recorded.interactions, "interaction")
+            output.say(f"not recorded yet: {count} in {recorded.kept}, and `resume` continues the recording", "warn")
+        elif recorded.refusal is not None and recorded.run.error is None:
             output.say(f"not recorded: {recorded.refusal}", "warn")
         _show_spending(recorded, output)
         return
-    assert plan.cassette is not None
     reused = f", {recorded.reused} kept from the old cassette" if recorded.reused else ""
     doubts = _recording_doubts(recorded)
-    shown = display_path(plan.cassette, plan.spec.project.root)
+    shown = display_path(recording.destination[1], recording.project.root)
     output.say(
         f"recorded: {shown} ({plural(recorded.interactions, 'interaction')}{reused}){doubts}",
         "warn" if doubts else "good",
@@ -137,11 +171,12 @@ def _recording_doubts(recorded: RecordingResult) -> str:
     return f"{unanswered}; {HOW_TO_ANSWER}, and record again" if unanswered else ""
 
 
-def _write_new_case(plan: RunPlan, package: Package, case: Case) -> Iterator[tuple[str, Tone]]:
+def write_new_case(
+    project: Project, spec: Path, package: Package, settings: Settings, case: Case
+) -> Iterator[tuple[str, Tone]]:
     """Add a new case to the cases of its spec, and return what to report. A secret in the case is replaced by the same
     placeholder as on the cassette, so that the case can be replayed."""
-    assert plan.settings is not None
-    known = known_secrets(package, plan.settings.variables(), plan.spec.project.secrets)
+    known = known_secrets(package, settings.variables(), project.secrets)
     clean = Redactor(known).redact_struct(case)
     if clean != case:
         yield "a secret in the message or params is written to the case as a placeholder", "warn"
@@ -150,8 +185,8 @@ def _write_new_case(plan: RunPlan, package: Package, case: Case) -> Iterator[tup
         except RequestError:
             yield "the case was not added: a param is a secret, and a placeholder is not a valid value for it", "warn"
             return
-    advice = add_case(plan.spec, clean)
-    added = f"case {clean.name} added to {display_path(cases.cases_path(plan.spec.path), plan.spec.project.root)}"
+    advice = add_case(project, spec, clean)
+    added = f"case {clean.name} added to {display_path(cases.cases_path(spec), project.root)}"
     yield (advice, "warn") if advice else (added, "good")
 
 
@@ -171,20 +206,15 @@ def make_recording(plan: RunPlan, request: Request) -> CassetteRecording:
     if until is not None and old_player is not None and until > len(old_player.cassette.interactions):
         count = plural(len(old_player.cassette.interactions), "interaction")
         raise click.UsageError(f"--record {how} is too high: the cassette has only {count}")
-    profile = {} if case.profile is UNSET else {"profile": case.profile}
     return CassetteRecording(
         project,
         plan.cassette,
-        {
-            "spec": plan.spec.path.relative_to(project.root).as_posix(),
-            "case": case.name,
-            **profile,
-            "params": complete_params(cast(PackageFile, request.package).agent, request.params),
-        },
+        plan.spec.path,
+        case,
+        how=how or "all",
         old_player=old_player,
-        until=until,
         is_new=not plan.has_cassette,
-        expects=partial(cases.expects_outcome, case),
+        new_case=NewCase(case.input is not UNSET, tuple(case.params)) if plan.is_new else None,
         is_taken=lambda: plan.is_new and any(each.name == case.name for each in cases.cases_for_spec(plan.spec.path)),
     )
 
@@ -196,10 +226,10 @@ def format_case(case: Case) -> str:
     return "".join(f"  {line}\n" for line in text.splitlines())
 
 
-def add_case(spec: Spec, case: Case) -> str | None:
+def add_case(project: Project, spec: Path, case: Case) -> str | None:
     """Add a case to the cases of a spec. Return None, or a message with the YAML that the user has to add."""
-    path = cases.cases_path(spec.path)
-    with lock_project_files(spec.project):
+    path = cases.cases_path(spec)
+    with lock_project_files(project):
         before = read_source(path).text if path.exists() else _EMPTY_CASES_FILE
         old = cases.read_cases_file(path)[1].cases if path.exists() else []
         if case in old:
@@ -214,7 +244,7 @@ def add_case(spec: Spec, case: Case) -> str | None:
         # The case was recorded without the defaults of the file.
         if changed := ", ".join(key for key in keys if getattr(merged, key) != getattr(case, key)):
             return f"case not added: the defaults in {display_path(path)} change its {changed}:\n{format_case(case)}"
-        spec.project.source_tree("cases").write(path, after.encode())
+        project.source_tree("cases").write(path, after.encode())
     return None
 
 

@@ -15,6 +15,7 @@ from agentrun.cli.console import document_problems, json_line, json_option, prin
 from agentrun.cli.run_files import find_run, show_run_error, working_project
 from agentrun.credentials import hidden_secrets
 from agentrun.errors import SUSPENDED_EXIT, AgentrunError, SpecError
+from agentrun.spec.source_files import display_path
 
 if TYPE_CHECKING:
     from agentrun.cli.interrupt import InterruptHandler
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from agentrun.compiler.package_file import PackageFile
     from agentrun.core.facts import Record
     from agentrun.engine.ports import Approver
+    from agentrun.engine.recording import CassetteRecording
     from agentrun.engine.run import FinishedRun
     from agentrun.engine.settings import Settings
     from agentrun.spec.project import Project
@@ -107,6 +109,8 @@ def resume_run(project: Project, run: str, options: dict[str, Any], store: FileS
         with store or FileStore(project) as opened:
             resumed = _resume(opened, run, options)
             resumed.output.end(resumed.done)
+            if resumed.done.error is not None:
+                raise resumed.done.error
             return resumed.done.exit_code
     except SpecError:
         raise
@@ -184,14 +188,16 @@ def _resume(store: FileStore, run: str, options: dict[str, Any]) -> _Resumption:
 
     records, package = store.records(run), _package(store, run, options["with_package"])
     settings = None
-    if not isinstance(records[-1].fact, RunStopped):
+    recording = _load_recording(store, run, package)
+    is_finished = isinstance(records[-1].fact, RunStopped)
+    if not is_finished or recording is not None:
         assert isinstance(records[0].fact, RunStarted), "a journal begins with run_started"
-        refuse_stand_ins(records[0].fact)
+        refuse_stand_ins(records[0].fact, is_recorded=recording is not None)
         store.refuse_other_project(run)
-        if try_resume(store, run, package.agent, SystemClock().now()) != "deferred":
+        if is_finished or try_resume(store, run, package.agent, SystemClock().now()) != "deferred":
             settings = live_settings(package.agent, store.project.root)
             hide_run_secrets(package.agent, settings)
-    headline = _headline(run, len(records), package, settings)
+    headline = _headline(run, len(records), package, settings, recording)
     output = RunOutput(
         package.agent,
         headline,
@@ -204,7 +210,15 @@ def _resume(store: FileStore, run: str, options: dict[str, Any]) -> _Resumption:
     )
     if settings is None:  # nothing is needed to print an outcome or a deferral, not even a key
         return _Resumption(_unchanged_run(store, records, package), output)
-    return _continue(store, run, package, settings, output, options)
+    return _continue(store, run, package, settings, output, options, recording)
+
+
+def _load_recording(store: FileStore, run: str, package: PackageFile) -> CassetteRecording | None:
+    if not store.recording(run).exists():
+        return None
+    from agentrun.engine.recording import load_recording
+
+    return load_recording(store, run, package)
 
 
 def _unchanged_run(store: FileStore, records: tuple[Record, ...], package: PackageFile) -> FinishedRun:
@@ -227,7 +241,13 @@ def _unchanged_run(store: FileStore, records: tuple[Record, ...], package: Packa
 
 
 def _continue(
-    store: FileStore, run: str, package: PackageFile, settings: Settings, output: RunOutput, options: dict[str, Any]
+    store: FileStore,
+    run: str,
+    package: PackageFile,
+    settings: Settings,
+    output: RunOutput,
+    options: dict[str, Any],
+    recording: CassetteRecording | None,
 ) -> _Resumption:
     from agentrun.cli.interrupt import InterruptHandler
     from agentrun.cli.live import warn_unanswered
@@ -236,13 +256,13 @@ def _continue(
 
     approve, session = options["approve"], store.session_of(run)
     person = terminal_approver(approve, "live", package.agent, session, output, detach=options["detach"])
-    approver = make_approver(approve, None, package.agent, person)
+    approver = make_approver(approve, None if recording is None else recording.case, package.agent, person)
     interrupts = InterruptHandler(output, options["grace"] if options["on_signal"] == "park" else None)
     try:
         store.configure(settings.sync, output.say)
         with guard_stdout(output.show_printed):
             output.skip({run: store.records(run), **dict(child_journals(store, run))})
-            done = interrupts.run(_drive(store, run, package, settings, approver, output, interrupts))
+            done = interrupts.run(_drive(store, run, package, settings, approver, output, interrupts, recording))
         warn_unanswered(done, output)
         return _Resumption(done, output, interrupts.is_interrupted)
     finally:
@@ -257,15 +277,22 @@ async def _drive(
     approver: Approver | None,
     output: RunOutput,
     interrupts: InterruptHandler,
+    recording: CassetteRecording | None,
 ) -> FinishedRun:
     from agentrun.cli.live import world_options
     from agentrun.engine.run import resume_in_world
     from agentrun.engine.worlds.live import live_world
 
     options = world_options(output, settings, approver, run, store)
-    async with live_world(package.agent, store.project, run, journals=store, suspends=True, **options) as world:
+    options["suspends"] = recording is None
+    async with live_world(package.agent, store.project, run, journals=store, **options) as world:
         interrupts.set_world(world)
-        return await resume_in_world(world, package, interrupts.announce(output.begin))
+        announce = interrupts.announce(output.begin)
+        if recording is None:
+            return await resume_in_world(world, package, announce)
+        from agentrun.cli.record import resume_recorded_run
+
+        return await resume_recorded_run(recording, world, package, settings, output, store, announce)
 
 
 def _package(store: FileStore, run: str, other: Path | None) -> PackageFile:
@@ -278,10 +305,14 @@ def _package(store: FileStore, run: str, other: Path | None) -> PackageFile:
         return load_package_source(other)
 
 
-def _headline(run: str, records: int, package: PackageFile, settings: Settings | None) -> str:
+def _headline(
+    run: str, records: int, package: PackageFile, settings: Settings | None, recording: CassetteRecording | None
+) -> str:
     from agentrun.cli.plan import describe_destinations
 
     text = f"resume: {run} of {package.agent.name}, after record {records}"
     text += f" (requests go to {describe_destinations(package.agent)}, tools run for real)"
+    if recording is not None:
+        text += f", and record {display_path(recording.path, recording.project.root)}"
     file = "" if settings is None else settings.headline
     return f"{text}; {file}" if file else text

@@ -199,10 +199,10 @@ def call_effects(package: Package, state: State, ready: list[tuple[CallState, To
                 held.append(share)
             yield _run_child(package, state, call, tool, share)
         else:
-            yield _run_tool(package, state, call, tool)
+            yield make_run_tool(package, state, call, tool)
 
 
-def _run_tool(package: Package, state: State, call: CallState, tool: Tool) -> RunTool:
+def make_run_tool(package: Package, state: State, call: CallState, tool: Tool) -> RunTool:
     """The effect of a call. The server of an MCP tool gets what the model wrote and fills in its defaults itself."""
     completed = None if isinstance(tool, McpTool) else call.completed_arguments
     return RunTool(

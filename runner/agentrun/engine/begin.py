@@ -227,21 +227,22 @@ def refuse_changed_package(file: PackageFile) -> None:
 def check_resume(world: World, package: PackageFile, state: State) -> None:
     """Raises `package.*`, `host.missing` and `provider.not_found` if the package cannot continue the run, and
     `run.invalid_state` if nothing can."""
-    refuse_stand_ins(state.started)
+    refuse_stand_ins(state.started, is_recorded=world.is_recorded)
     refuse_changed_package(package)
     validate_package(package.agent)
     refuse_missing_ports(world, package.agent)
 
 
 _STAND_INS: dict[StandIns, str] = {
-    "cassette": "it was started with replies from a cassette (--live-tools, --live-model or --record)",
-    "case": "it was started with the stubs or faults of a case",
+    "cassette": "it was started with replies from a cassette (--live-tools or --live-model)",
+    "case": "it was started with the stubs or faults of a case, or is a part of a recorded conversation",
 }
 
 
-def refuse_stand_ins(started: RunStarted) -> None:
-    """Raises `run.invalid_state` for a run that was not wholly live: the rest of it would be."""
-    if started.stand_ins is not UNSET:
+def refuse_stand_ins(started: RunStarted, *, is_recorded: bool) -> None:
+    """Raises `run.invalid_state` for a run that was not wholly live: the rest of it would be. A recording that reuses
+    interactions of a cassette continues to do so."""
+    if started.stand_ins is not UNSET and not (is_recorded and started.stand_ins == "cassette"):
         message = f"the run {started.run} cannot be continued: {_STAND_INS[started.stand_ins]}"
         hint = f"see what is open with `agentrun show {started.run}`, then run the agent again"
         fields = {"run": started.run, "expected": "live", "actual": started.stand_ins}

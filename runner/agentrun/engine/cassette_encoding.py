@@ -60,13 +60,14 @@ class _Delivery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def encode_tool_call(effect: RunTool) -> HttpCall:
-    return _encode_call("tool", effect.name, _without_defaults(effect.arguments, effect.arguments_without_defaults))
+    arguments = _without_defaults(effect.arguments, effect.arguments_without_defaults)
+    return _encode_call("tool", effect.name, arguments, effect.id)
 
 
 def encode_question(question: Question) -> HttpCall:
     value = _without_defaults(question.value, question.value_without_defaults)
     body = {"reason": question.reason, "rules": question.rules, "value": value}
-    return _encode_call("approval", question.target, body)
+    return _encode_call("approval", question.target, body, question.question)
 
 
 def approval_target(call: HttpCall | PackedCall) -> str | None:
@@ -77,20 +78,21 @@ def approval_target(call: HttpCall | PackedCall) -> str | None:
 
 def encode_hook_question(hook: str, question: HookQuestion) -> HttpCall:
     value = _without_defaults(question.value, question.value_without_defaults)
-    return _encode_call("hook", hook, {"point": question.point, "target": question.target, "value": value})
+    body = {"point": question.point, "target": question.target, "value": value}
+    return _encode_call("hook", hook, body, question.effect)
 
 
 def encode_delivery(delivery: Deliver) -> HttpCall:
     output = {} if delivery.output is UNSET else {"output": delivery.output}
-    return _encode_call("sink", delivery.name, {"text": delivery.text, **output})
+    return _encode_call("sink", delivery.name, {"text": delivery.text, **output}, delivery.id)
 
 
 def _without_defaults(value: Any, arguments: dict[str, Any] | None) -> Any:
     return value if arguments is None else arguments
 
 
-def _encode_call(scheme: str, name: str, body: Any) -> HttpCall:
-    return HttpCall(CALL_METHOD, f"{scheme}://{name}", _JSON, sorted_json(body))
+def _encode_call(scheme: str, name: str, body: Any, effect: str) -> HttpCall:
+    return HttpCall(CALL_METHOD, f"{scheme}://{name}", _JSON, sorted_json(body), effect=effect)
 
 
 def encode_tool_result(returned: ToolReturn, blobs: Blobs) -> HttpReply:

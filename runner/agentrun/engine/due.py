@@ -34,7 +34,7 @@ def is_due(journals: Journals, run: str, now: int) -> bool:
     or cannot be resumed is not due."""
     try:
         state = fold(journals.records(run))
-        refuse_stand_ins(state.started)
+        refuse_stand_ins(state.started, is_recorded=False)
         return (
             state.stopped is None and try_resume(journals, run, stored_package(journals, run).agent, now) == "continues"
         )

@@ -37,13 +37,15 @@ class HookQuestion(Struct, frozen=True):
     """The arguments of a call, including defaults, or a text."""
     value_without_defaults: dict[str, Any] | None = None
     """The arguments of a call without the defaults that were filled in. None: there were none to fill in."""
+    effect: str = ""
+    """The id of the effect."""
 
 
 async def ask_hook(world: World, effect: AskHook) -> HookAnswered:
     hook = effect.hook
     function = find_hook(world, hook.id)
     values = deepcopy((effect.value, effect.value_without_defaults))
-    question = HookQuestion(world.run, effect.point, effect.subject, effect.target, *values)
+    question = HookQuestion(world.run, effect.point, effect.subject, effect.target, *values, effect.id)
     answer: object = await call_with_timeout(
         world.clock, hook.timeout, lambda: call_hook(world.clock, hook.id, function, question)
     )

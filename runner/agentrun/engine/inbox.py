@@ -18,8 +18,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Self
 
-from msgspec import UNSET
-
 from agentrun.compiler.package_file import PackageFile
 from agentrun.core.decide import asked_questions
 from agentrun.core.evolve import fold
@@ -29,8 +27,6 @@ from agentrun.core.facts import (
     CancelRequested,
     Fact,
     MessageQueued,
-    RunResumed,
-    RunStarted,
 )
 from agentrun.core.messages import text_of
 from agentrun.core.outcome import Outcome, Question
@@ -75,21 +71,14 @@ def refuse_outside_fact(
             _refuse_late(fact, state)
 
 
-def _is_recording(facts: Iterable[Fact]) -> bool:
-    """Whether the process that works on a run records it: the run has a seed, and is the work of its first process."""
-    is_recorded = False
-    for fact in facts:
-        is_recorded = is_recorded or (isinstance(fact, RunStarted) and fact.seed is not UNSET)
-        if isinstance(fact, RunResumed):
-            return False
-    return is_recorded
-
-
-def _refuse_in_recording(run: str, fact: OutsideFact) -> None:
-    """A replay could not repeat what is not on the cassette. A run that is cancelled is not recorded."""
-    if not isinstance(fact, CancelRequested):
+def _refuse_in_recording(run: str, fact: OutsideFact, *, is_cut: bool = False) -> None:
+    """A replay could not repeat what is not on the cassette. A run that is cancelled is not recorded, and a result that
+    a person gives for a call that was cut off is recorded when the run is resumed."""
+    if not isinstance(fact, CancelRequested) and not (is_cut and isinstance(fact, CallSettled)):
         message = f"the run {run} is being recorded, and its cassette would not contain this"
         hint = "answer at the terminal of the recording, or in advance with --approve"
+        if is_cut:
+            hint = f"continue the recording with `agentrun resume {run}`, and answer there"
         fields = {"run": run, "expected": "live", "actual": "recorded"}
         raise RequestError("run.invalid_state", message, hint=hint, fields=fields)
 
@@ -126,7 +115,6 @@ class MessageTaker:
         self._inbox = inbox
         self._package = package
         self._log = log
-        self._is_recording = _is_recording(log.facts())
         self._posted: dict[str, InboxMessage] = {}
         """Messages whose facts a crew has, by their id."""
         self._has_news = False
@@ -176,7 +164,7 @@ class MessageTaker:
             self._inbox.remove(message.id)
             return
         try:
-            if self._is_recording:
+            if self._world.is_recorded:
                 _refuse_in_recording(self._world.run, message.fact)
             refuse_outside_fact(message.fact, package, fold(records), crews.posted(run), lambda: facts)
         except RequestError:
@@ -279,10 +267,11 @@ def _refuse_unrecorded(store: FileStore, message: InboxMessage) -> None:
 def _refuse_fact(store: FileStore, run: str, fact: OutsideFact) -> None:
     state = fold(store.records(run))
     root, is_owned = store.inbox(run).run, store.is_locked(run)
-    if is_owned and _is_recording(_facts(store, root)):
-        _refuse_in_recording(root, fact)
+    is_recorded = store.recording(root).exists()
+    if is_recorded:
+        _refuse_in_recording(root, fact, is_cut=not is_owned)
     if not is_owned and not isinstance(fact, CancelRequested):  # any run can be ended
-        refuse_stand_ins(fold(store.records(root)).started)
+        refuse_stand_ins(fold(store.records(root)).started, is_recorded=is_recorded)
     call = find_call(state, fact.call) if isinstance(fact, CallSettled) else None
     if is_owned or call is None or call.status != "started":  # otherwise it is lost: no process works on the run
         refuse_outside_fact(fact, package_of_run(store, run), state, (), partial(_facts, store, run))

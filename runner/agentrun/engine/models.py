@@ -165,7 +165,7 @@ class HttpProvider:
         return HttpProvider(self._codec, wrap(self._sender), None, read or self._read)
 
     async def ask(self, effect: AskModel, delta: Callable[[str], None]) -> Reply | Fault:
-        call = self._conversation.encode(effect.request)
+        call = replace(self._conversation.encode(effect.request), effect=effect.id)
         answer = await ask_over_http(self._codec, self._sender, effect, call, delta)
         self._read(answer)
         return answer

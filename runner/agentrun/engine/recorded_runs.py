@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +18,7 @@ from agentrun.cassette.file import cassette_exists, load_cassette
 from agentrun.cassette.miss_context import MissContext, make_miss_context
 from agentrun.cassette.player import Player
 from agentrun.cassette.redaction import RunRedaction
-from agentrun.compiler.cases import cases_for_spec, cases_path, cassette_owner, expects_outcome
-from agentrun.compiler.prompts import complete_params
+from agentrun.compiler.cases import cases_for_spec, cases_path, cassette_owner
 from agentrun.core.fault import fault_of
 from agentrun.core.outcome import Outcome
 from agentrun.core.trajectory import RunTrail
@@ -158,19 +156,9 @@ async def record_prepared(prepared: PreparedRun, listen: Listener) -> Outcome:
         async with opened as world:
             yield world if world.approver is not None else replace(world, approver=NoApprover())
 
-    about: dict[str, Any] = {"params": complete_params(package.agent, prepared.request.params)}
-    if prepared.spec is not None:
-        about |= {"spec": prepared.spec.path.relative_to(prepared.spec.project.root).as_posix()}
-    if case is not None:
-        about |= {"case": case.name} | ({} if case.profile is UNSET else {"profile": case.profile})
+    spec = None if prepared.spec is None else prepared.spec.path
     target = project if case is not None else replace(project, cassettes=str(path.resolve().parent))
-    recording = CassetteRecording(
-        target,
-        path.resolve(),
-        about,
-        is_new=not cassette_exists(path),
-        expects=(lambda code: False) if case is None else partial(expects_outcome, case),
-    )
+    recording = CassetteRecording(target, path.resolve(), spec, case, is_new=not cassette_exists(path))
     approver = ports.approver or NoApprover()
     recorded = await record_runs(recording, open_world, package, [prepared.request], approver)
     outcome = outcome_of_recorded(recorded.run)

@@ -58,6 +58,7 @@ class World(Struct, frozen=True, kw_only=True):
     """Messages of other processes to this run. None: the run is not stored."""
     listen: Listener = lambda run, news: None
     replayed: bool = False
+    is_recorded: bool = False
     stand_ins: StandIns | UnsetType = UNSET
     """What replaces a part of a live world. Unset: nothing."""
     run: str = ""

@@ -1,6 +1,7 @@
 """The store: a directory for each run, with all that is needed to continue, show and check it.
 
-    .agentrun/runs/<run>/journal.jsonl, head, package.json, blobs/<sha256>, inbox/, lock, torn-<seq>, project
+    .agentrun/runs/<run>/journal.jsonl, head, package.json, blobs/<sha256>, inbox/, lock, torn-<seq>, project,
+                         recording.jsonl
     .agentrun/sessions/<session>/runs, checked, lock
     .agentrun/order
 
@@ -9,8 +10,8 @@ Rule 2  A run is worked on by one process, which holds the lock of the run. The 
         process ends, and its file is removed only with the whole run. A sub-agent has its own directory; the lock and
         the blobs of the run that a user started are for all its sub-agents.
 Rule 3  A run begins with its first record. A run that is refused before leaves no directory. The order of writing is:
-        place in the order of runs, blobs, package, record, head, index. A blob is written before the record that names
-        it. The index gets a run when it ends, and when it is left: suspended, parked or after an error.
+        place in the order of runs, blobs, package, recording, record, head, index. A blob is written before the record
+        that names it. The index gets a run when it ends, and when it is left: suspended, parked or after an error.
 Rule 4  Only the user can read the store. Links in it are not followed.
 """
 
@@ -48,6 +49,7 @@ from agentrun.store.process_lock import PROBE_WAIT, LockBusy, ProcessLock, ignor
 from agentrun.store.run_blobs import RunBlobs
 from agentrun.store.run_ids import is_run_id, root_run
 from agentrun.store.run_order import RunOrder, RunPlace
+from agentrun.store.run_recording import RECORDING_NAME, RunRecording
 from agentrun.store.session_lists import SessionLists, session_name
 
 if TYPE_CHECKING:
@@ -89,6 +91,8 @@ class FileStore:
         self._journals: dict[str, StoredJournal] = {}
         self._packages: dict[str, PackageFile] = {}
         """Packages that are written with the next record of their run."""
+        self._headers: dict[str, bytes] = {}
+        """Recordings that begin with the first record of their run."""
         self._blobs: dict[str, RunBlobs] = {}
         self._order = RunOrder(self._tree, project.store_directory / "order", self._runs_by_start)
 
@@ -244,6 +248,14 @@ class FileStore:
         if root not in self._blobs:
             self._blobs[root] = RunBlobs(self._tree, self.run_directory(root) / "blobs", sync=self.syncs)
         return self._blobs[root]
+
+    def record(self, run: str, header: bytes) -> RunRecording:
+        """The recording of a new run. It begins with its header, right before the first record of the run."""
+        self._headers[run] = header
+        return self.recording(run)
+
+    def recording(self, run: str) -> RunRecording:
+        return RunRecording(self._tree, self.run_directory(run) / RECORDING_NAME, self.syncs)
 
     def inbox(self, run: str) -> Inbox:
         """The messages to the process that works on a run and its sub-agents."""
@@ -419,6 +431,8 @@ class FileStore:
             self._order.add(run, is_left=is_left, sync=self.syncs)
             self.blobs(run).write_pending()
         self.write_package(run)
+        if (header := self._headers.pop(run, None)) is not None:
+            self.recording(run).rewrite(header + b"\n")
         return file or self._open_file(run)
 
     def write_package(self, run: str) -> None:

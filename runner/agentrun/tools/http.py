@@ -146,7 +146,7 @@ def _build_request(call: RunTool, arguments: Mapping[str, Any]) -> HttpCall:
     if tool.effect != "read":
         fields = with_default_header(fields, IDEMPOTENCY_KEY, call.key)
     reach = NetworkAccess(tool.hosts, tool.private_network, tool.max_bytes, url)
-    return HttpCall(tool.method, url, tuple(fields), body, http_auth(tool.auth), reach)
+    return HttpCall(tool.method, url, tuple(fields), body, http_auth(tool.auth), reach, effect=call.id)
 
 
 def http_auth(auth: Auth | None) -> HttpAuth | None:

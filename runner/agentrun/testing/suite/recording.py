@@ -11,7 +11,7 @@ Rule 4  A journal that differs from the accepted one is not a failure of a recor
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -22,8 +22,7 @@ from msgspec.structs import replace
 
 from agentrun.cassette.file import cassette_exists, load_cassette
 from agentrun.cassette.match_tiers import MatchTier
-from agentrun.compiler.cases import cassette_owner, expects_outcome
-from agentrun.compiler.prompts import complete_params
+from agentrun.compiler.cases import cassette_owner
 from agentrun.core.package import Package
 from agentrun.engine.approvals import NoApprover, PresetApprover
 from agentrun.engine.http_clients import HttpClients
@@ -36,6 +35,7 @@ from agentrun.spec.problems import quote_text
 from agentrun.spec.safe_text import plural, short_text
 from agentrun.spec.source_files import display_path
 from agentrun.spec.v1.cases import Case
+from agentrun.store.files import FileStore
 from agentrun.store.staged_cassettes import accept_staged, staged_path
 from agentrun.testing.suite.discovery import LocatedCase
 from agentrun.testing.suite.fault_injection import FaultInjection
@@ -152,16 +152,23 @@ async def _record(located: LocatedCase, agent: CompiledAgent, how: str, live: Li
     from agentrun.engine.worlds.live import live_world  # late: the import takes a second
 
     recording, clients = _recording(located, agent, how), HttpClients()
-    approver = live.approver(agent.file.agent, located.case) or NoApprover()
+    case, package, project = located.case, agent.file.agent, agent.spec.project
+    approver = live.approver(package, case) or NoApprover()
+    store = FileStore(project, sync=_read_settings(agent, live).sync) if project.stores_runs else None
+    is_partial = bool(case.stubs or case.faults) or case.turns is not UNSET
+    stand_ins: Any = "case" if is_partial else "cassette" if recording.old_player is not None else UNSET
 
     @asynccontextmanager
     async def open_world(run: str) -> AsyncIterator[World]:
-        package, project = agent.file.agent, agent.spec.project
         settings = _read_settings(agent, live)
         async with live_world(
             package,
             project,
             run,
+            journals=store,
+            blobs=None if store is None else store.blobs(run),
+            inbox=None if store is None else store.inbox(run),
+            stand_ins=stand_ins,
             approver=approver,
             printed=live.on_printed,
             write=live.on_sink_line,
@@ -171,9 +178,12 @@ async def _record(located: LocatedCase, agent: CompiledAgent, how: str, live: Li
             live.on_started(world)
             yield world
 
-    requests, wrappers = list(case_requests(located.case, agent)), FaultInjection(located.case).wrappers
-    async with clients:
-        return await record_runs(recording, open_world, agent.file, requests, approver, wrappers=wrappers)
+    requests, wrappers = list(case_requests(case, agent)), FaultInjection(case).wrappers
+    with nullcontext() if store is None else store:
+        async with clients:
+            return await record_runs(
+                recording, open_world, agent.file, requests, approver, store=store, wrappers=wrappers
+            )
 
 
 def _read_settings(agent: CompiledAgent, live: LiveCallbacks) -> Settings:
@@ -198,20 +208,9 @@ def _recording(located: LocatedCase, agent: CompiledAgent, how: str) -> Cassette
     if until and until > count:
         reason = f"the cassette has {plural(count, 'interaction')}" if old_player else "there is no cassette"
         raise RequestError("input.rejected", f"cannot record {how}: {reason}", fields={"reason": "record"})
+    is_new = not path.exists()
     return CassetteRecording(
-        project,
-        path,
-        {
-            "spec": located.spec.relative_to(project.root).as_posix(),
-            "case": case.name,
-            **({} if case.profile is UNSET else {"profile": case.profile}),
-            "params": complete_params(agent.file.agent, case.params),
-        },
-        old_player=old_player,
-        until=until,
-        is_new=not path.exists(),
-        expects=partial(expects_outcome, case),
-        is_staged=True,
+        project, path, located.spec, case, how=how, old_player=old_player, is_new=is_new, is_staged=True
     )
 
 
