@@ -46,7 +46,7 @@ def test_anchor_and_alias(text: str) -> None:
 
 
 def test_usual_interaction_needs_no_pyyaml(monkeypatch: pytest.MonkeyPatch) -> None:
-    body = "{\n  \"messages\": [\n    {\"content\": \"It's – good.\"}\n  ]\n}\n"
+    body = '{\n  "messages": [\n    {"content": "It\'s é good."}\n  ]\n}\n'
     reply = {"status": {"code": 200, "message": "OK"}, "headers": {}, "body": {"string": '{"a": ' + '"x", ' * 99}}
     data = [{"request": {"method": "POST", "headers": {"accept": ["a"]}, "body": body}, "response": reply}]
     dump_yaml(data)  # it remembers the short texts

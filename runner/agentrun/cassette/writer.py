@@ -16,7 +16,6 @@ from http import HTTPStatus
 from typing import Any
 
 import msgspec
-import yaml
 from vcr.request import Request
 from vcr.serialize import serialize
 from vcr.serializers import yamlserializer
@@ -31,7 +30,7 @@ from agentrun.cassette.interactions import (
 )
 from agentrun.cassette.json_body import LARGE_TEXT, JsonBody
 from agentrun.cassette.packing import PACKED_KEY, Expander, Packer
-from agentrun.cassette.yaml_loader import LinedMapping
+from agentrun.cassette.yaml_writer import AnchoredText, OneLine, dump_yaml
 from agentrun.wire import HttpCall
 
 
@@ -138,10 +137,10 @@ def _cassette_parts(cassette: dict[str, Any], interactions: list[dict[str, Any]]
     head = {"version": cassette["version"]}
     if cassette.get("metadata"):
         head["metadata"] = cassette["metadata"]
-    yield _dump(head)
+    yield dump_yaml(head)
     yield "interactions:\n" if interactions else "interactions: []\n"
     anchors = _Anchors(_reply_text(each["response"]) for each in interactions)
-    yield from (_dump([_layout(each, anchors)]) for each in interactions)
+    yield from (dump_yaml([_layout(each, anchors)]) for each in interactions)
 
 
 def _pack(interactions: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -191,21 +190,13 @@ def _layout(interaction: dict[str, Any], anchors: _Anchors) -> dict[str, Any]:
     request, response = interaction["request"], dict(interaction["response"])
     extra = response.get("agentrun")
     if isinstance(extra, dict) and isinstance(extra.get("chunks"), list):
-        response["agentrun"] = {**extra, "chunks": _OneLine(extra["chunks"])}
+        response["agentrun"] = {**extra, "chunks": OneLine(extra["chunks"])}
     if text := anchors.mark(_reply_text(response)):
         response["body"] = {**response["body"], "string": text}
     is_packed = isinstance(extra, dict) and PACKED_KEY in extra
     ordered = {key: request[key] for key in ("method", "uri", "headers")}
     body = request["body"] if is_packed else _format_body(request["body"])
     return {"request": {**ordered, "body": body}, "response": response}
-
-
-class _AnchoredText(str):
-    """A text with an anchor, or the alias of one."""
-
-    __slots__ = ("anchor", "is_alias")
-    anchor: str
-    is_alias: bool
 
 
 class _Anchors:
@@ -216,10 +207,10 @@ class _Anchors:
         self._repeated = {text for text, count in counts.items() if count > 1}
         self._written: set[str] = set()
 
-    def mark(self, text: str) -> _AnchoredText | None:
+    def mark(self, text: str) -> AnchoredText | None:
         if text not in self._repeated:
             return None
-        marked = _AnchoredText(text)
+        marked = AnchoredText(text)
         marked.anchor, marked.is_alias = text_hash(text).replace(":", "-"), text in self._written
         self._written.add(text)
         return marked
@@ -230,47 +221,3 @@ def _format_body(body: Any) -> Any:
         return pretty_json(msgspec.json.decode(body)) if isinstance(body, str) else body
     except NOT_JSON:
         return body
-
-
-class _OneLine(list[int]):
-    """A list that is written on one line."""
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes multi-line texts as block scalars. Pure Python, so the output is the same with and without libyaml."""
-
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  # only `_AnchoredText` has aliases
-        return True
-
-    def anchor_node(self, node: Any) -> None:
-        super().anchor_node(node)
-        if isinstance(node.value, _AnchoredText):
-            self.anchors[node] = node.value.anchor
-
-    def serialize_node(self, node: Any, parent: Any, index: Any) -> None:
-        if isinstance(node.value, _AnchoredText) and node.value.is_alias:
-            self.emit(yaml.AliasEvent(node.value.anchor))
-        else:
-            super().serialize_node(node, parent, index)
-
-
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    lines = text.split("\n")
-    style = "|" if len(lines) > 1 else None
-    if not all(line.isprintable() for line in lines):
-        style = '"'  # the one style that keeps every character as it is
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _represent_text)
-_Dumper.add_representer(_AnchoredText, _represent_text)
-_Dumper.add_representer(LinedMapping, yaml.SafeDumper.represent_dict)
-_Dumper.add_representer(
-    _OneLine, lambda dumper, items: dumper.represent_sequence("tag:yaml.org,2002:seq", items, flow_style=True)
-)
-
-
-def _dump(data: Any) -> str:
-    """A part of the document. PyYAML ends one whose last text ends with an empty line, as streams do, with `...`."""
-    text = yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=2**30)
-    return str(text).removesuffix("...\n") if text.endswith("\n...\n") else str(text)
