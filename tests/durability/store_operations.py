@@ -85,14 +85,20 @@ class StoreOperations:
         self.is_dead = False
 
     def __enter__(self) -> Self:
-        for name in ON_DESCRIPTORS:
-            self._replace(name, partial(self._on_file, name, getattr(os, name)))
-        for name in ON_NAMES:
-            self._replace(name, partial(self._on_name, name, getattr(os, name)))
-        self._replace("replace", partial(self._rename, os.replace))
-        self._replace("link", partial(self._link, os.link))
-        self._replace("open", partial(self._open, os.open))
-        self._replace("flock", partial(self._flock, fcntl.flock), fcntl)
+        replacements = {
+            **{(os, name): partial(self._on_file, name, getattr(os, name)) for name in ON_DESCRIPTORS},
+            **{(os, name): partial(self._on_name, name, getattr(os, name)) for name in ON_NAMES},
+            (os, "replace"): partial(self._rename, os.replace),
+            (os, "link"): partial(self._link, os.link),
+            (os, "open"): partial(self._open, os.open),
+            (fcntl, "flock"): partial(self._flock, fcntl.flock),
+        }
+        own = tuple(key for key in sys.modules if key.startswith("agentrun."))
+        for (module, name), replacement in replacements.items():
+            real = getattr(module, name)
+            for each, key in ((module, name), *_own_names(real, own)):
+                self._real.append((each, key, real))
+                setattr(each, key, replacement)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -109,19 +115,11 @@ class StoreOperations:
             if self._relative(path) is not None:
                 os.close(int(name))
 
-    def _replace(self, name: str, replacement: Callable[..., Any], module: ModuleType = os) -> None:
-        """Replace a function in its module, and where modules of the product have it under a name of their own."""
-        real = getattr(module, name)
-        own = tuple(key for key in sys.modules if key.startswith("agentrun."))
-        for each, key in ((module, name), *_own_names(real, own)):
-            self._real.append((each, key, real))
-            setattr(each, key, replacement)
-
     def _on_file(self, name: str, real: Any, file: int, *args: Any) -> Any:
         path = self._path_of(file)
-        if path is None:
-            return real(file, *args)
         work = (lambda: None) if name in SYNCS and not self._syncs else (lambda: real(file, *args))
+        if path is None:
+            return work()
         if name == "pwrite":
             return self._run(name, path, work, len(args[0]))
         if name != "write":
