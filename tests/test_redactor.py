@@ -141,6 +141,13 @@ def test_redact_text_changes_and_find_first() -> None:
     assert known.find_first("nothing") is None
 
 
+def test_value_with_bytes_that_are_not_utf_8_is_found_as_it_is_shown() -> None:
+    data = b"pass\xffword-99"
+    known = redactor(data.decode("utf-8", "surrogateescape"))
+    for errors in ("replace", "surrogateescape"):
+        assert known.redact_text(f"<{data.decode('utf-8', errors)}>") == f"<{PLACEHOLDER}>"
+
+
 def test_redact_excerpt_removes_the_cut_beginning_of_a_value() -> None:
     redactor = Redactor([("KEY", Secret(KEY))])
     for length in range(4, len(KEY)):

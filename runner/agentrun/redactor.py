@@ -51,7 +51,7 @@ _REVEALING_LENGTH = 4
 def encoded_forms(value: str) -> Iterator[str]:
     # A short value, which a spec selects, would be found in other words.
     cases = (value, value.upper(), value.lower()) if len(value) >= SHORTEST_SECRET else (value,)
-    for text in dict.fromkeys(cases):
+    for text in dict.fromkeys([*cases, _as_shown(value)]):
         yield from _text_forms(text)
     for text in dict.fromkeys([value, *_python_json(value)]):
         raw = text.encode("utf-8", "surrogatepass")
@@ -62,6 +62,14 @@ def encoded_forms(value: str) -> Iterator[str]:
             if len(form) >= SHORTEST_SECRET:
                 yield form
                 yield quote_from_bytes(form.encode(), "")
+
+
+def _as_shown(value: str) -> str:
+    """A variable may have bytes that are not UTF-8. Python reads them as surrogates, and other readers as U+FFFD."""
+    try:
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    except UnicodeEncodeError:  # other surrogates
+        return value
 
 
 def _text_forms(value: str) -> Iterator[str]:

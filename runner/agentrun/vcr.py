@@ -49,6 +49,7 @@ from agentrun.errors import CassetteError, storage_failed
 from agentrun.files import ProjectTree
 from agentrun.redactor import Redactor
 from agentrun.secret import Secret, find_secrets, looks_random, names_credential, placeholder
+from agentrun.spec.project import working_secrets
 from agentrun.wire import HttpCall, HttpReply
 
 NAME = "agentrun"
@@ -76,8 +77,8 @@ def register(
     """Register the matcher, the serializer and the persister with a `vcr.VCR`, make them its defaults, and return it.
 
     `volatile`: the paths of JSON fields that may differ, as in `replay.volatile`. `redact`: rules as in
-    `replay.redact`. `secrets`: values by their names. The credentials of the environment, headers and addresses are
-    always redacted.
+    `replay.redact`. `secrets`: values by their names. The credentials of the environment, the variables that
+    `[tool.agentrun] secrets` names, headers and addresses are always redacted.
     """
     redaction = _Redaction(redact, secrets or {})
     recorder.register_matcher(NAME, _matcher(tuple(volatile), redaction))
@@ -164,7 +165,7 @@ class _Redaction:
         environment = dict(os.environ)
         if environment != self._environment:
             self._environment = environment
-            self._redactor = self._redactor.with_values(find_credentials(environment))
+            self._redactor = self._redactor.with_values(find_credentials(environment, working_secrets()))
             self._run = RunRedaction(self._rules, self._redactor)
 
     def redact_request(self, call: HttpCall) -> HttpCall:

@@ -108,6 +108,19 @@ def recorder(**options: Any) -> Any:
     return agentrun.vcr.register(VCR.VCR(), **options)
 
 
+def test_variables_that_the_project_names_are_redacted(
+    server: Server, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SHOP_LOGIN", "ada and nobody")
+    for names, shown in (("", "ada and nobody"), ('"SHOP_LOGIN"', "[redacted:SHOP_LOGIN]")):
+        (tmp_path / "pyproject.toml").write_text(f"[tool.agentrun]\nsecrets = [{names}]\n", encoding="utf-8")
+        file.unlink(missing_ok=True)
+        with recorder().use_cassette(str(file)):
+            with_httpx(server.url, {"who": "ada and nobody"})
+        assert f'"who": "{shown}"' in file.read_text(encoding="utf-8")
+
+
 def replay(file: Path, send: Send, url: str, body: Any, **options: Any) -> bytes:
     with recorder(**options).use_cassette(str(file), record_mode="none"):
         return send(url, body)

@@ -204,7 +204,9 @@ def _match_text(was: str, now: str, learned: PlaceholderValues) -> bool:
     first = _earliest_positions(pieces, now)
     if first is None or not names:
         return False
-    last = _latest_positions(pieces, now)
+    mirrored = _earliest_positions([piece[::-1] for piece in reversed(pieces)], now[::-1])
+    assert mirrored is not None, "it has matched"
+    last = [len(now) - at - len(piece) for at, piece in zip(reversed(mirrored), pieces, strict=True)]
     begin = 0
     for index in range(len(names)):
         if index + 1 < len(names) and first[index + 1] != last[index + 1]:
@@ -233,16 +235,6 @@ def _earliest_positions(pieces: list[str], text: str) -> list[int] | None:
         at = place + len(piece)
     end = len(text) - len(pieces[-1])
     return [*places, end] if len(pieces) > 1 and end > at and text.endswith(pieces[-1]) else None
-
-
-def _latest_positions(pieces: list[str], text: str) -> list[int]:
-    """The latest positions. Called only if there is a match."""
-    at = len(text) - len(pieces[-1])
-    places = [at]
-    for piece in reversed(pieces[1:-1]):
-        at = text.rfind(piece, 0, at - 1)
-        places.append(at)
-    return [*reversed([*places, 0])]
 
 
 def find_redacted_values(interactions: Iterable[Interaction], rules: Sequence[RedactionRule]) -> NamedSecrets:
