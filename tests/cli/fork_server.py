@@ -48,6 +48,7 @@ FIRST = (
     f"test specs/{EXAMPLE}.cases.yaml",
     "cassette ls",
     f"cassette show cassettes/{EXAMPLE}/default.yaml",
+    "schema --write schemas",
 )
 
 

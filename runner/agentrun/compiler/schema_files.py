@@ -12,6 +12,7 @@ import inspect
 import json
 import sys
 from collections.abc import Iterable, Mapping
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -98,6 +99,7 @@ SHARED_PART_NAMES = {key: f"{key.title()}Part" for key in SHARED_KEYS}
 KEYS_NOT_IN_PROFILES = ("agentrun", "name", "profiles")
 
 
+@cache
 def schema_text(name: str) -> str:
     if name in DOCUMENT_MODELS:
         schema = document_schema(name)
@@ -186,13 +188,17 @@ def field_descriptions(struct: type) -> dict[str, str]:
     for cls in reversed(struct.__mro__):
         if not issubclass(cls, msgspec.Struct) or not cls.__struct_fields__:
             continue
-        module = ast.parse(inspect.getsource(sys.modules[cls.__module__]))
-        body = next(node.body for node in module.body if isinstance(node, ast.ClassDef) and node.name == cls.__name__)
-        for field, text in pairwise(body):
+        for field, text in pairwise(_class_bodies(cls.__module__)[cls.__name__]):
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
                 assert isinstance(text.value, ast.Constant)
                 texts[field.target.id] = inspect.cleandoc(str(text.value.value))
     return texts
+
+
+@cache
+def _class_bodies(module: str) -> dict[str, list[ast.stmt]]:
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {node.name: node.body for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
 def _replace_any_of(schema: SchemaDict) -> SchemaDict:
