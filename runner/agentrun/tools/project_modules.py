@@ -87,10 +87,10 @@ def modules_of_project(roots: Iterable[Path]) -> ProjectModules:
     with finder.lock:
         if finder not in sys.meta_path:
             sys.meta_path.insert(0, finder)
-        importlib.invalidate_caches()  # a folder may be newer than Python's cache of it
         if folders not in finder.projects:
             if process_owner.is_owned and not finder.projects:
                 sys.path[:] = [*folders, *(entry for entry in sys.path if entry not in folders)]
+            importlib.invalidate_caches()  # a folder may be newer than Python's cache of it
             project = ProjectModules(folders)
             finder.projects[folders] = finder.by_name[project.name] = project
         return finder.projects[folders]
@@ -104,6 +104,8 @@ class ProjectModules:
         self.name = PRIVATE_PREFIX + text_hash("\0".join(roots)).rpartition(":")[2][:12]
         """The package that contains the modules with private names."""
         self._imported_earlier = frozenset(sys.modules)
+        self._loaded: dict[tuple[str, str], str] = {}
+        """The name in `sys.modules` of each loaded module, by its own name and its file."""
         self._foreign: set[str] = set()
         """Top-level names that are not of this project."""
         self._builtins = _Builtins(self._import_statement)
@@ -118,16 +120,24 @@ class ProjectModules:
     def load(self, module: str, source: Source) -> ModuleType:
         """Import a module from its pinned source. Raises `NameTaken`, and what the module raises."""
         file = str(source.path)
-        name = _imported_name(module, file)
-        if name is None and f"{self.name}.{module}" not in sys.modules:
+        name = self._loaded.get((module, file))
+        if name not in sys.modules:
+            importlib.invalidate_caches()
+            name = _imported_name(module, file) or self._prepare_import(module, source)
+        found = importlib.import_module(name)
+        self._loaded[module, file] = name
+        return found
+
+    def _prepare_import(self, module: str, source: Source) -> str:
+        """The name under which a module will be imported, from the pinned source."""
+        if f"{self.name}.{module}" not in sys.modules:
             self._refuse_taken_name(module)
-        if name is None:
-            name = self._name_for(module, file)
-            if name not in sys.modules:
-                loader = finder.loaders[name] = PinnedLoader(name, source)
-                if name.startswith(PRIVATE_PREFIX):
-                    loader.create_module = self._new_module  # type: ignore[method-assign]  # Python calls it
-        return importlib.import_module(name)
+        name = self._name_for(module, str(source.path))
+        if name not in sys.modules:
+            loader = finder.loaders[name] = PinnedLoader(name, source)
+            if name.startswith(PRIVATE_PREFIX):
+                loader.create_module = self._new_module  # type: ignore[method-assign]  # Python calls it
+        return name
 
     def _refuse_taken_name(self, module: str) -> None:
         taken = sys.modules.get(module)
