@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from conversation import page, reply_to
+from conversation import TEXT, page, reply_to
 
 SPEC = """\
 agentrun: "1"
@@ -33,6 +33,14 @@ policy:
   default: deny
   rules: [{{id: pages, allow: page}}]
 budgets: {{turns: 1000, tool_calls: 1000, tokens: 1000M}}
+"""
+PYTHON_TOOL = """\
+  page: {{kind: python, call: "pages_of_bench:page", effect: read}}
+"""
+PAGES = """\
+def page(number: str) -> str:
+    \"\"\"One page.\"\"\"
+    return f"Page {{number}}. {text}"
 """
 TOOLS = [
     {
@@ -56,6 +64,12 @@ def overhead(folder: Path, steps: int) -> float:
     return ours / by_hand
 
 
+def arun_overhead(folder: Path, steps: int) -> float:
+    """CPU time of `arun` with a Python tool of the spec, as a multiple of what the loop written by hand takes."""
+    ours, by_hand = measured(folder, steps, way="arun")
+    return ours / by_hand
+
+
 def growth(folder: Path) -> float:
     """How much faster the cost of a step grows from the short run to the long one than in the loop written by hand."""
     short, long = measured(folder, SHORT), measured(folder, LONG)
@@ -74,21 +88,21 @@ def redaction_overhead(folder: Path) -> float:
     return knowing / plain
 
 
-def measured(folder: Path, steps: int, *, more: str = "") -> tuple[float, float]:
+def measured(folder: Path, steps: int, *, more: str = "", way: str = "runtime") -> tuple[float, float]:
     """Least CPU seconds per step: of a run and of the loop by hand, or of a run with more (`stored`, `secrets`) and of
-    one without."""
+    one without. `way`: `runtime` with every port, or `arun`."""
     server = subprocess.Popen([sys.executable, __file__], stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
         url = f"http://127.0.0.1:{int(server.stdout.readline())}"
-        return asyncio.run(_interleaved(folder, url, steps, more))
+        return asyncio.run(_interleaved(folder, url, steps, more, way))
     finally:
         server.kill()
         server.wait()
 
 
-async def _interleaved(folder: Path, url: str, steps: int, more: str) -> tuple[float, float]:
-    ours = _run_of(folder, url, steps, more)
+async def _interleaved(folder: Path, url: str, steps: int, more: str, way: str) -> tuple[float, float]:
+    ours = _arun_of(folder, url, steps) if way == "arun" else _run_of(folder, url, steps, more)
     other = _run_of(folder, url, steps) if more else _loop_of(url, steps)
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(STORED_ROUNDS if more else ROUNDS):
@@ -136,6 +150,22 @@ def _run_of(folder: Path, url: str, steps: int, more: str = "") -> Callable[[], 
             runtime = agentrun.Runtime.in_memory(**ports, providers=providers, executors={"page": Pages()})
             outcome = await runtime.start(agentrun.Request(agent="live", package=package)).wait()
         assert (outcome.status, outcome.turns) == ("completed", steps), outcome
+
+    return once
+
+
+def _arun_of(folder: Path, url: str, steps: int) -> Callable[[], Coroutine[Any, Any, None]]:
+    import agentrun  # late: as above
+
+    spec = SPEC.format(url=url, steps=steps)
+    first, last = spec.index("  page:"), spec.index("policy:")
+    (folder / "arun.yaml").write_text(spec[:first] + PYTHON_TOOL.format() + spec[last:], encoding="utf-8")
+    (folder / "pages_of_bench.py").write_text(PAGES.format(text=TEXT), encoding="utf-8")
+    package = agentrun.compile(folder / "arun.yaml")
+
+    async def once() -> None:
+        outcome = await agentrun.arun(package, project=folder)
+        assert (outcome.status, outcome.turns, outcome.tool_calls) == ("completed", steps, steps - 1), outcome
 
     return once
 

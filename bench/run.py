@@ -186,6 +186,22 @@ def live_growth(spec: Path) -> float:
     return growth(spec.parent)
 
 
+@figure(limit=1.8)
+def arun_short(spec: Path) -> float:
+    """arun with a Python tool, 5 steps: CPU to httpx."""
+    from live_run import SHORT, arun_overhead
+
+    return arun_overhead(spec.parent, SHORT)
+
+
+@figure(limit=1)
+def arun_long(spec: Path) -> float:
+    """arun with a Python tool, 200 steps: CPU to httpx."""
+    from live_run import LONG, arun_overhead
+
+    return arun_overhead(spec.parent, LONG)
+
+
 @figure(limit=4.5)
 def tool_call(spec: Path) -> float:
     """python tool: a call to asyncio.to_thread."""

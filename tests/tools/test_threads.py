@@ -59,6 +59,7 @@ def test_coroutine_returned_after_a_cancellation_is_closed() -> None:
         given = never()
 
         def work() -> Any:
+            time.sleep(0.05)  # longer than the loop waits for it
             return given
 
         task = asyncio.create_task(run_in_thread(work, "call"))
@@ -70,6 +71,19 @@ def test_coroutine_returned_after_a_cancellation_is_closed() -> None:
         return inspect.getcoroutinestate(given)
 
     assert asyncio.run(main()) == inspect.CORO_CLOSED
+
+
+def test_slow_function_does_not_hold_the_loop() -> None:
+    """It returns only after the loop has gone on."""
+    go_on = threading.Event()
+
+    async def main() -> bool:
+        task = asyncio.create_task(run_in_thread(lambda: go_on.wait(30), "call"))
+        await asyncio.sleep(0)
+        go_on.set()
+        return await task
+
+    assert asyncio.run(main())
 
 
 def test_abandoned_thread_is_not_reused() -> None:

@@ -9,7 +9,7 @@ Rule 3  On a step clock nothing runs for real: the program passes everything tha
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from agentrun.engine.functions import ModelFunction, SinkFunction, ToolFunction
     from agentrun.engine.http_clients import HttpClients
     from agentrun.store.inbox import Inbox
+
+
+MAX_KEPT_PORTS = 64
+"""Packages whose live ports are kept."""
 
 
 class PortOptions(TypedDict, total=False):
@@ -227,27 +231,44 @@ async def open_host_world(
         yield hosted_world((), **own, run=run, blobs=memory, **_replaced(ports))
         return
     from agentrun.engine.http_clients import shared_clients  # late: Rule 1
-    from agentrun.engine.live_providers import live_settings  # late: Rule 1
-    from agentrun.engine.worlds.live import live_world  # late: Rule 1
+    from agentrun.engine.worlds.live import closing_functions, world_with_ports  # late: Rule 1
 
-    project = find_project(place)
-    settings = live_settings(package, project.root, None if env_file is None else Path(env_file))
-    opened = live_world(
-        package,
-        project,
-        run,
-        models=not ports.has_models,
-        parts=rest,
-        settings=settings,
-        blobs=blobs,
-        clients=clients or await shared_clients(),
-        **own,
-    )
-    async with opened as world:
-        given = _replaced(ports)
-        for name in ("providers", "executors", "hooks", "sinks"):
-            given[name] = {**getattr(world, name), **given[name]}
-        yield replace(world, **given)
+    live = _live_ports(package, rest, ports, place, env_file, clients or await shared_clients())
+    given = _replaced(ports)
+    for name in ("providers", "executors", "hooks", "sinks"):
+        given[name] = {**live[name], **given[name]}
+    async with AsyncExitStack() as opened:
+        for close in closing_functions(live):
+            opened.push_async_callback(close)
+        yield world_with_ports({**live, **given}, run, blobs=blobs, **own)
+
+
+def _live_ports(
+    package: Package,
+    rest: Package,
+    ports: HostPorts,
+    place: Path,
+    env_file: str | PathLike[str] | None,
+    clients: HttpClients,
+) -> dict[str, Any]:
+    """The live ports of a run. Ports that need no closing are kept for the next run of the same package, as long as the
+    environment and the files with variables do not change."""
+    from agentrun.engine.live_providers import live_settings  # late: Rule 1
+    from agentrun.engine.settings import environment_state  # late: Rule 1
+    from agentrun.engine.worlds.live import closing_functions, make_live_ports  # late: Rule 1
+
+    project, file = find_project(place), None if env_file is None else Path(env_file)
+    names = (ports.has_models, frozenset(ports.executors), frozenset(ports.hooks), frozenset(ports.sinks))
+    key = (id(package), project, file, names, environment_state(project.root, file))
+    if (kept := clients.kept.get(key)) is not None:
+        return dict(kept[1])
+    settings = live_settings(package, project.root, file)
+    live = make_live_ports(package, project, settings, clients, models=not ports.has_models, parts=rest)
+    if not closing_functions(live):
+        while len(clients.kept) >= MAX_KEPT_PORTS:
+            del clients.kept[next(iter(clients.kept))]
+        clients.kept[key] = package, live  # with the package, so that its id is not used again
+    return live
 
 
 def _replaced(ports: HostPorts) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 class HttpClients(AbstractAsyncContextManager["HttpClients"]):
     def __init__(self) -> None:
         self._clients: dict[tuple[Path, bool], httpx.AsyncClient] = {}
+        self.kept: dict[Any, Any] = {}
+        """Live ports that use these clients (`host_ports.py`)."""
 
     def client(self, root: Path, settings: Settings) -> httpx.AsyncClient:
         key = root, settings.trust_env
@@ -35,6 +37,7 @@ class HttpClients(AbstractAsyncContextManager["HttpClients"]):
 
     async def close(self) -> None:
         clients, self._clients = self._clients, {}
+        self.kept.clear()
         for client in clients.values():
             await client.aclose()
 

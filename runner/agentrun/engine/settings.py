@@ -19,7 +19,7 @@ from pydantic import AliasChoices, BeforeValidator, Field, PrivateAttr, SecretSt
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from agentrun.credentials import NOT_SECRET_VARIABLE, removed_names
-from agentrun.engine.env_file import EnvFile
+from agentrun.engine.env_file import ENV_FILE, EnvFile
 from agentrun.errors import HostError
 from agentrun.journal.storage import SyncMode
 from agentrun.secret import Secret
@@ -188,6 +188,17 @@ def load_settings(file: EnvFile | None = None, provider_keys: Iterable[str] = ()
         return settings
     name, hint = next(iter(wrong.items()))
     raise _variable_error(name, "has a value that cannot be used", hint)
+
+
+def environment_state(root: Path, env_file: Path | None) -> tuple[object, ...]:
+    """Equal as long as the settings of a project are."""
+    path = root / ENV_FILE if env_file is None else env_file
+    try:
+        found = os.stat(path)
+        state = found.st_mtime_ns, found.st_size, found.st_ino
+    except OSError:
+        return tuple(os.environ.items())
+    return (*os.environ.items(), state)
 
 
 def wrong_settings() -> dict[str, str | None]:

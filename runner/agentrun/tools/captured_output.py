@@ -38,6 +38,8 @@ _SIGNALS = (
     signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH,
 )  # fmt: skip
 """The signals that programs handle. Reading all 64 would take longer than most calls."""
+_get_handler: Callable[[int], Any] = getattr(sys.modules.get("_signal"), "getsignal", signal.getsignal)
+"""`signal.getsignal` without the conversion to an enum, which takes longer than the rest of a short call."""
 _call: ContextVar[object | None] = ContextVar("call", default=None)
 
 
@@ -203,7 +205,7 @@ def _read_state() -> _State:
         directory=directory,
         umask=umask,
         locale=locale.setlocale(locale.LC_ALL),
-        handlers={number: signal.getsignal(number) for number in _SIGNALS} if in_main else {},
+        handlers={number: _get_handler(number) for number in _SIGNALS} if in_main else {},
     )
 
 
@@ -218,5 +220,5 @@ def _restore(state: _State) -> None:
         with suppress(locale.Error):
             locale.setlocale(locale.LC_ALL, state.locale)
     for number, handler in state.handlers.items():
-        if handler is not None and signal.getsignal(number) != handler:  # None: not set by Python
+        if handler is not None and _get_handler(number) != handler:  # None: not set by Python
             signal.signal(number, handler)

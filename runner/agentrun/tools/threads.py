@@ -23,6 +23,8 @@ MAX_IDLE_THREADS = 16
 IDLE_SECONDS = 5.0
 """Seconds until an idle thread ends."""
 FORK_EXIT_CODE = 70
+QUICK_SECONDS = 0.0002
+"""How long the event loop waits for a function. Most functions are quicker than the way back through the loop."""
 
 ThreadWork: TypeAlias = Callable[[], tuple[Callable[[], None], bool]]
 """Returns a function that delivers the result, and whether the thread can be reused."""
@@ -68,6 +70,8 @@ async def run_in_thread(work: Callable[[], ResultT], name: str) -> ResultT:
     loop = asyncio.get_running_loop()
     done: asyncio.Future[ResultT] = loop.create_future()
     owner = os.getpid()
+    is_quick, handover, results = Lock(), Lock(), list[ResultT]()
+    is_quick.acquire()
 
     def end(result: ResultT) -> None:
         if done.done():
@@ -81,14 +85,26 @@ async def run_in_thread(work: Callable[[], ResultT], name: str) -> ResultT:
         return lambda: deliver(result), not done.done()
 
     def deliver(result: ResultT) -> None:
+        with handover:
+            if not left:
+                results.append(result)
+                is_quick.release()
+                return
         try:
             loop.call_soon_threadsafe(end, result)
         except RuntimeError:  # the loop is closed
             _close_coroutine(result)
 
+    left: list[bool] = []
     with _lock:
         worker = _idle.pop() if _idle else None
     (worker or _Worker()).jobs.put((name, copy_context(), body))
+    if is_quick.acquire(timeout=QUICK_SECONDS):
+        return results[0]
+    with handover:
+        if results:
+            return results[0]
+        left.append(True)
     try:
         return await done
     except asyncio.CancelledError:

@@ -13,7 +13,7 @@ Importing this module takes a second, so only live runs do.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -83,40 +83,62 @@ async def live_world(
     `write` prints a line to standard output, for a sink. `clients`: those of the runtime; None: the world is the only
     one of its runtime, and closes its client. `stand_ins`, `suspends`, `inbox`: as in a `World`.
     """
-    settings, clock = settings or live_settings(package, project.root), SystemClock()
-    redactor = Redactor(known_secrets(package, settings.variables(), project.secrets))
+    settings = settings or live_settings(package, project.root)
     async with HttpClients() as own, AsyncExitStack() as opened:
-        sender = live_sender(settings, (clients or own).client(project.root, settings))
-        packages = tuple(iterate_packages(parts or package))
-        programs = check_requirements(packages, project.root, settings.secret)
-        import_roots = tuple(project.root / root for root in project.import_roots)
-        shown = {"printed": printed, "clean": redactor.redact_string}
-        executors = {
+        ports = make_live_ports(
+            package, project, settings, clients or own, models=models, parts=parts, printed=printed, write=write
+        )
+        for close in closing_functions(ports):
+            opened.push_async_callback(close)
+        journals = MemoryJournals() if journals is None else journals
+        own_parts = {"approver": approver, "suspends": suspends, "inbox": inbox, "listen": listen}
+        yield world_with_ports(ports, run, journals=journals, blobs=blobs, stand_ins=stand_ins, **own_parts)
+
+
+def make_live_ports(
+    package: Package,
+    project: Project,
+    settings: Settings,
+    clients: HttpClients,
+    *,
+    models: bool = True,
+    parts: Package | None = None,
+    printed: Callable[[str, str], None] = lambda tool, text: None,
+    write: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """The fields of a live world that do not depend on its run. The arguments and errors are those of `live_world`."""
+    redactor = Redactor(known_secrets(package, settings.variables(), project.secrets))
+    sender = live_sender(settings, clients.client(project.root, settings))
+    packages = tuple(iterate_packages(parts or package))
+    programs = check_requirements(packages, project.root, settings.secret)
+    import_roots = tuple(project.root / root for root in project.import_roots)
+    shown = {"printed": printed, "clean": redactor.redact_string}
+    return {
+        "hooks": _make_hooks(packages, import_roots, shown),
+        "sinks": {kind: open_sink(kind, project.root, sender, write) for kind in _sink_kinds(packages)},
+        "prepare": partial(_import_functions, packages, project, import_roots, {**shown, "lookup": settings.secret}),
+        "providers": live_providers(package, settings, _RedactingSender(sender, redactor)) if models else {},
+        "executors": {
             kind: open_executor(kind, project.root, import_roots, programs, settings.secret, sender, shown)
             for kind in sorted({kind_tag(tool) for each in packages for tool in each.tools.values()} - {"agent"})
-        }
-        for close in filter(None, (getattr(part, "close", None) for part in executors.values())):
-            opened.push_async_callback(close)
-        yield World(
-            clock=clock,
-            blobs=_SecretFreeBlobs(MemoryBlobs() if blobs is None else blobs, redactor),
-            journals=MemoryJournals() if journals is None else journals,
-            crews=CrewRegistry(clock),
-            crew=make_crew,
-            hooks=_make_hooks(packages, import_roots, shown),
-            sinks={kind: open_sink(kind, project.root, sender, write) for kind in _sink_kinds(packages)},
-            prepare=partial(_import_functions, packages, project, import_roots, {**shown, "lookup": settings.secret}),
-            providers=live_providers(package, settings, _RedactingSender(sender, redactor)) if models else {},
-            executors=executors,
-            approver=approver,
-            suspends=suspends,
-            inbox=inbox,
-            listen=listen,
-            stand_ins=stand_ins,
-            run=run,
-            programs=programs,
-            redactor=redactor,
-        )
+        },
+        "programs": programs,
+        "redactor": redactor,
+    }
+
+
+def closing_functions(ports: dict[str, Any]) -> list[Callable[[], Awaitable[None]]]:
+    """What closes live ports at the end of a run."""
+    return [close for part in ports["executors"].values() if (close := getattr(part, "close", None)) is not None]
+
+
+def world_with_ports(ports: dict[str, Any], run: str, *, blobs: Blobs | None, **own: Any) -> World:
+    """The world of a run with live ports. `own`: the other fields of a `World`."""
+    clock = SystemClock()
+    memory = _SecretFreeBlobs(MemoryBlobs() if blobs is None else blobs, ports["redactor"])
+    return World(
+        crew=make_crew, run=run, **{"clock": clock, "crews": CrewRegistry(clock), **ports, "blobs": memory, **own}
+    )
 
 
 def _sink_kinds(packages: tuple[Package, ...]) -> list[str]:
