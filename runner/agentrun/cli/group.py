@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "send": "Send a message to a run that is not finished.",
     "cancel": "Cancel a run and its sub-agents, even if another process works on it.",
     "show": "Show a run from its journal: turns, calls, rulings, spend and outcome.",
+    "view": "Write a run as one HTML page: what the agent did, and why.",
     "events": "Print the events of runs, and follow runs of other processes.",
     "verify": "Verify that the journal of a run is intact.",
     "audit": "Check that this release would make the same decisions as a journal.",

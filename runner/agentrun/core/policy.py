@@ -36,6 +36,15 @@ class PolicyDecision(Struct, frozen=True):
     person: bool | UnsetType = UNSET
 
 
+class RuleTrial(Struct, frozen=True):
+    """A rule that names the target at this stage, and whether it matched."""
+
+    rule: PolicyRule
+    matched: bool
+    failure: str | None = None
+    """Why the condition has no value."""
+
+
 def has_rules(package: Package, stage: Stage) -> bool:
     return stage == "tool_call" or stage in [rule.on for rule in package.policy.rules]
 
@@ -52,19 +61,11 @@ def evaluate_policy(
 ) -> PolicyDecision:
     """The ruling on a target. A target that was rewritten already is not rewritten again. `lapsed`: the rules that have
     deferred it for a time that is over."""
-    matched: list[PolicyRule] = []
-    failures: list[str] = []
-    for rule in package.policy.rules:
-        if rule.on != stage or (rewritten and rule.ruling == "modify") or _is_over(rule, now, lapsed):
-            continue
-        if not any(matches_pattern(name, target) for name in rule.targets):
-            continue
-        value = True if rule.when is None else evaluate_condition(rule.when, variables)
-        if isinstance(value, FailedEvaluation):
-            failures.append(texts.CONDITION_FAILED.format(rule.id, value.reason))
-            value = rule.ruling not in ("allow", "modify")
-        if value:
-            matched.append(rule)
+    trials = try_rules(package, stage, target, variables, rewritten=rewritten, now=now, lapsed=lapsed)
+    matched = [trial.rule for trial in trials if trial.matched]
+    failures = [
+        texts.CONDITION_FAILED.format(trial.rule.id, trial.failure) for trial in trials if trial.failure is not None
+    ]
     if not matched:
         default: Ruling = package.policy.default if stage == "tool_call" else "allow"
         return PolicyDecision(default, (), _reason([], failures))
@@ -75,6 +76,31 @@ def evaluate_policy(
     if ruling == "defer":
         return _combine_deferrals(decisive, failures, now)
     return PolicyDecision(ruling, _ids(decisive), _reason(decisive, failures))
+
+
+def try_rules(
+    package: Package,
+    stage: Stage,
+    target: str,
+    variables: Mapping[str, Any],
+    *,
+    rewritten: bool = False,
+    now: int = 0,
+    lapsed: Collection[str] = (),
+) -> tuple[RuleTrial, ...]:
+    """Every rule that applies to a target, in the order of the policy. The arguments are those of `evaluate_policy`."""
+    trials: list[RuleTrial] = []
+    for rule in package.policy.rules:
+        if rule.on != stage or (rewritten and rule.ruling == "modify") or _is_over(rule, now, lapsed):
+            continue
+        if not any(matches_pattern(name, target) for name in rule.targets):
+            continue
+        value = True if rule.when is None else evaluate_condition(rule.when, variables)
+        if isinstance(value, FailedEvaluation):
+            trials.append(RuleTrial(rule, rule.ruling not in ("allow", "modify"), value.reason))
+        else:
+            trials.append(RuleTrial(rule, value))
+    return tuple(trials)
 
 
 def _combine_modifications(rules: list[PolicyRule], failures: list[str]) -> PolicyDecision:

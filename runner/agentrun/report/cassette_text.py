@@ -267,10 +267,23 @@ def _time(interaction: Interaction) -> str:
 
 
 def content_lines(parsed: ParsedInteraction) -> Iterator[str]:
+    yield from request_lines(parsed)
+    yield from reply_lines(parsed)
+
+
+def request_lines(parsed: ParsedInteraction, kept: int = 0) -> Iterator[str]:
+    """`kept`: how many of the first messages are left out, with everything that is not a message."""
     interaction, exchange = parsed.recorded, parsed.exchange
     yield f"request: {short_text(interaction.request.method, 20)} {short_text(interaction.request.url, 300)}"
-    yield from _header_lines(interaction.request.headers)
-    yield from _text_lines(_body_text(interaction.call.body)) if exchange is None else _request_lines(exchange)
+    yield from () if kept else _header_lines(interaction.request.headers)
+    if exchange is None:
+        yield from _text_lines(_body_text(interaction.call.body))
+    else:
+        yield from _message_lines(exchange, kept) if kept else _request_lines(exchange)
+
+
+def reply_lines(parsed: ParsedInteraction) -> Iterator[str]:
+    interaction, exchange = parsed.recorded, parsed.exchange
     yield f"reply: {interaction.reply.status}"
     yield from _header_lines(interaction.reply.headers)
     if interaction.failure is not None:
@@ -289,13 +302,17 @@ def _header_lines(headers: tuple[tuple[str, str], ...]) -> Iterator[str]:
 def _request_lines(exchange: ModelExchange) -> Iterator[str]:
     request = exchange.request
     yield from _section_lines("instructions", request.instructions)
-    for message in request.messages:
-        yield f"  {short_text(message.role, 60)}:"
-        for part in message.parts:
-            yield from _text_lines(_message_part_text(part), 4)
+    yield from _message_lines(exchange, 0)
     for name, tool in request.tools.items():
         yield from _section_lines(f"tool {name}", pretty_json(tool))
     yield from _section_lines("settings", pretty_json(exchange.settings))
+
+
+def _message_lines(exchange: ModelExchange, kept: int) -> Iterator[str]:
+    for message in exchange.request.messages[kept:]:
+        yield f"  {short_text(message.role, 60)}:"
+        for part in message.parts:
+            yield from _text_lines(_message_part_text(part), 4)
 
 
 def _message_part_text(part: RequestPart) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from agentrun.core.facts import ChildStarted, RunResumed, RunStopped, StandIns
+from agentrun.core.facts import ChildStarted, Record, RunResumed, RunStopped, StandIns
 from agentrun.core.outcome import outcome_of
 from agentrun.core.package import Package
 from agentrun.core.state import State, pending_effects
@@ -27,14 +27,39 @@ from agentrun.spec.safe_text import plural, short_text
 _SHORT_FINGERPRINT = len("sha256:") + 12
 
 
+class StoryStep(Struct, frozen=True):
+    """A record and its lines."""
+
+    journal: ReadJournal
+    record: Record
+    before: State
+    """The state of the run before the record."""
+    after: State
+    package: Package | None
+    lines: tuple[OutputLine, ...]
+
+
+class Story(Struct, frozen=True):
+    head: tuple[OutputLine, ...]
+    steps: tuple[StoryStep, ...]
+    end: tuple[OutputLine, ...]
+
+
 def render_story(family: RunFamily, packages: Mapping[str, Package]) -> Iterator[OutputLine]:
     """`packages`: those that the runs name, by fingerprint. One that is not known may be missing."""
-    renderer = _renderer(family.root, packages)
-    body = tuple(_body(family, family.root, packages, renderer))
-    yield from _head(family.root, renderer.state)
-    yield from body
-    if family.root.is_finished == (renderer.state.stopped is not None):  # otherwise this release does not know a fact
-        yield from render_outcome(renderer.state)
+    story = tell_story(family, packages)
+    yield from story.head
+    for step in story.steps:
+        yield from step.lines
+    yield from story.end
+
+
+def tell_story(family: RunFamily, packages: Mapping[str, Package]) -> Story:
+    """The same, with the record that each line comes from."""
+    steps = tuple(_steps(family, family.root, packages))
+    state = next(step.after for step in reversed(steps) if step.journal is family.root)
+    is_known = family.root.is_finished == (state.stopped is not None)  # otherwise there is a fact of a later release
+    return Story(tuple(_head(family.root, state)), steps, tuple(render_outcome(state)) if is_known else ())
 
 
 def _renderer(journal: ReadJournal, packages: Mapping[str, Package]) -> RunRenderer:
@@ -62,29 +87,29 @@ def _head(journal: ReadJournal, state: State) -> Iterator[OutputLine]:
     yield make_line(", ".join([*texts, f"package {short_text(started.package[:_SHORT_FINGERPRINT])}"]), "dim")
 
 
-def _body(
-    family: RunFamily, journal: ReadJournal, packages: Mapping[str, Package], renderer: RunRenderer
-) -> Iterator[OutputLine]:
-    seen: set[str] = set()
+def _steps(family: RunFamily, journal: ReadJournal, packages: Mapping[str, Package]) -> Iterator[StoryStep]:
+    renderer, seen = _renderer(journal, packages), set[str]()
     for record in journal.records:
-        yield from renderer.render(record)
+        before, lines = renderer.state, renderer.render(record)
         fact = record.fact
+        child = None
         if isinstance(fact, ChildStarted) and fact.run not in seen:
             seen.add(fact.run)
             child = family.children.get(fact.run)
             if child is None or not child.records:
                 label = call_label(renderer.state, fact.call)
-                yield make_line(f"{label}: the sub-agent has no journal that can be read", "warn", CHILD_INDENT)
-            else:
-                yield from _child(family, child, packages)
+                text = f"{label}: the sub-agent has no journal that can be read"
+                lines, child = (*lines, make_line(text, "warn", CHILD_INDENT)), None
+        if record is journal.records[-1] and journal is not family.root and renderer.state.stopped is None:
+            lines += tuple(_open_work_of_child(journal, renderer.state))
+        yield StoryStep(journal, record, before, renderer.state, renderer.package, lines)
+        if child is not None:
+            yield from _steps(family, child, packages)
 
 
-def _child(family: RunFamily, child: ReadJournal, packages: Mapping[str, Package]) -> Iterator[OutputLine]:
-    renderer, parent = _renderer(child, packages), child.started.parent
-    yield from _body(family, child, packages, renderer)
-    if renderer.state.stopped is None:
-        indent = CHILD_INDENT * (parent.depth if parent else 1)
-        yield from (replace(line, indent=line.indent + indent) for line in _open_work(renderer.state))
+def _open_work_of_child(child: ReadJournal, state: State) -> Iterator[OutputLine]:
+    depth = child.started.parent.depth if child.started.parent else 1
+    return (replace(line, indent=line.indent + CHILD_INDENT * depth) for line in _open_work(state))
 
 
 def render_outcome(state: State) -> Iterator[OutputLine]:
