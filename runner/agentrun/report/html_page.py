@@ -15,7 +15,7 @@ from typing import Any
 from agentrun.canonical_json import sorted_json
 
 SCRIPTS = ("1_dom.js", "2_header.js", "3_timeline.js", "4_story.js", "5_pane.js", "9_main.js")
-_ESCAPES: dict[str, str | int | None] = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+_ESCAPES = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -38,7 +38,7 @@ _PAGE = """<!doctype html>
 def render_page(view: Any) -> str:
     """`view`: data for the page. It has no secrets any more."""
     style, script = _page_files()
-    data = sorted_json(view).decode().translate(str.maketrans(_ESCAPES))
+    data = sorted_json(view).decode().translate(_ESCAPES)
     return _PAGE.format(
         script_hash=_csp_hash(script), style_hash=_csp_hash(style), style=style, script=script, data=data
     )

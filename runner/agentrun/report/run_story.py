@@ -47,14 +47,14 @@ class Story(Struct, frozen=True):
 
 def render_story(family: RunFamily, packages: Mapping[str, Package]) -> Iterator[OutputLine]:
     """`packages`: those that the runs name, by fingerprint. One that is not known may be missing."""
-    story = tell_story(family, packages)
+    story = make_story(family, packages)
     yield from story.head
     for step in story.steps:
         yield from step.lines
     yield from story.end
 
 
-def tell_story(family: RunFamily, packages: Mapping[str, Package]) -> Story:
+def make_story(family: RunFamily, packages: Mapping[str, Package]) -> Story:
     """The same, with the record that each line comes from."""
     steps = tuple(_steps(family, family.root, packages))
     state = next(step.after for step in reversed(steps) if step.journal is family.root)

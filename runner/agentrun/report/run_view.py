@@ -24,7 +24,7 @@ from agentrun.journal.family import ReadJournal, RunFamily, call_of
 from agentrun.report.cassette_text import reply_lines, request_lines
 from agentrun.report.formatting import OutputLine, format_budget, format_dollars, format_duration, format_time
 from agentrun.report.ruling_explanation import TriedRule, explain_ruling
-from agentrun.report.run_story import Story, StoryStep, tell_story
+from agentrun.report.run_story import Story, StoryStep, make_story
 from agentrun.spec.safe_text import plural, short_text
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Prompt(Struct, frozen=True):
     """What is different in the cassette."""
 
 
-class Exchange(Struct, frozen=True, omit_defaults=True):
+class RecordedExchange(Struct, frozen=True, omit_defaults=True):
     """An interaction of the cassette."""
 
     number: int
@@ -138,7 +138,7 @@ class RunView(Struct, frozen=True, omit_defaults=True):
     usage: tuple[TurnUsage, ...]
     end: tuple[Line, ...]
     prompt: Prompt | None = None
-    exchanges: tuple[Exchange, ...] = ()
+    exchanges: tuple[RecordedExchange, ...] = ()
     commands: tuple[str, ...] = ()
     """Commands to copy."""
 
@@ -156,7 +156,7 @@ class ViewSource(Struct, frozen=True, kw_only=True):
 
 
 def view_run(family: RunFamily, packages: Mapping[str, Package], source: ViewSource) -> RunView:
-    story = tell_story(family, packages)
+    story = make_story(family, packages)
     journals = list({id(step.journal): step.journal for step in story.steps}.values())
     indexes = {id(journal): index for index, journal in enumerate(journals)}
     exchanges = () if source.cassette is None else tuple(_exchanges(source.cassette))
@@ -400,7 +400,7 @@ def _step_key(step: StoryStep) -> str | None:
     return None
 
 
-def _exchanges(cassette: ParsedCassette) -> Iterator[Exchange]:
+def _exchanges(cassette: ParsedCassette) -> Iterator[RecordedExchange]:
     earlier: dict[str, ParsedInteraction] = {}
     for each in cassette.interactions:
         recorded = each.recorded
@@ -411,7 +411,7 @@ def _exchanges(cassette: ParsedCassette) -> Iterator[Exchange]:
                 kept = _same_messages(before.exchange, each.exchange)
                 same_as = before.number if kept else None
             earlier[recorded.path] = each
-        yield Exchange(
+        yield RecordedExchange(
             number=each.number,
             line=recorded.line,
             request=tuple(request_lines(each, kept)),
