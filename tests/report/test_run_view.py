@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from msgspec import to_builtins
+from msgspec import UNSET, to_builtins
 
 from agentrun.canonical_json import fingerprint
 from agentrun.core.package import RULINGS
@@ -18,7 +18,7 @@ from agentrun.testing.suite.replay import CaseRuns, CompiledAgent, CompiledAgent
 
 ROOT = Path(__file__).parents[2]
 CASES = [each for file in find_case_files([ROOT / "specs"]) for each in read_located_cases(file)]
-REPLAYED = [each for each in CASES if each.case.skip is not True]
+REPLAYED = [each for each in CASES if each.case.skip is UNSET]
 AGENTS = CompiledAgents()
 
 
