@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from agentrun.report.cassette_diff import compare_cassettes
 from agentrun.vcr import register
 from agentrun.wire import HttpCall, HttpReply
 
+from ..long_loops import times
 from ..steps import at_most
 
 VCR: Any = vcr  # it has no types
@@ -250,6 +252,11 @@ def miss(cassette: Cassette) -> None:
     Player(cassette).miss(interaction(body).call)
 
 
+@cache
+def packed_conversation(turns: int, prompt: str) -> Cassette:
+    return parse_cassette_text(dump_cassette(conversation(turns, prompt=prompt), {}))
+
+
 READERS: dict[str, Callable[[Cassette, Cassette], object]] = {
     "show": lambda cassette, _: parse_cassette(cassette),
     "list": lambda cassette, _: model_names(cassette),
@@ -263,11 +270,9 @@ READERS: dict[str, Callable[[Cassette, Cassette], object]] = {
 def test_work_of_readers_grows_with_the_run(name: str) -> None:
     steps = []
     for turns in (20, 20, 40, 80):  # the first time something may be imported and cached
-        cassette, other = (
-            parse_cassette_text(dump_cassette(conversation(turns, prompt=prompt), {})) for prompt in ("Help. ", "Do. ")
-        )
+        cassettes = packed_conversation(turns, "You help. "), packed_conversation(turns, "You serve. ")
         with at_most(10_000_000) as counter:
-            READERS[name](cassette, other)
+            READERS[name](*cassettes)
         steps.append(counter.steps)
     assert (steps[3] - steps[2]) / (steps[2] - steps[1]) < 2.3
 
@@ -417,16 +422,94 @@ def test_expanded_body_has_a_limit() -> None:
             parse_cassette_text(raw_cassette([pretty_json({"a": text}), pretty_json(body)]))
 
 
-def raw_cassette(texts: list[str]) -> str:
-    """Requests as they are written. All but the first are packed, with a wrong digest."""
-    response = {"status": {"code": 200, "message": "OK"}, "headers": {}, "body": {"string": "ok"}}
-    request = {"method": "POST", "uri": OPENAI, "headers": {}}
-    extra = [{}, *[{"agentrun": {"packed_request": "sha256:0"}} for _ in texts[1:]]]
-    each = [
-        {"request": {**request, "body": text}, "response": {**response, **more}}
-        for text, more in zip(texts, extra, strict=True)
-    ]
+def raw_cassette(texts: list[str], digests: list[str] | None = None) -> str:
+    """Requests as they are written. All but the first are packed, by default with a wrong digest."""
+    digests = digests or ["sha256:0" for _ in texts[1:]]
+    each = []
+    for text, digest in zip(texts, [None, *digests], strict=True):
+        extra = {} if digest is None else {"agentrun": {"packed_request": digest}}
+        response = {"status": {"code": 200, "message": "OK"}, "headers": {}, "body": {"string": "ok"}, **extra}
+        each.append({"request": {"method": "POST", "uri": OPENAI, "headers": {}, "body": text}, "response": response})
     return yaml.dump({"version": 1, "interactions": each}, Dumper=yaml.CSafeDumper)
+
+
+def digest_of(body: Any) -> str:
+    return text_hash(sorted_json(body))
+
+
+def test_cassette_with_references_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many requests with a few references each could fill the memory, too."""
+    text = "x" * 2000
+    reference = {"same_text_as_in_interaction": 1, "sha256": text_hash(text).removeprefix("sha256:")}
+    bodies, whole = [{"n": n, "a": reference} for n in range(10)], [{"n": n, "a": text} for n in range(10)]
+    cassette = raw_cassette([pretty_json({"a": text}), *map(pretty_json, bodies)], list(map(digest_of, whole)))
+    assert len(parse_cassette_text(cassette).interactions) == 11
+    monkeypatch.setattr("agentrun.cassette.packing.MAX_REFERENCED_TEXT", 10 * 2000 - 1)
+    with pytest.raises(CassetteFormatError, match="the references stand for more than 19999 characters"):
+        parse_cassette_text(cassette)
+
+
+def test_items_that_requests_repeat_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists that lose their first item in every request are copied."""
+    said = [f"Message {n} of a conversation" for n in range(30)]
+    text = dump_cassette([interaction({"messages": said[n:]}) for n in range(10)], {})
+    assert text.count("same_as_interaction") == 9
+    assert len(parse_cassette_text(text).interactions) == 10
+    monkeypatch.setattr("agentrun.cassette.packing.MAX_REPEATED_ITEMS", 9 * 20)
+    with pytest.raises(CassetteFormatError, match="the requests repeat more than 180 items"):
+        parse_cassette_text(text)
+
+
+WRONG_TYPES = [
+    {"same_as_interaction": True},
+    {"same_as_interaction": 1.0},
+    {"same_as_interaction": None},
+    {"same_as_interaction": [1]},
+    {"same_as_interaction": -1},
+    {"same_as_interaction": 2**70},
+    {"same_as_interaction": 1, "except": []},
+    {"same_as_interaction": 1, "except": {"messages": [{"keep": None}]}},
+    {"same_as_interaction": 1, "except": {"messages": [{"keep": ["messages 1"]}]}},
+    {"same_as_interaction": 1, "except": {"messages": [{"keep": "messages 0"}]}},
+    {"same_as_interaction": 1, "except": {"messages": [{"keep": "messages 1 to 999999999"}]}},
+    {"same_as_interaction": 1, "except": {"messages": [{"keep": "messages 1 to " + "9" * 5000}]}},
+    {"same_as_interaction": 1, "except": {"messages": [{"keep": "messages \u0661"}]}},
+    {"same_as_interaction": 1, "except": {"messages": [{"keep": "messages 1\n"}]}},
+    {"same_as_interaction": 1, "without": "messages"},
+    {"same_as_interaction": 1, "without": [["messages"]]},
+    {"same_as_interaction": 1, "without": [{}]},
+    {"same_as_interaction": 1, "except": {"messages": 1}, "without": ["messages"]},
+    {"a": {"same_text_as_in_interaction": 3, "sha256": "0"}},
+    {"a": {"same_text_as_in_interaction": "1", "sha256": "0"}},
+    {"a": {"same_text_as_in_interaction": 1, "sha256": 0}},
+]
+
+
+@pytest.mark.parametrize("body", WRONG_TYPES, ids=repr)
+def test_wrong_reference_is_damage(body: Any, tmp_path: Path) -> None:
+    file = tmp_path / "packed.yaml"
+    file.write_text(raw_cassette([pretty_json({"messages": ["x" * 300, "y"]}), json.dumps(body)]))
+    with pytest.raises(CassetteError) as caught:
+        load_cassette(file)
+    assert (caught.value.code, caught.value.fields["line"] > 2) == ("cassette.damaged", True)
+    with pytest.raises(CassetteError), register(VCR.VCR()).use_cassette(str(file), record_mode="none"):
+        """It is not loaded."""
+
+
+def test_requests_that_refer_to_each_other_are_damage() -> None:
+    cycle = [pretty_json({"same_as_interaction": number}) for number in (3, 2)]
+    with pytest.raises(CassetteFormatError, match="interaction 3, which does not come before it"):
+        parse_cassette_text(raw_cassette([pretty_json({"a": 1}), *cycle]))
+
+
+def test_chain_of_references_is_read_once_each() -> None:
+    """Each request refers to the one before. Nothing recurses, and none is expanded twice."""
+    count = times(1_000, 10_000)
+    bodies = [pretty_json({"same_as_interaction": number}) for number in range(1, count + 1)]
+    first = {"messages": ["x" * 300] * 50}
+    text = raw_cassette([pretty_json(first), *bodies], [digest_of(first)] * count)
+    with at_most(600 * count):
+        assert len(parse_cassette_text(text).interactions) == count + 1
 
 
 def test_items_are_kept_at_most_once() -> None:

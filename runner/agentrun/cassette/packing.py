@@ -18,7 +18,8 @@ Rule 1  Only `response.agentrun.packed_request` makes a body a packed one. Its v
 Rule 2  Packing knows no wire format: any JSON object can be packed. A body that has one of the forms above in it is
         written whole.
 Rule 3  The expanded body is equal to the written one, byte by byte: indented JSON with sorted keys.
-Rule 4  Items of a list are kept in their order, each at most once, so a body cannot grow faster than its file.
+Rule 4  Items of a list are kept in their order, each at most once, so a body cannot grow faster than its file. What all
+        bodies of a cassette repeat is limited, too.
 Rule 5  A large text is written once. Later requests name the interaction that has it, and its hash.
 Rule 6  The cost of a body is that of its new items. Kept items are shared with the earlier body, and the hash goes on
         from its hash.
@@ -43,6 +44,10 @@ TEXT_KEY, HASH_KEY = "same_text_as_in_interaction", "sha256"
 MIN_SAVING = 200
 """Bytes that packing must save. Shorter bodies are easier to read if they are whole."""
 MAX_EXPANDED_BODY = 64 * 1024 * 1024
+MAX_REFERENCED_TEXT = 256 * 1024 * 1024
+"""Characters that the references of a cassette may stand for, and below the items that lists may repeat: a small file
+must not fill the memory."""
+MAX_REPEATED_ITEMS = 10_000_000
 _MAX_COMPARED_ITEMS = 200
 _TEXT_MARK = f'"{TEXT_KEY}"'.encode()
 _KEEP_MARK = b'{"keep":'
@@ -64,6 +69,8 @@ class Expander:
         self._bodies: list[bytes | JsonBody] = []
         self._replies: list[bytes] = []
         self._texts: dict[int, dict[str, str]] = {}
+        self._referenced_text = 0
+        self._repeated_items = 0
 
     def add(self, body: bytes | JsonBody, reply: bytes) -> None:
         self._bodies.append(body)
@@ -95,7 +102,7 @@ class Expander:
         is_known = data.keys() <= {BASE_KEY, CHANGES_KEY, REMOVED_KEY}
         if not is_known or not isinstance(changes, dict) or not isinstance(removed, list):
             raise PackingError(f"a packed request has only {BASE_KEY!r}, {CHANGES_KEY!r} and {REMOVED_KEY!r}")
-        if any(name not in base.fields or name in changes for name in removed):
+        if any(not isinstance(name, str) or name not in base.fields or name in changes for name in removed):
             raise PackingError(f"{REMOVED_KEY!r} names a field that interaction {data[BASE_KEY]} does not have")
         fields: dict[str, Value] = {}
         continued = None
@@ -103,9 +110,12 @@ class Expander:
             old = base.fields.get(name)
             if isinstance(value, list) and isinstance(old, SharedList):
                 fields[name], is_continued = _with_kept(name, value, old)
+                self._repeated_items += 0 if is_continued else old.length
                 continued = name if is_continued else continued
             else:
                 fields[name] = json_value(value)
+        if self._repeated_items > MAX_REPEATED_ITEMS:
+            raise PackingError(f"the requests repeat more than {MAX_REPEATED_ITEMS} items")
         return base.derive(fields, removed, continued)
 
     def _body(self, number: Any) -> JsonBody:
@@ -146,6 +156,9 @@ class Expander:
             known.update((_text_hash(each), each) for each in texts)
         if digest not in known:
             raise PackingError(f"it refers to a text of interaction {index + 1} that is not there")
+        self._referenced_text += len(known[digest])
+        if self._referenced_text > MAX_REFERENCED_TEXT:
+            raise PackingError(f"the references stand for more than {MAX_REFERENCED_TEXT} characters")
         return known[digest]
 
 
