@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from agentrun.cassette.conversion import converted_text
+from agentrun.cassette.conversion import convert_cassette, converted_text
 from agentrun.cassette.file import load_cassette
+from agentrun.cassette.selection import select_cassettes
+from agentrun.errors import InternalError
 from agentrun.spec.project import find_project
 from agentrun.store.process_lock import hold_lock
 from agentrun.store.staged_cassettes import cassette_lock_path
@@ -105,3 +109,39 @@ def test_expanded_cassette_above_the_limit_is_not_written(desk: Path) -> None:
     done = cassette(desk, "expand", CASSETTE, AGENTRUN_CASSETTE_LIMIT=str(len(before) + 100))
     assert (done.code, (desk / CASSETTE).read_bytes()) == (7, before)
     assert "raise cassette_limit" in done.err
+
+
+OLD_PROJECT = Path(__file__).parents[1] / "cassette" / "before_defaults"
+"""Agents with cassettes that an older version recorded, with whole requests."""
+
+
+def test_cassettes_of_an_older_version_give_the_same_requests_after_an_upgrade(tmp_path: Path) -> None:
+    root = Path(shutil.copytree(OLD_PROJECT, tmp_path / "project"))
+    files = sorted(root.glob("cassettes/*/*.yaml"))
+    shutil.copy(OLD_PROJECT.parent / "whole_requests.yaml", long := root / "cassettes" / "labels" / "long.yaml")
+    before = [load_cassette(file) for file in (*files, long)]
+    assert all("packed_request" not in file.read_text(encoding="utf-8") for file in files)
+    journals = []
+    for _ in ("before", "after"):
+        for spec in ("labels.yaml", "letters.yaml"):
+            done = agentrun(spec, "--mode", "replay", "--quiet", "--journal", "journal.jsonl", cwd=root)
+            assert done.code == 0, done.err
+            journals.append((root / "journal.jsonl").read_bytes())
+        upgraded = cassette(root, "upgrade")
+        assert upgraded.code == 0, upgraded.err
+    assert journals[:2] == journals[2:], "also the ids"
+    after = [load_cassette(file) for file in (*files, long)]
+    assert [[each.call for each in one.interactions] for one in after] == [
+        [each.call for each in one.interactions] for one in before
+    ]
+    assert [each.hash for each in after] == [each.hash for each in before]
+    assert long.read_text(encoding="utf-8").count("packed_request") == 3
+
+
+def test_conversion_that_would_change_a_request_is_refused(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = (desk / CASSETTE).read_bytes()
+    (file,) = select_cassettes([desk / CASSETTE])
+    monkeypatch.setattr("agentrun.cassette.writer._format_body", lambda body: str(body).replace("1042", "1043"))
+    with pytest.raises(InternalError, match="was not converted because its content would change"):
+        convert_cassette(file, lambda *_: nullcontext(), packed=False)
+    assert (desk / CASSETTE).read_bytes() == before
