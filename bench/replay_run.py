@@ -64,6 +64,31 @@ def exponent(folder: Path) -> float:
     return math.log(ratio) / math.log(LONG / MIDDLE)
 
 
+def reading_exponent(folder: Path) -> float:
+    """How the CPU of searching, showing and comparing a cassette grows with its length."""
+    from agentrun.cassette.file import load_cassette
+    from agentrun.cassette.leaks import find_leaks
+    from agentrun.cassette.parsed_interaction import load_redacted
+    from agentrun.redactor import Redactor
+    from agentrun.report.cassette_diff import compare_cassettes
+    from agentrun.report.cassette_text import describe_interaction
+
+    nothing = Redactor([])
+
+    def read(steps: int) -> float:
+        path = _cassette(folder, steps)
+        begin = time.process_time()
+        find_leaks(load_cassette(path), nothing)
+        parsed = load_redacted(path, nothing)
+        for each in parsed.interactions:
+            describe_interaction(each)
+        compare_cassettes(parsed, load_redacted(path, nothing))
+        return time.process_time() - begin
+
+    read(SHORT)  # its imports
+    return math.log(read(VERY_LONG) / read(LONG)) / math.log(VERY_LONG / LONG)
+
+
 def file_size(folder: Path, steps: int) -> float:
     """Megabytes of a cassette."""
     return _cassette(folder, steps).stat().st_size / 1e6

@@ -282,6 +282,14 @@ def long_cassette_size(spec: Path) -> float:
     return file_size(spec.parent, VERY_LONG)
 
 
+@figure(limit=1.2)
+def reading_growth(spec: Path) -> float:
+    """audit, show, diff: 200 to 2,000 steps, exponent."""
+    from replay_run import reading_exponent
+
+    return reading_exponent(spec.parent)
+
+
 @figure(limit=1.1)
 def recording_growth(spec: Path) -> float:
     """recording, growth from 200 to 2,000 steps, exponent."""
