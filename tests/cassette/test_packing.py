@@ -444,7 +444,7 @@ def test_cassette_with_references_has_a_limit(monkeypatch: pytest.MonkeyPatch) -
     bodies, whole = [{"n": n, "a": reference} for n in range(10)], [{"n": n, "a": text} for n in range(10)]
     cassette = raw_cassette([pretty_json({"a": text}), *map(pretty_json, bodies)], list(map(digest_of, whole)))
     assert len(parse_cassette_text(cassette).interactions) == 11
-    monkeypatch.setattr("agentrun.cassette.packing.MAX_REFERENCED_TEXT", 10 * 2000 - 1)
+    monkeypatch.setattr("agentrun.cassette.packing.MAX_REPEATED_TEXT", 10 * 2000 - 1)
     with pytest.raises(CassetteFormatError, match="the references stand for more than 19999 characters"):
         parse_cassette_text(cassette)
 

@@ -44,7 +44,7 @@ TEXT_KEY, HASH_KEY = "same_text_as_in_interaction", "sha256"
 MIN_SAVING = 200
 """Bytes that packing must save. Shorter bodies are easier to read if they are whole."""
 MAX_EXPANDED_BODY = 64 * 1024 * 1024
-MAX_REFERENCED_TEXT = 256 * 1024 * 1024
+MAX_REPEATED_TEXT = 256 * 1024 * 1024
 """Characters that the references of a cassette may stand for, and below the items that lists may repeat: a small file
 must not fill the memory."""
 MAX_REPEATED_ITEMS = 10_000_000
@@ -157,8 +157,8 @@ class Expander:
         if digest not in known:
             raise PackingError(f"it refers to a text of interaction {index + 1} that is not there")
         self._referenced_text += len(known[digest])
-        if self._referenced_text > MAX_REFERENCED_TEXT:
-            raise PackingError(f"the references stand for more than {MAX_REFERENCED_TEXT} characters")
+        if self._referenced_text > MAX_REPEATED_TEXT:
+            raise PackingError(f"the references stand for more than {MAX_REPEATED_TEXT} characters")
         return known[digest]
 
 
