@@ -3,6 +3,7 @@
 reference.md   every key of every document, from the JSON Schemas; what templates can use; every environment variable
 errors.md      every code, from the tables in the code
 states.md      every fact, and the phases of runs and calls, from the tables in the code
+recipes.md     the programs in docs/recipes, in the places that the page marks
 """
 
 import ast
@@ -415,7 +416,17 @@ def _phase_table(title: str, table: Table, texts: Mapping[str, str]) -> list[str
     return rows
 
 
-PAGES = {"reference.md": reference, "errors.md": errors, "states.md": states}
+def recipes() -> str:
+    """The page as it is, with the present text of each program under its mark."""
+
+    def replace(found: re.Match[str]) -> str:
+        return found[1] + (HERE / "recipes" / found[2]).read_text(encoding="utf-8") + "```"
+
+    page = (HERE / "recipes.md").read_text(encoding="utf-8")
+    return re.sub(r"(<!-- recipes/([\w.]+) -->\n```\w+\n).*?```", replace, page, flags=re.DOTALL)
+
+
+PAGES = {"reference.md": reference, "errors.md": errors, "states.md": states, "recipes.md": recipes}
 
 if __name__ == "__main__":
     for page, write in PAGES.items():

@@ -74,7 +74,7 @@ def test_page_shows_the_files() -> None:
     files = {
         path.name: path.read_text(encoding="utf-8") for path in RECIPES.iterdir() if path.suffix in (".py", ".yaml")
     }
-    assert shown == files
+    assert shown == files, "run `make docs`"
     assert "recipes/notebook.ipynb" in PAGE
 
 
