@@ -65,6 +65,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 def look(question: object) -> None:
+    if "DIES" in os.environ:
+        os.kill(os.getpid(), 9)
     everything = list(os.environ.values())
     with open("processes.txt", "ab") as file:
         for process in Path("/proc").glob("[0-9]*"):
@@ -238,6 +240,18 @@ def test_no_canary_is_written_or_printed(desk: Desk, given: dict[str, str]) -> N
     assert b"[redacted:PGPASSWORD]" in desk.printed["events --json"]
     assert b"agentrun" in names["processes.txt"]
     assert b"UserWarning" in desk.printed["-mpytest"]
+    assert desk.leaks() == {}
+
+
+def test_no_canary_is_in_a_recording_that_was_killed(desk: Desk, given: dict[str, str]) -> None:
+    """Each interaction is written when it ends, and `resume` finishes the cassette."""
+    record = ("canary.yaml", "--mode", "record", "--yes")
+    assert desk.run(*record, environment={**given, "DIES": "1"}) == -9
+    (run,) = (desk.root / ".agentrun" / "runs").glob("run-*")
+    assert any(b"[redacted:PGPASSWORD]" in each.read_bytes() for each in run.glob("recording*"))
+    assert desk.leaks() == {}
+    assert desk.run("resume", run.name, environment=given) == 0, desk.printed
+    assert b"[redacted:PGPASSWORD]" in dict(desk.files())["cassettes/canary/default.yaml"]
     assert desk.leaks() == {}
 
 
