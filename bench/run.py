@@ -330,6 +330,14 @@ def suite_to_client_shared(spec: Path) -> float:
     return to_client_shared(spec.parent)
 
 
+@figure(limit=4)
+def session_start(spec: Path) -> float:
+    """session of 200 runs: CPU of the last starts to the first."""
+    from session_runs import last_to_first
+
+    return last_to_first(spec.parent)
+
+
 @figure(limit=12)
 def list_runs(spec: Path) -> float:
     """runs, 10,000 as text: time to a bare query."""
