@@ -55,6 +55,19 @@ assert again.canonical == run.canonical
     assert project.traces() == []
 
 
+def test_fixture_works_in_a_running_event_loop(project: Project) -> None:
+    project.cases("name: default")
+    body = """
+import asyncio
+async def main():
+    assert agentrun("specs/desk.yaml").output == "Order 1042 is late."
+    model = scripted(calls("look", order="7"), text("It is lost."))
+    return agentrun("specs/desk.yaml", message="Where is 7?", model=model, tools={"look": stub("lost")})
+assert asyncio.run(main()).output == "It is lost."
+"""
+    run(project, body).assert_outcomes(passed=1)
+
+
 def test_failed_run_is_an_outcome(project: Project) -> None:
     body = """
 model = scripted(*[calls("look", order=str(n)) for n in range(9)])
@@ -163,17 +176,23 @@ def test_journal_snapshot_without_syrupy_gives_an_install_hint(project: Project)
         ("agentrun(3)", "TypeError: spec must be a string, not int"),
         ('agentrun("specs/desk.yaml", case=3)', "TypeError: case must be a string, not int"),
         ('agentrun("specs/desk.yaml", params=[1])', "TypeError: params must be a mapping, not list"),
-        ('agentrun("specs/desk.yaml", model=3)', "*the object for the model has no method `ask`: *"),
         (
-            'agentrun("specs/desk.yaml", model=3, tools=[1])',
-            "*`tools` must be a mapping from names to tools, not a list",
+            'agentrun("specs/desk.yaml", model=3)',
+            "TypeError: `model` must be a function or an object with a method `ask`, not int",
+        ),
+        (
+            'agentrun("specs/desk.yaml", model=scripted(), tools=[1])',
+            "TypeError: `tools` must be a mapping from names to functions or objects, not list",
         ),
         ("assert 3 == journal_snapshot", "TypeError: compare journal_snapshot with a run *, not with int"),
     ],
 )
 def test_argument_of_the_wrong_type_is_refused(project: Project, call: str, said: str) -> None:
     project.cases("name: default")
-    project.write("tests/test_own.py", f"def test_own(agentrun, journal_snapshot): {call}\n")
+    project.write(
+        "tests/test_own.py",
+        f"from agentrun.testing import scripted\ndef test_own(agentrun, journal_snapshot): {call}\n",
+    )
     result = project.run("tests")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines([f"E * {said}"])

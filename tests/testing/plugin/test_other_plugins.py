@@ -45,12 +45,19 @@ async def client(server, request):
 """
 PYTHON_TESTS = """
 import asyncio
+from agentrun import arun
+from agentrun.testing import calls, scripted, stub, text
 
 async def test_awaits(server):
     await asyncio.sleep(0)
 
 def test_runs_an_agent(agentrun):
     assert agentrun("specs/desk.yaml").output == "Order 1042 is late."
+
+async def test_runs_an_agent_in_a_loop(agentrun, server):
+    assert agentrun("specs/desk.yaml").output == "Order 1042 is late."
+    model = scripted(calls("look", order="7"), text("It is lost."))
+    assert (await arun("specs/desk.yaml", "Where is 7?", model=model, tools={"look": stub("lost")})).ok
 """
 JUDGE = """
 def is_late(run):
@@ -90,6 +97,7 @@ VERDICTS = {
     "other": "PASSED",
     "test_awaits": "PASSED",
     "test_runs_an_agent": "PASSED",
+    "test_runs_an_agent_in_a_loop": "PASSED",
 }
 
 
@@ -111,6 +119,14 @@ def test_no_other_plugin(project: Project) -> None:
     result = run_in_venv(project, "none", "--lf", "-x", "-m", "smoke", "-rA")
     result.assert_outcomes(failed=1)
     assert outcomes(result) == {"bad": "FAILED"}
+
+
+def test_fixture_in_a_test_of_anyio(project: Project) -> None:
+    project.cases("name: default")
+    marked = PYTHON_TESTS.replace("async def", "@pytest.mark.anyio\nasync def").replace(", server", "")
+    backend = "import pytest\n\n@pytest.fixture\ndef anyio_backend():\n    return 'asyncio'\n"
+    project.write("tests/test_own.py", backend + marked.replace("(server)", "()"))
+    run_in_venv(project, "none", "tests").assert_outcomes(passed=3)
 
 
 def test_recording_plugin(project: Project) -> None:
@@ -228,7 +244,7 @@ def test_all_plugins_with_two_processes_and_coverage(project: Project) -> None:
 def test_random_order_keeps_files_together(project: Project) -> None:
     use_all_plugins(project)
     items = ids(run_in_venv(project, "all", "--co", "-q", "--randomly-seed=1"))
-    assert len(items) == 10
+    assert len(items) == 11
     files = [id.partition("::")[0] for id in items]
     assert [file for file, _ in groupby(files)] == list(dict.fromkeys(files))
     assert [id for id in items if "desk.cases" in id] != [case.id for case in project.found()]

@@ -129,6 +129,8 @@ class AgentRunner:
             return self._replay_case(path, DEFAULT_CASE if case is None else case)
         except AgentrunError as error:
             raise _add_notes(error).with_traceback(None) from None
+        except (TypeError, ValueError) as error:  # of an argument
+            raise error.with_traceback(None) from None
 
     def _replay_case(self, spec: Path, name: str) -> AgentRun:
         located = _find_case(spec, name)
