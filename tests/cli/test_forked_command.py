@@ -9,6 +9,7 @@ import pytest
 
 from agentrun.cli.group import COMMANDS
 
+from ..long_loops import sample_of
 from . import forked_command
 from .command import agentrun, fresh
 from .shop_project import Project
@@ -50,7 +51,7 @@ def test_every_command_is_in_the_table() -> None:
     assert set(EACH) == set(COMMANDS)
 
 
-@pytest.mark.parametrize("command", EACH)
+@pytest.mark.parametrize("command", [*sample_of(3, EACH)])
 def test_forked_command_prints_the_same_as_a_new_process(command: str) -> None:
     copied, started = agentrun(command, *EACH[command]), fresh(command, *EACH[command])
     assert (copied.code, copied.out, copied.err) == (started.code, started.out, started.err)

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from ..long_loops import times
 from .crash import Undisturbed, find_bug
 from .killed_agents import AGENTS
 from .outside_world import OutsideWorld
@@ -27,7 +28,7 @@ def world() -> Iterator[OutsideWorld]:
 def test_killed_run_ends_like_an_undisturbed_one(agent: str, tmp_path: Path, world: OutsideWorld) -> None:
     undisturbed = Undisturbed(agent, tmp_path, [world])
     deaths = undisturbed.deaths()
-    for number in range(3, len(deaths), len(deaths) // 3):
+    for number in range(3, len(deaths), len(deaths) // times(2, 3)):
         undisturbed.try_disturbances([deaths[number], deaths[number // 2]], 0)
 
 
