@@ -48,6 +48,11 @@ class Module:
         return ast.parse(self.text, self.path)
 
     @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes of the tree. Many checks look at them, and to walk a tree takes longer than to make it."""
+        return list(ast.walk(self.tree))
+
+    @cached_property
     def imported(self) -> list[_ImportStatement]:
         return list(_imports(self.tree, self, late=False))
 

@@ -40,7 +40,7 @@ def file_writes(tree: Tree) -> list[str]:
 
 
 def _writes(module: Module) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [each.name for each in node.names]
             yield from ((node.lineno, name) for name in names if name.split(".")[0] in MODULES)

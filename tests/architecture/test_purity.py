@@ -54,7 +54,7 @@ def _imports(module: Module, tree: Tree) -> list[str]:
 
 def _code(module: Module) -> list[str]:
     found = []
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         match node:
             case ast.AsyncFunctionDef() | ast.AsyncFor() | ast.AsyncWith() | ast.Await():
                 found.append(module.at(node.lineno, "async"))

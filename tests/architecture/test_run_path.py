@@ -27,14 +27,14 @@ def values_elsewhere(tree: Tree, name: str, place: str) -> list[str]:
     return [
         module.at(line, f"{name} outside {place}")
         for module in tree.values()
-        if not under(module.name, place)
+        if name in module.text and not under(module.name, place)
         for line in _values(module.tree, name, _local_names(module, name))
     ]
 
 
 def _local_names(module: Module, name: str) -> set[str]:
     """The name, and what it is called in a module that imports it under an alias."""
-    imports = (node for node in ast.walk(module.tree) if isinstance(node, ast.ImportFrom))
+    imports = (node for node in module.nodes if isinstance(node, ast.ImportFrom))
     return {name, *(alias.asname for node in imports for alias in node.names if alias.name == name and alias.asname)}
 
 

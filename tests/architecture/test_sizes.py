@@ -32,7 +32,7 @@ def large(tree: Tree) -> dict[str, str]:
     for module in tree.values():
         if len(module.lines) > MAX_FILE:
             found[module.name] = f"{len(module.lines)} lines"
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 length = (node.end_lineno or node.lineno) - node.lineno + 1
                 if length > MAX_FUNCTION:
@@ -58,7 +58,7 @@ def _bases(tree: Tree) -> dict[str, list[str]]:
     return {
         f"{module.name}.{node.name}": [_full_name(base, module, tree) for base in node.bases]
         for module in tree.values()
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.ClassDef)
     }
 
@@ -67,7 +67,7 @@ def _full_name(base: ast.expr, module: Module, tree: Tree) -> str:
     if isinstance(base, ast.Subscript):  # Generic[T]
         base = base.value
     head, dot, rest = ast.unparse(base).partition(".")
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 if (alias.asname or alias.name) == head:

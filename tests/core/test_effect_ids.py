@@ -58,7 +58,7 @@ def test_no_other_module_builds_effect_ids() -> None:
         for module in product().values():
             if module.name == "agentrun.core.effect_ids":
                 continue
-            for node in ast.walk(module.tree):
+            for node in module.nodes:
                 if isinstance(node, ast.JoinedStr) and ast.unparse(node)[2:].startswith(starts):
                     found.append(module.at(node.lineno, ast.unparse(node)))
                 if isinstance(node, ast.Constant) and node.value == "deliver:":

@@ -37,7 +37,7 @@ def reads_environment(module: Module) -> bool:
     return any(
         isinstance(node, ast.Attribute | ast.Name | ast.alias)
         and {getattr(node, key, None) for key in ("attr", "id", "name")} & {"environ", "environb", "getenv", "getenvb"}
-        for node in ast.walk(module.tree)
+        for node in module.nodes
     )
 
 
