@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from agentrun.errors import RequestError
 from agentrun.redactor import Redactor
 from agentrun.spec.project import find_working_project
 from agentrun.store.files import FileStore
+from agentrun.store.inbox import InboxMessage
 from agentrun.store.owner import claim_store
 
 from . import forked_command
@@ -383,6 +385,22 @@ def test_message_that_is_not_taken_in_time_stays_and_the_next_sender_records_it(
         send_fact(store, run, make_answer(store, run, "Bob"), Redactor(()))
     answers = [record.fact.by for record in store.records(run) if isinstance(record.fact, ApprovalAnswered)]
     assert (answers, store.inbox(run).messages()) == (["Ada"], [])
+
+
+def test_sender_waits_longer_than_a_sender_that_was_killed(stores: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both messages are of the same moment. Nobody works on the run, so that is not `session.busy`."""
+    run, _, store = stores
+    seconds = 0.0
+
+    def sleep(_: float) -> None:
+        nonlocal seconds
+        seconds += 0.3
+
+    monkeypatch.setattr(engine_inbox, "time", SimpleNamespace(monotonic=lambda: seconds, sleep=sleep))
+    monkeypatch.setattr(InboxMessage, "age", property(lambda message: seconds))
+    store.inbox(run).leave(run, make_answer(store, run, "Ada"))
+    with pytest.raises(RequestError, match="already answered: approved by Ada"):
+        send_fact(store, run, make_answer(store, run, "Bob"), Redactor(()))
 
 
 def test_sender_leaves_the_message_of_another_one_that_waits(stores: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ played by `StoreOperations.close_files`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from difflib import unified_diff
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +25,7 @@ from agentrun.engine.answers import open_questions, package_of_run
 from agentrun.engine.clock import StepClock
 from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
+from agentrun.errors import RequestError
 from agentrun.journal.canonical import canonical
 from agentrun.spec.project import Project
 from agentrun.store.files import FileStore
@@ -102,14 +104,16 @@ class CrashTrial:
         for run, records in read_all(store).items():
             state = fold(records)
             for question in () if state.stopped else self._questions(store, run):
-                self._runtime(store).answer(run, question, "approved", by="a person")
+                with _answered_before():
+                    self._runtime(store).answer(run, question, "approved", by="a person")
                 return True
             for call in (each for each in state.calls if each.status == "lost" and each.tool in ONCE):
                 result = self.world.results.get((call.tool, _keys(records)[call.id]))
-                if result is None:
-                    self._runtime(store).settle(run, call.id, "retry", "a person")
-                else:
-                    self._runtime(store).settle(run, call.id, "result", "a person", (Text(result),))
+                with _answered_before():
+                    if result is None:
+                        self._runtime(store).settle(run, call.id, "retry", "a person")
+                    else:
+                        self._runtime(store).settle(run, call.id, "result", "a person", (Text(result),))
                 return True
         return False
 
@@ -135,6 +139,16 @@ class CrashTrial:
     @cached_property
     def story(self) -> str:
         return journal_story(read_all(FileStore(self.project)))
+
+
+@contextmanager
+def _answered_before() -> Iterator[None]:
+    """The message of a process that died is taken first, and then the second answer is refused."""
+    try:
+        yield
+    except RequestError as error:
+        if error.code != "run.invalid_state":
+            raise
 
 
 def read_all(store: FileStore) -> dict[str, tuple[facts.Record, ...]]:

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from agentrun.cassette.recorder import Recorder
+from agentrun.engine.inbox import MAX_SENDER_WAIT
 from agentrun.engine.recorded_history import RecordedHistory
 from agentrun.engine.recording import CassetteRecording
 from agentrun.errors import AgentrunError
+from agentrun.store.inbox import InboxMessage
 from agentrun.store.process_lock import ProcessLock
 
 from ..long_loops import LONG, times
@@ -26,6 +28,12 @@ from .shapes import SHAPES
 from .store_operations import CrashPoint, points_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="operations are found by their paths in /proc")
+
+
+@pytest.fixture(autouse=True)
+def _gone_senders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sender of an earlier message has crashed: the next one does not wait for it."""
+    monkeypatch.setattr(InboxMessage, "age", MAX_SENDER_WAIT)
 
 
 class Trials:
