@@ -11,10 +11,11 @@ import pytest
 
 from agentrun import Outcome, Request, Runtime
 from agentrun.compiler.package_file import seal_package
-from agentrun.core.facts import ApprovalAsked, Record, RunStopped
+from agentrun.core.facts import ApprovalAsked, ChildStarted, Record, RunStopped
 from agentrun.engine.event_loop import SystemClock
-from agentrun.engine.events import run_scope
+from agentrun.engine.events import Cursor, run_scope
 from agentrun.engine.handle import RunHandle
+from agentrun.engine.ports import ReplyDelta
 from agentrun.errors import AgentrunError
 from agentrun.spec.project import Project, find_project
 from agentrun.store.files import FileStore
@@ -23,6 +24,8 @@ from agentrun.testing import calls, scripted, stub, text
 from ..cli.command import CommandResult, agentrun
 from ..cli.cut_runs import Bank, wait_until
 from ..cli.test_later_approvals import ASKS, PAYS_AND_LOOKS
+from ..core.script import agent_tool, rule, writing
+from ..packages import package
 from .memory_runtime import ASKING_AGENT
 
 
@@ -204,3 +207,28 @@ def test_late_subscriber_and_one_of_another_process_are_told(bank: Bank) -> None
     with bank.provider():
         assert bank.command("approve", run, "c1.0", "--no-resume").code == 0
     assert asyncio.run(first_pause(runtime())).what.status == "parked"
+
+
+def test_subscriber_of_a_sub_agent_gets_no_pause_while_its_parent_works() -> None:
+    child = package(name="child", tools={"pay": writing()}, policy={"default": "deny", "rules": [rule("ask", "pay")]})
+    parent = package(tools={"ask": agent_tool()}, policy={"default": "allow"}, agents={"ask": child})
+
+    async def work() -> list[str]:
+        model = scripted(calls("ask", message="Pay."), calls("pay", n=1), text("Paid."), text("Done."))
+        runtime = Runtime.in_memory(providers={"openai": model}, executors={"pay": stub("paid")}, clock=SystemClock())
+        file, seen = seal_package(parent), []
+        handle = runtime.start(Request(agent=file.agent.name, package=file, message="Hi.", run="r1"))
+        async with asyncio.timeout(60):
+            async for event in handle.events():
+                if isinstance(event.what, Record) and isinstance(event.what.fact, ChildStarted):
+                    break
+            async for event in runtime.subscribe(run_scope("r1.c1.0"), Cursor("run:r1.c1.0")):
+                seen.append(event)
+                if not isinstance(event.what, Record | ReplyDelta):
+                    break
+        assert handle.status == "suspended"
+        return kinds_of(seen)
+
+    kinds = asyncio.run(work())
+    assert kinds[0] == "RunStarted"
+    assert kinds[-2:] == ["ApprovalAsked", "Outcome"]

@@ -21,6 +21,7 @@ from agentrun.core.outcome import Outcome
 from agentrun.engine.events import Cursor, Event, Gap, Scope
 from agentrun.engine.follower import FollowedJournals, JournalFollower
 from agentrun.engine.ports import TransientEvent
+from agentrun.store.run_ids import root_run
 
 if TYPE_CHECKING:
     from agentrun.store.watch import StoreWatch
@@ -39,9 +40,9 @@ class EventBus:
             subscription.offer(run, news)
 
     def wake(self, run: str) -> None:
-        """Let the subscribers look at a run that is not worked on any more."""
+        """Let the subscribers look at a run that is not worked on any more, and at its sub-agents."""
         for subscription in tuple(self._subscriptions):
-            if subscription.scope.run == run:
+            if subscription.scope.run is not None and root_run(subscription.scope.run) == root_run(run):
                 subscription.wake()
 
     def subscribe(

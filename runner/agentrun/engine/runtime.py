@@ -328,7 +328,8 @@ class Runtime:
     def _find_pause(self, run: str) -> Outcome | None:
         if run in self._runs:
             return self._runs[run].pause
-        if self._store is not None and self._store.is_locked(run):
+        root = self._runs.get(root_run(run))
+        if root.is_active if root is not None else self._store is not None and self._store.is_locked(run):
             return None
         state = self._state(run)
         if state.stopped is not None:
