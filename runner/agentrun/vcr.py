@@ -34,9 +34,10 @@ from vcr.request import Request
 from vcr.serialize import serialize
 from vcr.util import read_body
 
-from agentrun.canonical_json import NOT_JSON, read_json
+from agentrun.canonical_json import is_json
 from agentrun.cassette.file import load_cassette
 from agentrun.cassette.interactions import REQUEST_HEADERS, Interaction
+from agentrun.cassette.leaks import body_texts
 from agentrun.cassette.match import MatchKey, match_key, normalised_key
 from agentrun.cassette.packing import PackingError
 from agentrun.cassette.redaction import RunRedaction, match_placeholders, redact_cassette
@@ -246,21 +247,10 @@ def _credentials(name: str, value: str) -> Iterator[tuple[str, Secret]]:
 
 def _body_fields(body: bytes) -> Iterator[tuple[str, str]]:
     """The texts and numbers of a JSON body with their keys, or the fields of a form with one or several parts."""
-    try:
-        left: list[tuple[str, Any]] = [("", read_json(body))]
-    except NOT_JSON:
+    if not is_json(body):
         text = body.decode("utf-8", "replace")
         yield from parse_qsl(text) if _form.match(text) else _form_part.findall(text)
-        return
-    while left:
-        name, value = left.pop()
-        match value:
-            case dict():
-                left += value.items()
-            case list():
-                left += ((name, each) for each in value)
-            case str() | int() if not isinstance(value, bool):
-                yield name, str(value)
+    yield from ((each.key, each.text) for each in body_texts(body) if each.key is not None)
 
 
 def _passwords(name: str, value: str) -> NamedCredentials:

@@ -3,19 +3,16 @@
 Rule 1  A value that is found anywhere is replaced everywhere by its placeholder: addresses, headers, bodies, failures.
 Rule 2  In a replay, a request is compared with its values redacted, because the cassette has placeholders. If a request
         differs from a recorded one only in a placeholder, its value is learned and redacted from then on.
-Rule 3  After redaction the result is searched by a second method. If a value is still there, nothing is written, and
-        the error names its place, never the value.
+Rule 3  After redaction the result is searched by a second method, `search_cassette`. Credentials that it finds by their
+        shape are redacted too. If a value is still there, nothing is written; the error names its place, not the value.
 Rule 4  Shown texts are redacted like the cassette, so that the journals of the recorded and the replayed run are equal.
 Rule 5  A placeholder stands for at least one character, and its value is learned only if it is unambiguous. For
-        `[redacted:a] [redacted:b]` and «Jo Ann Lee» only the whole text is learned.
-Rule 6  Placeholders are matched without regular expressions, because texts may be megabytes long.
-Rule 7  A path of `replay.redact` selects values in the JSON documents of a cassette: bodies, events of streams, and
-        texts that are JSON. It may begin in such a text or lead through it. If it leads to an object, all values in it
-        are selected.
-Rule 8  A pattern is searched in every text. In a text that is JSON it is searched in the strings of the document, so
+        `[redacted:a] [redacted:b]` and «Jo Ann Lee» only the whole text is learned. Placeholders are matched without
+        regular expressions, because texts may be megabytes long.
+Rule 6  A path of `replay.redact` selects values in JSON documents, and in texts that are JSON: it may begin in such a
+        text or lead through it. If it leads to an object, all values in it are selected. A number counts as its text.
+Rule 7  A pattern is searched in every text. In a text that is JSON it is searched in the strings of the document, so
         that `[^ ]+@[^ ]+` matches an address and not the JSON around it.
-Rule 9  A number counts as its text. A placeholder is not a value.
-Rule 10 Before a cassette is written, everything that `find_leaks` would report is redacted too, and the run learns it.
 """
 
 from __future__ import annotations
