@@ -53,11 +53,14 @@ def touched_after(change: Callable[[], object]) -> dict[str, list[str]]:
     states = FileStates(before.paths)
     assert states.find_changed() == set()
     change()
-    found = read_watched_cases(select).touched(before, states.find_changed())
-    by_file: dict[str, list[str]] = {}
+    return by_file(read_watched_cases(select).touched(before, states.find_changed()))
+
+
+def by_file(found: SelectedCases) -> dict[str, list[str]]:
+    cases: dict[str, list[str]] = {}
     for located in found.cases:
-        by_file.setdefault(located.spec.stem, []).append(located.case.name)
-    return {file: sorted(names) for file, names in by_file.items()}
+        cases.setdefault(located.spec.stem, []).append(located.case.name)
+    return {file: sorted(names) for file, names in cases.items()}
 
 
 def append(path: str, text: str = "\n# a comment\n") -> None:
@@ -65,30 +68,34 @@ def append(path: str, text: str = "\n# a comment\n") -> None:
         file.write(text)
 
 
-@pytest.mark.parametrize(
-    ("path", "touched"),
-    [
-        ("specs/support.yaml", {"support": SUPPORT}),
-        ("specs/prompts/support.md.j2", {"support": SUPPORT}),
-        ("specs/tools/shop.yaml", {"support": SUPPORT}),
-        ("specs/policies/reads.yaml", {"support": SUPPORT}),
-        ("specs/shop/refunds.py", {"support": SUPPORT}),
-        ("specs/shop/checks.py", {"support": SUPPORT}),
-        ("specs/support.lock", {"support": SUPPORT}),
-        ("cassettes/support/default.yaml", {"support": DEFAULT}),
-        ("cassettes/support/us.yaml", {"support": ["us"]}),
-        ("specs/__snapshots__/support/us.journal", {"support": ["us"]}),
-        ("specs/reader.yaml", {"reader": READER, "researcher": RESEARCHER}),
-        ("specs/support.cases.yaml", {}),
-        ("specs/shop/orders.json", {}),
-        ("specs/record.py", {}),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_change_touches_the_cases_that_depend_on_the_file(
-    project: Path, path: str, touched: dict[str, list[str]]
-) -> None:
-    assert touched_after(lambda: append(path)) == touched
+TOUCHED_BY: dict[str, dict[str, list[str]]] = {
+    "specs/support.yaml": {"support": SUPPORT},
+    "specs/prompts/support.md.j2": {"support": SUPPORT},
+    "specs/tools/shop.yaml": {"support": SUPPORT},
+    "specs/policies/reads.yaml": {"support": SUPPORT},
+    "specs/shop/refunds.py": {"support": SUPPORT},
+    "specs/shop/checks.py": {"support": SUPPORT},
+    "specs/support.lock": {"support": SUPPORT},
+    "cassettes/support/default.yaml": {"support": DEFAULT},
+    "cassettes/support/us.yaml": {"support": ["us"]},
+    "specs/__snapshots__/support/us.journal": {"support": ["us"]},
+    "specs/reader.yaml": {"reader": READER, "researcher": RESEARCHER},
+    "specs/support.cases.yaml": {},
+    "specs/shop/orders.json": {},
+    "specs/record.py": {},
+}
+
+
+def test_change_touches_the_cases_that_depend_on_the_file(project: Path) -> None:
+    """One change after the other, as `--watch` sees them: the cases are read once after each."""
+    before, found = read_watched_cases(select), {}
+    for path in TOUCHED_BY:
+        states = FileStates(before.paths)
+        append(path)
+        after = read_watched_cases(select)
+        found[path] = by_file(after.touched(before, states.find_changed()))
+        before = after
+    assert found == TOUCHED_BY
 
 
 def test_settings_of_the_project_touch_all_its_cases(project: Path) -> None:
