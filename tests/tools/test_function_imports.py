@@ -14,6 +14,7 @@ import pytest
 from agentrun.compiler.python_functions import find_function
 from agentrun.errors import HostError, ToolError
 from agentrun.spec.project import Project
+from agentrun.tools import project_modules
 from agentrun.tools.function_imports import (
     PROGRAM_VARIABLES,
     FailedImport,
@@ -143,8 +144,9 @@ def test_all_failures_are_in_one_error_and_hooks_count(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("isolated", [False, True], ids=["thread", "process"])
-def test_module_that_hangs_is_given_up(desk: Desk, isolated: bool) -> None:
+def test_module_that_hangs_is_given_up(desk: Desk, isolated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The module has a name of its own: the thread that imports it holds Python's lock of that name for ever."""
+    monkeypatch.setattr(project_modules, "LOCK_SECONDS", 0.1)
     desk.write("stuck.py", "import threading\nthreading.Event().wait()\ndef look(): ...\ndef pay(): ...\n")
     desk.write("other.py", "def find(): ...\ndel find\n")
     parts = [part(desk, name, isolated=isolated) for name in ("stuck:look", "stuck:pay", "other:find")]

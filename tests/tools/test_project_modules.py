@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import agentrun
+from agentrun.core.messages import text_of
 from agentrun.engine.memory import MemoryJournals
 from agentrun.errors import HostError
 from agentrun.testing import calls, scripted, text
@@ -179,6 +180,37 @@ def test_parallel_first_imports_load_each_module_once(two: tuple[Desk, Desk]) ->
     assert len(found) == 12
     assert {(name, seen) for name, (seen, _, _) in found} == {("one", "one"), ("two", "two")}
     assert len({identity for _, (_, identity, _) in found}) == len({identity for _, (_, _, identity) in found}) == 2
+
+
+def begin_circle(desk: Desk, seconds: float) -> tuple[bool, list[str]]:
+    """Import two modules that import each other in two threads at once. Whether the second begins, within this time,
+    while the first has begun; and what the functions return."""
+    desk.write("gate.py", "from threading import Event\nleft, right, go = Event(), Event(), Event()\ndef f(): ...\n")
+    for own, other in (("left", "right"), ("right", "left")):
+        lines = f"import gate\ngate.{own}.set()\ngate.go.wait(60)\nimport {other}\nNAME = {own!r}\n"
+        desk.write(f"{own}.py", f"{lines}def f(): return {other}.NAME\n")
+    desk.run("gate:f")
+    gate = sys.modules[f"{project_modules.modules_of_project([desk.root]).name}.gate"]
+    found: list[str] = []
+
+    def call(name: str) -> None:
+        returned = desk.run(f"{name}:f")
+        found.append(text_of(returned.parts) if returned.fault is None else returned.fault.message)
+
+    threads = [Thread(target=call, args=(name,)) for name in ("left", "right")]
+    threads[0].start()
+    assert gate.left.wait(60)
+    threads[1].start()
+    is_begun = gate.right.wait(seconds)
+    gate.go.set()
+    for thread in threads:
+        thread.join()
+    return is_begun, sorted(found)
+
+
+def test_circle_of_modules_is_imported_by_one_thread_after_the_other(desk: Desk) -> None:
+    """Python would give each of the two threads a module that is half-finished, or end one import with an error."""
+    assert begin_circle(desk, 0.1) == (False, ["left", "right"])
 
 
 def test_process_is_left_as_it_was(two: tuple[Desk, Desk]) -> None:
@@ -490,6 +522,12 @@ def test_planted_bug_is_seen(two: tuple[Desk, Desk], bug: str, monkeypatch: pyte
     monkeypatch.setattr(project_modules.ProjectModules, method, instead)
     with pytest.raises(AssertionError):
         test(two)
+
+
+def test_planted_parallel_import_is_seen(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(project_modules, "LOCK_SECONDS", 0.0)
+    is_begun, _ = begin_circle(desk, 60)
+    assert is_begun
 
 
 def test_planted_second_copy_is_seen(two: tuple[Desk, Desk], monkeypatch: pytest.MonkeyPatch) -> None:

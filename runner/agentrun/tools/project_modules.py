@@ -23,7 +23,7 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader, Source
 from importlib.util import find_spec, spec_from_file_location
 from pathlib import Path
 from pkgutil import iter_modules
-from threading import Lock
+from threading import Lock, RLock
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -32,6 +32,8 @@ from agentrun.spec.problems import Source
 from agentrun.tools import process_owner
 
 PRIVATE_PREFIX = "agentrun_project_"
+LOCK_SECONDS = 10.0
+"""Seconds that the import of a function waits for another one of its project."""
 
 
 class NameTaken(Exception):
@@ -104,6 +106,7 @@ class ProjectModules:
         self.name = PRIVATE_PREFIX + text_hash("\0".join(roots)).rpartition(":")[2][:12]
         """The package that contains the modules with private names."""
         self._imported_earlier = frozenset(sys.modules)
+        self._lock = RLock()
         self._loaded: dict[tuple[str, str], str] = {}
         """The name in `sys.modules` of each loaded module, by its own name and its file."""
         self._foreign: set[str] = set()
@@ -121,10 +124,17 @@ class ProjectModules:
         """Import a module from its pinned source. Raises `NameTaken`, and what the module raises."""
         file = str(source.path)
         name = self._loaded.get((module, file))
-        if name not in sys.modules:
+        if name in sys.modules:
+            return sys.modules[name]
+        # One import at a time: of a circle of modules that two threads import at once, one would be used half-finished.
+        is_locked = self._lock.acquire(timeout=LOCK_SECONDS)  # an import may hang, which must not stop the others
+        try:
             importlib.invalidate_caches()
             name = _imported_name(module, file) or self._prepare_import(module, source)
-        found = importlib.import_module(name)
+            found = importlib.import_module(name)
+        finally:
+            if is_locked:
+                self._lock.release()
         self._loaded[module, file] = name
         return found
 
