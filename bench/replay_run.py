@@ -94,16 +94,6 @@ def file_size(folder: Path, steps: int) -> float:
     return _cassette(folder, steps).stat().st_size / 1e6
 
 
-def recording_exponent(folder: Path) -> float:
-    """How the CPU of a recording, redacted and written, grows with the length of the run."""
-    spent = []
-    for steps in (LONG, VERY_LONG):
-        begin = time.process_time()
-        _conversation(folder, steps)
-        spent.append(time.process_time() - begin)
-    return math.log(spent[1] / spent[0]) / math.log(VERY_LONG / LONG)
-
-
 def memory(folder: Path) -> float:
     """Peak megabytes of a process that loads a cassette and replays it."""
     _cassette(folder, LONG)
@@ -203,7 +193,7 @@ def _cassette(folder: Path, steps: int) -> Path:
 def _conversation(folder: Path, steps: int) -> str:
     """Run and record the conversation, with a model in memory. The text of its cassette."""
     from agentrun.cassette.recorder import Recorder
-    from agentrun.cassette.redact_recording import redact_recording
+    from agentrun.cassette.redact_recording import RecordingRedaction
     from agentrun.cassette.redaction import RunRedaction
     from agentrun.cassette.writer import dump_cassette
     from agentrun.core.effects import RunTool, ToolReturn
@@ -231,7 +221,8 @@ def _conversation(folder: Path, steps: int) -> str:
             return ToolReturn((Text(page(call.arguments["number"])),))
 
     file, clock = _package(folder, steps), StepClock(1_769_860_800_000)
-    recorder = Recorder(clock.now)
+    redaction = RunRedaction((), Redactor([("OPENAI_API_KEY", Secret("sk-bench-1234567890abcdef"))]))
+    recorder = Recorder(clock.now, redact=RecordingRedaction(redaction))
     runtime = Runtime.in_memory(
         clock=clock,
         providers={"openai": HttpProvider(codec_for("openai"), Service())},
@@ -239,9 +230,7 @@ def _conversation(folder: Path, steps: int) -> str:
         wrappers=(recording_wrapper(recorder),),
     )
     clock.run(runtime.start(Request(agent="pages", package=file, run="run-1")).wait())
-    redaction = RunRedaction((), Redactor([("OPENAI_API_KEY", Secret("sk-bench-1234567890abcdef"))]))
-    clean = redact_recording(redaction, (), recorder.interactions(), {"recorded_at": "2026-01-31T12:00:00Z"})
-    return dump_cassette(clean.interactions, clean.metadata)
+    return dump_cassette(recorder.interactions(), {"recorded_at": "2026-01-31T12:00:00Z"})
 
 
 def _whole(folder: Path, steps: int) -> Path:

@@ -290,12 +290,20 @@ def reading_growth(spec: Path) -> float:
     return reading_exponent(spec.parent)
 
 
+@figure(limit=3)
+def recording(spec: Path) -> float:
+    """recording, 2,000 steps: CPU to the same live run."""
+    from record_run import VERY_LONG, to_live
+
+    return to_live(spec.parent, VERY_LONG)
+
+
 @figure(limit=1.1)
 def recording_growth(spec: Path) -> float:
     """recording, growth from 200 to 2,000 steps, exponent."""
-    from replay_run import recording_exponent
+    from record_run import exponent
 
-    return recording_exponent(spec.parent)
+    return exponent(spec.parent)
 
 
 @figure(limit=0.11)

@@ -16,7 +16,7 @@ from agentrun.cassette import redaction
 from agentrun.cassette.interactions import Interaction, PackedCall
 from agentrun.cassette.leaks import CONTEXT
 from agentrun.cassette.recorder import MIN_SHARED_BODY, Recorder
-from agentrun.cassette.redact_recording import redact_recording
+from agentrun.cassette.redact_recording import RecordingRedaction, redact_recording
 from agentrun.cassette.redaction import RunRedaction, redact_cassette
 from agentrun.cassette.writer import dump_cassette
 from agentrun.core.package import RedactionRule
@@ -37,9 +37,9 @@ TEXTS = [
 ]  # fmt: skip
 
 
-def record(conversations: list[list[list[str]]]) -> tuple[Interaction, ...]:
+def record(conversations: list[list[list[str]]], redact: RecordingRedaction | None = None) -> tuple[Interaction, ...]:
     """Requests of sub-agents at the same time. Each continues the one before it, or begins anew."""
-    recorder = Recorder(lambda: 0)
+    recorder = Recorder(lambda: 0, redact=redact)
     for path, conversation in enumerate(conversations):
         for texts in conversation:
             messages = [{"content": text, "role": "user"} for text in texts]
@@ -143,3 +143,17 @@ def test_request_that_continues_with_other_notation_is_recorded_as_it_is() -> No
     first, second = recorder.interactions()
     assert isinstance(first.request, PackedCall)
     assert second.request == calls[1]
+
+
+@example([[[*SPLIT, *["Yes."] * n] for n in (0, 4, 7, 7, 9)]], [])
+@example([[["Begin."] * 9, [*["Begin."] * 9, KEY[:9]], [*["Begin."] * 9, KEY[:9], KEY[9:]]]], [])
+@given(conversations(), st.lists(st.sampled_from([MAIL, NAME, THIRD]), max_size=3, unique_by=lambda rule: rule.name))
+def test_result_is_the_same_if_each_interaction_is_redacted_when_it_ends(
+    made: list[list[list[str]]], rules: list[RedactionRule]
+) -> None:
+    redactor = Redactor([("KEY", Secret(KEY))])
+    plain = [replace(each, request=each.call) for each in record(made)]
+    expected = redact_cassette(RunRedaction(rules, redactor), plain, {})
+    clean = record(made, RecordingRedaction(RunRedaction(rules, redactor), rules))
+    assert whole(clean) == whole(expected.interactions)
+    assert KEY not in dump_cassette(clean, {})

@@ -215,6 +215,13 @@ def _joined_fields(data: Any) -> Iterator[PlacedText]:
                     yield from (PlacedText("".join(texts), kind="piece") for texts in _fields(items))
 
 
+def is_split(items: list[Any], secrets: Redactor) -> bool:
+    """Whether the items of a list together have a value or a credential. One item alone may have it too."""
+    return any(
+        secrets.redact_string(each.text) != each.text or any(_find_credentials(each)) for each in _joined_fields(items)
+    )
+
+
 def _fields(items: list[Any]) -> Iterable[list[str]]:
     fields: dict[str | None, list[str]] = {}
     for item in items:

@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec.structs import replace
 
 from agentrun.cassette.interactions import Cassette, Interaction, PackedCall
 from agentrun.cassette.json_body import JsonBody, SharedList, Value
-from agentrun.cassette.leaks import CONTEXT, find_leaked_values
+from agentrun.cassette.leaks import CONTEXT, find_leaked_values, is_split
 from agentrun.cassette.redaction import MIN_VALUE_LENGTH, RunRedaction, find_redacted_values, redact_cassette
 from agentrun.core.package import RedactionRule
 from agentrun.redactor import Redactor
@@ -74,7 +75,8 @@ class RecordingRedaction:
         if self._searched == self.redaction.learned_count:
             return
         logged = log.read()
-        clean = redact_recording(self.redaction, self._rules, [each.interaction for each in logged], {})
+        known = RunRedaction((), self.redaction.redactor)  # the rules would select what is redacted already
+        clean = redact_recording(known, (), [each.interaction for each in logged], {})
         log.rewrite(replace(each, interaction=one) for each, one in zip(logged, clean.interactions, strict=True))
         self._bodies.clear()  # they may have the value
         self._searched = self.redaction.learned_count
@@ -93,13 +95,20 @@ class RecordingRedaction:
         known = self._bodies.get(key)
         if known is None:
             self._learn_placeholders(log.last_body(*key), request.json)
-        reduced = replace(interaction, request=interaction.short_call(CONTEXT))
+        context = 0 if known is not None and not self._is_split(request.json) else CONTEXT
+        reduced = replace(interaction, request=interaction.short_call(context))
         after = redact_cassette(self.redaction, [reduced], {}, number).interactions[0]
         bodies = {} if known is None else {id(known[0]): known[1]}
-        clean = _restore(self.redaction, interaction, reduced, after, bodies)
+        clean = _restore(self.redaction, interaction, reduced, after, bodies, context)
         if isinstance(clean.request, PackedCall):
             self._bodies[key] = request.json, clean.request.json
         return clean
+
+    def _is_split(self, body: JsonBody) -> bool:
+        """Whether the context has to be redacted with the new items."""
+        short = body.shortened(CONTEXT)
+        items = () if short is None else short[2].list_of(short[0])[:]
+        return short is None or is_split(list(map(msgspec.json.decode, items)), self.redaction.redactor)
 
     def _learn_placeholders(self, earlier: JsonBody | None, body: JsonBody) -> None:
         """A run that is resumed repeats its messages. The log says which values in them were redacted."""
@@ -117,14 +126,19 @@ def has_positions(rules: Sequence[RedactionRule]) -> bool:
 
 
 def _restore(
-    redaction: RunRedaction, before: Interaction, reduced: Interaction, after: Interaction, bodies: dict[int, JsonBody]
+    redaction: RunRedaction,
+    before: Interaction,
+    reduced: Interaction,
+    after: Interaction,
+    bodies: dict[int, JsonBody],
+    context: int = CONTEXT,
 ) -> Interaction:
     """The redacted interaction with its whole request. `bodies`: the redacted bodies, by the id of the original."""
     request, call = before.request, after.call
     if not isinstance(request, PackedCall):
         return after
     is_unchanged = call.body == reduced.call.body
-    body = _whole_body(request.json, call.body, bodies, is_unchanged=is_unchanged)
+    body = _whole_body(request.json, call.body, bodies, context, is_unchanged=is_unchanged)
     if body is None:
         (after,) = redact_cassette(redaction, [before], {}).interactions
         body = JsonBody.parse(after.call.body)
@@ -135,10 +149,10 @@ def _restore(
 
 
 def _whole_body(
-    original: JsonBody, clean: bytes, bodies: Mapping[int, JsonBody], *, is_unchanged: bool
+    original: JsonBody, clean: bytes, bodies: Mapping[int, JsonBody], context: int, *, is_unchanged: bool
 ) -> JsonBody | None:
     """None: the whole request must be redacted."""
-    short = original.shortened(CONTEXT)
+    short = original.shortened(context)
     if short is None:
         return original if is_unchanged else JsonBody.parse(clean)
     name, gone, _ = short
@@ -151,21 +165,22 @@ def _whole_body(
     whole = original.fields[name]
     if base is None or parsed is None or not all(isinstance(each, SharedList) for each in (items, old, whole)):
         return None
-    return _joined(base, parsed, name, gone, original)
+    return _joined(base, parsed, name, gone, original, context)
 
 
-def _joined(base: JsonBody, parsed: JsonBody, name: str, gone: int, original: JsonBody) -> JsonBody | None:
+def _joined(base: JsonBody, parsed: JsonBody, name: str, gone: int, original: JsonBody, size: int) -> JsonBody | None:
+    """`size`: how many items before the new ones were redacted with them."""
     items, old, whole = parsed.fields[name], base.fields[name], original.fields[name]
     assert isinstance(items, SharedList)
     assert isinstance(old, SharedList)
     assert isinstance(whole, SharedList)
-    if items.length != whole.length - gone or old.length != gone + CONTEXT:
+    if items.length != whole.length - gone or old.length != gone + size:
         return None
-    context = _context(whole[gone : gone + CONTEXT], old[gone:], items[:CONTEXT])
+    context = _context(whole[gone : gone + size], old[gone:], items[:size])
     if context is None:
         return None
     is_continued = context == old[gone:]
-    new = old.continued(items[CONTEXT:]) if is_continued else SharedList(old[:gone] + context + items[CONTEXT:])
+    new = old.continued(items[size:]) if is_continued else SharedList(old[:gone] + context + items[size:])
     changes: dict[str, Value] = {
         each: value for each, value in parsed.fields.items() if each != name and value != base.fields.get(each)
     }
