@@ -197,7 +197,7 @@ def send_fact(store: FileStore, run: str, fact: OutsideFact, redactor: Redactor,
                 if _record_in_turn(store, message, redactor):
                     return True
                 store.unlock(run)
-                deadline = time.monotonic() + MAX_SENDER_WAIT  # nobody works on the run: an earlier sender may be gone
+                deadline = time.monotonic() + MAX_SENDER_WAIT  # no process works on it: an earlier sender may be gone
             elif message.id not in inbox:
                 _refuse_unrecorded(store, message)
                 return False
