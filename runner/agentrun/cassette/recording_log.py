@@ -209,7 +209,9 @@ def _decode(line: _Line, bodies: dict[tuple[str, str], JsonBody]) -> LoggedInter
         key = line.path, line.url
         if line.more is not None:
             name, items = line.more
-            body = bodies[key].with_more(name, list(map(bytes, items)))
+            earlier = bodies[key]
+            _ = earlier.digest  # the hash of the next one goes on from it
+            body = earlier.with_more(name, list(map(bytes, items)))
         else:
             body = JsonBody.of(line.json)
         bodies[key] = body
