@@ -218,7 +218,7 @@ def test_sink_double_keeps_or_fails_deliveries() -> None:
 def test_failing_journals_stop_the_run_before_the_next_effect(at: int) -> None:
     journals, model = FailingJournals(at), scripted("Hello.")
     with pytest.raises(StorageError, match=r"storage\.failed"):
-        run(package(), model=model, journals=journals)
+        run(package(), model=model, journals=journals).raise_for_status()
     assert sum(len(journals.records(run)) for run in journals.runs) == at - 1
     assert len(model.requests) == (at > 2), "nothing is sent whose intent is not written"
 

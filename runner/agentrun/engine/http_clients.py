@@ -8,7 +8,6 @@ Rule 3  Runs without a runtime share the clients of their event loop. They are c
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -16,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
+    import asyncio
+
     import httpx
 
     from agentrun.engine.settings import Settings
@@ -52,7 +53,9 @@ _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[HttpClients, AsyncGe
 
 async def shared_clients() -> HttpClients:
     """The clients of the running event loop."""
-    loop = asyncio.get_running_loop()
+    from asyncio import get_running_loop  # late: a step clock needs no event loop
+
+    loop = get_running_loop()
     if loop not in _shared:
         keeper = _keep_until_the_loop_ends(clients := HttpClients())
         _shared[loop] = clients, keeper
