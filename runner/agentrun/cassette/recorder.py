@@ -117,10 +117,10 @@ class Recorder:
                 if self.is_kept:
                     raise
 
-    def close(self) -> None:
-        """Redact what was appended before a value was found. Raises `storage.failed`."""
-        if self._redact is not None and self.error is None:
-            self._redact.redact_earlier(self._log)
+    def close(self) -> bool:
+        """Redact what was appended before a value was found. Returns whether that was necessary. Raises
+        `storage.failed`."""
+        return self._redact is not None and self.error is None and self._redact.redact_earlier(self._log)
 
     def logged(self) -> list[LoggedInteraction]:
         """All interactions in the order of their requests. Unfinished ones are recorded as stopped."""

@@ -70,16 +70,18 @@ class RecordingRedaction:
             self.redact_earlier(log)
         return clean
 
-    def redact_earlier(self, log: RecordingLog) -> None:
-        """Redact all that is in the log, if a value was found since. Raises `storage.failed`."""
+    def redact_earlier(self, log: RecordingLog) -> bool:
+        """Redact all that is in the log, if a value was found since. Returns whether that was necessary. Raises
+        `storage.failed`."""
         if self._searched == self.redaction.learned_count:
-            return
+            return False
         logged = log.read()
         known = RunRedaction((), self.redaction.redactor)  # the rules would select what is redacted already
         clean = redact_recording(known, (), [each.interaction for each in logged], {})
         log.rewrite(replace(each, interaction=one) for each, one in zip(logged, clean.interactions, strict=True))
         self._bodies.clear()  # they may have the value
         self._searched = self.redaction.learned_count
+        return True
 
     def learn(self, documents: Iterable[bytes]) -> None:
         """Find values in the texts of a run that is resumed."""

@@ -260,7 +260,9 @@ class CassetteRecording:
         if self._recorder.error is not None:
             raise self._recorder.error
         metadata = redact_cassette(done.redaction, (), self._metadata(package, done, logged)).metadata
-        text = dump_cassette(self._recorder.interactions(), metadata)
+        if self._recorder.close():  # the metadata had a value
+            logged = self._recorder.logged()
+        text = dump_cassette((each.interaction for each in logged), metadata)
         tree, path = self.destination
         if self._resumes is not None and not self._is_staged and self._present_hash() != self._header.replaces:
             if self.path.read_bytes() == text.encode():  # by the process that was killed after that
