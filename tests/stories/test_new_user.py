@@ -21,7 +21,8 @@ class NewUser:
 
     def type(self, command: str, expected: int = 0) -> CommandResult:
         """Type a command without quotes, and look at its exit code."""
-        done = agentrun(*command.split()[1:], cwd=self.folder, **self.environment)
+        home = {"HOME": f"{self.folder}-home"}  # it remembers which stores are the user's own
+        done = agentrun(*command.split()[1:], cwd=self.folder, **{**home, **self.environment})
         assert done.code == expected, f"$ {command}\n{done.out}{done.err}"
         return done
 
