@@ -259,8 +259,10 @@ def write_journal(run: Run) -> MemoryJournal:
 def outcome_json(records: Iterable[Record]) -> str:
     """What a journal comes to: the outcome, what was said, and what is remembered for the session."""
     state = fold(records)
+    outcome = msgspec.to_builtins(outcome_of(state))
+    later = ("output", "questions", "until", "waits_for")  # with these defaults they were not part of an outcome
     whole = {
-        "outcome": outcome_of(state),
+        "outcome": {name: value for name, value in outcome.items() if name not in later or value not in (None, ())},
         "messages": list(state.conversation.transcript),
         "texts": state.detector.texts.totals(),
         "batches": state.detector.batches.totals(),
