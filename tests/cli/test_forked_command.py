@@ -43,6 +43,7 @@ EACH = {
     "show": ("no-such-run.jsonl",),
     "verify": ("no-such-run.jsonl",),
     "audit": ("no-such-run.jsonl",),
+    "view": ("no-such-run.jsonl",),
     "completion": ("bash",),
 }
 
