@@ -200,7 +200,7 @@ def bodies(text: str) -> list[Any]:
     return [json.loads(each["request"]["body"]) for each in yaml.safe_load(text)["interactions"]]
 
 
-def test_packed_request_shows_what_is_new() -> None:
+def test_sha256_of_whole_request_shows_what_is_new() -> None:
     packed = bodies(check_round_trip(conversation(3)))
     new = [{"content": "Turn 1.", "role": "assistant"}, {"content": "Some words that a tool returned.", "role": "tool"}]
     assert packed[4] == {"same_as_interaction": 3, "except": {"messages": [{"keep": "messages 1 to 4"}, *new]}}
@@ -230,7 +230,7 @@ def test_retry_shows_that_nothing_is_new() -> None:
 
 def test_packing_has_no_effect_on_short_bodies() -> None:
     same = [interaction({"id": "1042"}, "tool://look") for _ in range(3)]
-    assert "packed_request" not in check_round_trip(same)
+    assert "sha256_of_whole_request" not in check_round_trip(same)
 
 
 def test_size_of_a_file_grows_with_the_run() -> None:
@@ -314,7 +314,7 @@ def numbered(count: int) -> list[Interaction]:
     return [Interaction(each.request, HttpReply(200, (), f"reply {n}".encode())) for n, each in enumerate(sent)]
 
 
-def test_plain_vcrpy_replays_packed_requests_with_its_default_matching(tmp_path: Path) -> None:
+def test_plain_vcrpy_replays_sha256_of_whole_requests_with_its_default_matching(tmp_path: Path) -> None:
     file = tmp_path / "packed.yaml"
     file.write_text(dump_cassette(numbered(5), {}))
     assert replay_with(VCR.VCR(), file, numbered(5)) == [f"reply {n}" for n in range(5)]
@@ -378,7 +378,11 @@ DAMAGE: dict[str, tuple[Callable[[str], str], int, str]] = {
     "the text is missing": (lambda text: text.replace('sha256": "', 'sha256": "0', 1), 3, "interaction 2 that is not"),
     "the text is elsewhere": (lambda text: text.replace('in_interaction": 2', 'in_interaction": 1', 1), 3, "not there"),
     "the reply was changed": (lambda text: text.replace("a tool returned", "no tool returned"), 3, "not there"),
-    "the digest is a number": (lambda text: re.sub(r"packed_request: .*", "packed_request: 7", text), 3, "wrong type"),
+    "the digest is a number": (
+        lambda text: re.sub(r"sha256_of_whole_request: .*", "sha256_of_whole_request: 7", text),
+        3,
+        "wrong type",
+    ),
     "the digest is another": (
         lambda text: text.replace("request: sha256:", "request: sha256:0", 1),
         3,
@@ -427,7 +431,7 @@ def raw_cassette(texts: list[str], digests: list[str] | None = None) -> str:
     digests = digests or ["sha256:0" for _ in texts[1:]]
     each = []
     for text, digest in zip(texts, [None, *digests], strict=True):
-        extra = {} if digest is None else {"agentrun": {"packed_request": digest}}
+        extra = {} if digest is None else {"agentrun": {"sha256_of_whole_request": digest}}
         response = {"status": {"code": 200, "message": "OK"}, "headers": {}, "body": {"string": "ok"}, **extra}
         each.append({"request": {"method": "POST", "uri": OPENAI, "headers": {}, "body": text}, "response": response})
     return yaml.dump({"version": 1, "interactions": each}, Dumper=yaml.CSafeDumper)
@@ -453,7 +457,7 @@ def test_items_that_requests_repeat_have_a_limit(monkeypatch: pytest.MonkeyPatch
     """Lists that lose their first item in every request are copied."""
     said = [f"Message {n} of a conversation" for n in range(30)]
     text = dump_cassette([interaction({"messages": said[n:]}) for n in range(10)], {})
-    assert text.count("same_as_interaction") == 9
+    assert text.count('"same_as_interaction"') == 9
     assert len(parse_cassette_text(text).interactions) == 10
     monkeypatch.setattr("agentrun.cassette.packing.MAX_REPEATED_ITEMS", 9 * 20)
     with pytest.raises(CassetteFormatError, match="the requests repeat more than 180 items"):

@@ -450,6 +450,6 @@ def test_cassette_of_agentrun_can_be_extended(server: Server, tmp_path: Path) ->
     file.write_text(text, encoding="utf-8")
     with recorder().use_cassette(str(file), record_mode="new_episodes"):
         with_httpx(server.url, BODY)
-    assert "packed_request" in text
+    assert "sha256_of_whole_request" in text
     assert file.read_text(encoding="utf-8").startswith(text), "what was there is the same, byte by byte"
     assert len(load_cassette(file).interactions) == text.count("\n- request:") + 1

@@ -29,13 +29,13 @@ def journal(folder: Path) -> str:
 
 def test_expanded_and_packed_cassettes_replay_the_same(desk: Path) -> None:
     packed, before = (desk / CASSETTE).read_text(encoding="utf-8"), journal(desk)
-    assert packed.count("same_as_interaction") == packed.count("packed_request") == 3
+    assert packed.count('"same_as_interaction"') == packed.count("sha256_of_whole_request") == 3
     done = cassette(desk, "expand", CASSETTE)
     whole = (desk / CASSETTE).read_text(encoding="utf-8")
     sizes = f"{len(packed.encode()):,} → {len(whole.encode()):,} bytes"
     assert (done.code, done.out) == (0, f"{CASSETTE}  {sizes}; 7 interactions, all the same\n")
-    assert "same_as_interaction" not in whole
-    assert "packed_request" not in whole
+    assert '"same_as_interaction"' not in whole
+    assert "sha256_of_whole_request" not in whole
     assert journal(desk) == before, "also the run id"
     assert cassette(desk, "expand", CASSETTE).out == f"{CASSETTE}  unchanged: it has this form already\n"
     assert cassette(desk, "pack", CASSETTE).code == 0
@@ -58,7 +58,7 @@ def test_upgrade_packs_what_agentrun_recorded(desk: Path) -> None:
     assert (again.code, again.out, again.err) == (0, "", "0 cassettes upgraded\n")
     assert cassette(desk, "pack", foreign).code == 0
     assert load_cassette(foreign).hash == load_cassette(foreign).hash
-    assert b"packed_request" in foreign.read_bytes()
+    assert b"sha256_of_whole_request" in foreign.read_bytes()
 
 
 def test_json_has_the_sizes(desk: Path) -> None:
@@ -83,7 +83,7 @@ def test_damaged_cassette_does_not_stop_an_upgrade(desk: Path) -> None:
     path.write_text(converted_text(path.read_text(encoding="utf-8"), packed=False), encoding="utf-8")
     done = cassette(desk, "upgrade", "--json")
     assert (done.code, [json.loads(line).get("changed") for line in done.out.splitlines()][-1]) == (3, True)
-    assert "packed_request" in path.read_text(encoding="utf-8")
+    assert "sha256_of_whole_request" in path.read_text(encoding="utf-8")
 
 
 def test_link_is_not_replaced(desk: Path) -> None:
@@ -120,7 +120,7 @@ def test_cassettes_of_an_older_version_give_the_same_requests_after_an_upgrade(t
     files = sorted(root.glob("cassettes/*/*.yaml"))
     shutil.copy(OLD_PROJECT.parent / "whole_requests.yaml", long := root / "cassettes" / "labels" / "long.yaml")
     before = [load_cassette(file) for file in (*files, long)]
-    assert all("packed_request" not in file.read_text(encoding="utf-8") for file in files)
+    assert all("sha256_of_whole_request" not in file.read_text(encoding="utf-8") for file in files)
     journals = []
     for _ in ("before", "after"):
         for spec in ("labels.yaml", "letters.yaml"):
@@ -135,7 +135,7 @@ def test_cassettes_of_an_older_version_give_the_same_requests_after_an_upgrade(t
         [each.call for each in one.interactions] for one in before
     ]
     assert [each.hash for each in after] == [each.hash for each in before]
-    assert long.read_text(encoding="utf-8").count("packed_request") == 3
+    assert long.read_text(encoding="utf-8").count("sha256_of_whole_request") == 3
 
 
 def test_conversion_that_would_change_a_request_is_refused(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@
 
 `response.agentrun` has `start` and `end` (milliseconds since recorded_at), `chunks` (the sizes of the chunks in which
 the body arrived), `path` (the call whose sub-agent sent the request), `failure` (why the reply is incomplete; the body
-has the part that arrived), `stopped` (the request was cancelled before it was answered) and `packed_request` (the body
-of the request is packed, see `packing.py`).
+has the part that arrived), `stopped` (the request was cancelled before it was answered) and `sha256_of_whole_request`
+(the body of the request is packed, see `packing.py`).
 
 Rule 1  This module can read the files that vcrpy writes.
 Rule 2  A file that is not a cassette is an error with its line, never an empty cassette. A path that is not a regular

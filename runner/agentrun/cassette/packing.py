@@ -13,8 +13,8 @@
       "without": ["tool_choice"]
     }
 
-Rule 1  Only `response.agentrun.packed_request` makes a body a packed one. Its value is the SHA-256 of the whole body as
-        compact JSON with sorted keys, so that an expanded body is never a guess.
+Rule 1  Only `response.agentrun.sha256_of_whole_request` makes a body a packed one. Its value is the hash of the whole
+        body as compact JSON with sorted keys, so that an expanded body is never a guess.
 Rule 2  Packing knows no wire format: any JSON object can be packed. A body that has one of the forms above in it is
         written whole.
 Rule 3  The expanded body is equal to the written one, byte by byte: indented JSON with sorted keys.
@@ -37,7 +37,7 @@ import msgspec
 from agentrun.canonical_json import NOT_JSON, sorted_json
 from agentrun.cassette.json_body import LARGE_TEXT, JsonBody, SharedList, Value, json_value, large_texts
 
-PACKED_KEY = "packed_request"
+PACKED_KEY = "sha256_of_whole_request"
 """In `response.agentrun`."""
 BASE_KEY, CHANGES_KEY, REMOVED_KEY, KEEP_KEY = "same_as_interaction", "except", "without", "keep"
 TEXT_KEY, HASH_KEY = "same_text_as_in_interaction", "sha256"
@@ -77,7 +77,7 @@ class Expander:
         self._replies.append(reply)
 
     def expand(self, body: bytes, digest: str) -> JsonBody:
-        """`digest`: the value of `packed_request`. Raises `PackingError`."""
+        """`digest`: the value of `sha256_of_whole_request`. Raises `PackingError`."""
         try:
             data = msgspec.json.decode(body)
             if _TEXT_MARK in body:
@@ -208,7 +208,7 @@ class _Difference(NamedTuple):
 class PackedText(NamedTuple):
     body: str
     digest: str
-    """The value of `packed_request`."""
+    """The value of `sha256_of_whole_request`."""
 
 
 class Packer:

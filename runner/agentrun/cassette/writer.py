@@ -29,9 +29,15 @@ from agentrun.cassette.interactions import (
     allowed_headers,
 )
 from agentrun.cassette.json_body import LARGE_TEXT, JsonBody
-from agentrun.cassette.packing import PACKED_KEY, Expander, Packer
+from agentrun.cassette.packing import BASE_KEY, CHANGES_KEY, PACKED_KEY, Expander, Packer
 from agentrun.cassette.yaml_writer import AnchoredText, OneLine, dump_yaml
 from agentrun.wire import HttpCall
+
+READING_HINT = (
+    f"  # Counted from 1. {BASE_KEY} 1 means: the whole body of interaction 1 was sent, with what is below "
+    f"{CHANGES_KEY} instead. To see whole bodies: agentrun cassette expand"
+)
+"""For those who see a packed request for the first time."""
 
 
 def dump_cassette(interactions: Iterable[Interaction], metadata: Mapping[str, Any], *, packed: bool = True) -> str:
@@ -138,7 +144,8 @@ def _cassette_parts(cassette: dict[str, Any], interactions: list[dict[str, Any]]
     if cassette.get("metadata"):
         head["metadata"] = cassette["metadata"]
     yield dump_yaml(head)
-    yield "interactions:\n" if interactions else "interactions: []\n"
+    is_packed = any(PACKED_KEY in (each["response"].get("agentrun") or ()) for each in interactions)
+    yield f"interactions:{READING_HINT if is_packed else ''}\n" if interactions else "interactions: []\n"
     anchors = _Anchors(_reply_text(each["response"]) for each in interactions)
     yield from (dump_yaml([_layout(each, anchors)]) for each in interactions)
 
