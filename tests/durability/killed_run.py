@@ -204,9 +204,14 @@ class KilledRun:
 
     @property
     def recorded(self) -> Counter[tuple[Any, ...]]:
-        """What is on the cassette. Empty if the run is not recorded."""
+        """What is on the cassette, without the address of the world. Empty if the run is not recorded."""
         cassettes = [*self.project.cassette_directory.rglob("*.yaml")]
-        return contents(load_cassette(cassettes[0])) if cassettes else Counter()
+        found = contents(load_cassette(cassettes[0])) if cassettes else Counter[tuple[Any, ...]]()
+        url = self._world.url
+        return Counter(
+            tuple(part.replace(url, "") if isinstance(part, str) else part for part in each)
+            for each in found.elements()
+        )
 
     def check_recording(self, whole: Counter[tuple[Any, ...]]) -> None:
         """Raise AssertionError unless the cassette has what the undisturbed one has, and nothing else is left."""
