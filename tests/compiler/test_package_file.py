@@ -169,7 +169,7 @@ WRONG_PRINT: dict[str, Callable[[dict[str, Any]], Any]] = {
 def test_wrong_fingerprint_is_refused(name: str) -> None:
     error = parse_error(edit(WRONG_PRINT[name]))
     assert error.code == "package.fingerprint_mismatch"
-    assert error.fields.keys() == {"pinned", "found", "sections"}
+    assert error.fields.keys() == {"place", "pointer", "pinned", "found", "sections"}
 
 
 def test_fingerprint_mismatch_names_the_sections() -> None:
