@@ -49,9 +49,9 @@ def to_live(folder: Path, steps: int) -> float:
 
 
 def exponent(folder: Path) -> float:
-    """How the CPU that recording adds to a run grows with its length: 1 is linear, 2 is quadratic."""
-    short, long = _measured(folder, LONG), _measured(folder, VERY_LONG)
-    return math.log((long[0] - long[1]) / (short[0] - short[1])) / math.log(VERY_LONG / LONG)
+    """How the CPU of a recorded run grows with its length: 1 is linear, 2 is quadratic."""
+    short, long = _measured(folder, LONG)[0], _measured(folder, VERY_LONG)[0]
+    return math.log(long / short) / math.log(VERY_LONG / LONG)
 
 
 def _measured(folder: Path, steps: int) -> tuple[float, float]:

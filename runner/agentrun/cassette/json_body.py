@@ -39,6 +39,10 @@ class SharedList:
         self._items += new
         return SharedList(self._items, self.size + sum(map(len, new)))
 
+    def common_length(self, other: SharedList) -> int:
+        """How many items at the beginning are surely the same, because two lists share them."""
+        return min(self.length, other.length) if self._items is other._items else 0
+
     def text(self, start: int = 0) -> bytes:
         """The JSON of the items from `start` on, without brackets."""
         items = b",".join(self[start:])
@@ -95,15 +99,15 @@ class JsonBody:
                 body._hasher.update(body.list_of(continued).text(self.list_of(continued).length))
         return body
 
-    def continue_with(self, body: bytes) -> JsonBody | None:
-        """Parse a compact body that has new items at the end of one list. None: it differs in something else."""
+    def continue_with(self, body: bytes, compact: bytes) -> JsonBody | None:
+        """Parse a compact body that has new items at the end of one list. None: it differs in something else.
+        `compact`: the bytes of this body."""
         lists = (name for name, value in self.fields.items() if isinstance(value, SharedList) and value.length)
-        return next((found for name in lists if (found := self._continue_list(name, body)) is not None), None)
+        return next((found for name in lists if (found := self._continue_list(name, body, compact)) is not None), None)
 
-    def _continue_list(self, name: str, body: bytes) -> JsonBody | None:
-        before = b"".join(self._field(each) + b"," for each in self.fields if each < name)
-        start = b"{" + before + _name(name) + b"[" + self.list_of(name).text()
+    def _continue_list(self, name: str, body: bytes, compact: bytes) -> JsonBody | None:
         rest = b"]" + b"".join(b"," + self._field(each) for each in self.fields if each > name) + b"}"
+        start = compact[: -len(rest)]
         if len(body) < len(start) + len(rest) or not body.startswith(start) or not body.endswith(rest):
             return None
         added = body[len(start) : len(body) - len(rest)]

@@ -88,8 +88,10 @@ def search_cassette(cassette: Cassette, secrets: Redactor) -> Iterator[Leak]:
         interaction = replace(whole, request=whole.short_call(CONTEXT))
         texts.append((number, interaction.line, chain(interaction_texts(interaction), _parsed_texts(interaction))))
     for number, line, found in texts:
-        for each in dict.fromkeys(found):
-            if (name := secrets.find_first(each.text)) is not None:
+        each_once = dict.fromkeys(found)
+        has_known = secrets.find_first("\n".join(each.text for each in each_once)) is not None  # one search for all
+        for each in each_once:
+            if has_known and (name := secrets.find_first(each.text)) is not None:
                 yield Leak(number, line, each.place, name)
                 continue  # its shape may be known too, but the name says more
             for kind, value in _find_credentials(each):

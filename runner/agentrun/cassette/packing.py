@@ -254,7 +254,7 @@ class Packer:
                     changes[name] = value
             elif not isinstance(old, SharedList):
                 changes[name] = [*value[:]]
-            elif (items := _compare_lists(name, old[:], value[:])) is not None:
+            elif (items := _compare_lists(name, old, value)) is not None:
                 changes[name] = items
         return _Difference(base, changes, [name for name in body.fields if name not in whole.fields])
 
@@ -310,11 +310,17 @@ def _is_ambiguous(changes: Changes) -> bool:
     return False
 
 
-def _compare_lists(name: str, old: list[bytes], new: list[bytes]) -> list[str | bytes] | None:
+def _compare_lists(name: str, before: SharedList, now: SharedList) -> list[str | bytes] | None:
     """The items of a list, with a text for those that are kept. None: nothing changed."""
+    first, last = before.common_length(now), 0
+    if first == before.length == now.length:
+        return None
+    if first == before.length > 1:  # as in every conversation: nothing is compared
+        return [f"{name} 1 to {first}", *now[first:]]
+    old, new = before[:], now[:]
     if old == new:
         return None
-    shorter, first, last = min(len(old), len(new)), 0, 0
+    shorter = min(len(old), len(new))
     while first < shorter and old[first] == new[first]:
         first += 1
     while last < shorter - first and old[-1 - last] == new[-1 - last]:

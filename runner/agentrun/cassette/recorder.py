@@ -52,8 +52,8 @@ class Recorder:
         self._last = max((each.interaction.end or 0 for each in earlier), default=-1)
         self._shift = max(self._last, 0)
         self._pending: dict[int, PendingInteraction] = {}
-        self._bodies: dict[tuple[str, str], JsonBody] = {}
-        """The last large request of each run and address."""
+        self._bodies: dict[tuple[str, str], tuple[JsonBody, bytes]] = {}
+        """The last large request of each run and address, parsed and as it was sent."""
         self.count = len(earlier)
         """How many requests there were."""
         self.error: AgentrunError | None = None
@@ -69,12 +69,12 @@ class Recorder:
         if len(call.body) < MIN_SHARED_BODY:
             return call
         earlier = self._bodies.get((path, call.url))
-        body = None if earlier is None else earlier.continue_with(call.body)
+        body = None if earlier is None else earlier[0].continue_with(call.body, earlier[1])
         if body is None:
             body = JsonBody.parse(call.body)
             if body is None or body.compact() != call.body:
                 return call
-        self._bodies[path, call.url] = body
+        self._bodies[path, call.url] = body, call.body
         return PackedCall(call.method, call.url, call.headers, body)
 
     def reuse(self, interaction: Interaction, number: int, effect: str) -> None:
