@@ -10,7 +10,7 @@ from agentrun.core.facts import ApprovalAsked, EarlierRuns, Modify, Record, RunS
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Assistant, Text, Usage
 from agentrun.core.model_request import find_history_fault
-from agentrun.core.outcome import outcome_of, suspended_outcome
+from agentrun.core.outcome import interrupted_outcome, outcome_of, parked_outcome, suspended_outcome
 from agentrun.errors import ERROR_CODES, AgentrunError, ProviderError, RequestError, code_of
 
 from ..packages import package, typed
@@ -182,3 +182,11 @@ def test_every_run_can_be_continued_in_a_session(name: str) -> None:
         started=replace(RUN_STARTED, earlier=EarlierRuns(messages=session_messages(run.state))),
     )
     assert later.finish().answer == "Yes."
+
+
+def test_run_without_a_terminal_record_is_parked_or_failed_by_its_host() -> None:
+    run = Run(package(), text_reply("Hello."))
+    parked = parked_outcome(run.state)
+    assert (parked.status, parked.seq, parked.exit_code, parked.is_finished) == ("parked", 1, 8, False)
+    failed = interrupted_outcome(run.state, Fault("storage.failed", "the disk is full"))
+    assert (failed.status, failed.code, failed.exit_code, failed.is_finished) == ("failed", "storage.failed", 7, True)
