@@ -1,6 +1,7 @@
 """A call of a Python tool as a live run makes it, beside the same function in a thread."""
 
 import asyncio
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ def overhead(folder: Path) -> float:
 
     (folder / "call.yaml").write_text(SPEC, encoding="utf-8")
     (folder / "measured.py").write_text(SOURCE, encoding="utf-8")
+    sys.path.insert(0, str(folder))  # the loop below imports the module under its own name, too
     package = agentrun.compile(folder / "call.yaml").agent
     call = RunTool("c1.0", "look", package.tools["look"], ARGUMENTS, "key", max_lines=2000, max_bytes=51_200)
 
